@@ -1,0 +1,71 @@
+# Every target sets up what it needs: a virtual environment at .venv, made with Python 3.11 or newer.
+# `make demo PYTHON=/path/to/python3.12` takes another interpreter.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Changes to either file install again; otherwise a second run finds the stamp and installs nothing.
+STAMP := $(VENV)/.installed
+WORKERS ?= auto
+
+# Prints the first interpreter that is new enough and can make virtual environments. Python 3.11 comes first, because
+# constraints.txt was tested with it.
+define FIND_PYTHON
+for candidate in $(PYTHON) python3.11 python3.12 python3.13 python3 python; do \
+  if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+    echo "$$candidate"; exit 0; \
+  fi; \
+done; \
+echo "Python 3.11 or newer with its venv module is needed (Debian, Ubuntu: python3.11 and python3.11-venv)" >&2; exit 1
+endef
+
+.PHONY: help
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+$(STAMP): pyproject.toml constraints.txt
+	@if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  python=$$($(FIND_PYTHON)) || exit 1; \
+	  echo "making $(VENV) with $$python"; \
+	  "$$python" -m venv --clear $(VENV); \
+	fi
+	@echo "installing into $(VENV) (about a minute, 1.5 GB)"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[retrieval,dev]'
+	@touch $@
+
+.PHONY: install
+install: $(STAMP) ## make .venv and install the package with what tests and demo need
+
+.PHONY: demo
+demo: $(STAMP) ## tasks, bounds, four policies on held-out tasks, and the report (under five minutes)
+	@$(BIN)/resilisim demo
+
+.PHONY: test
+test: $(STAMP) ## run the tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+.PHONY: check
+check: $(STAMP) ## format, lint, types, imports between floors
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: verify
+verify: $(STAMP) ## compare simulation with closed forms and brute force, at a stated error rate
+	$(BIN)/python -m verification
+
+.PHONY: bench
+bench: $(STAMP) ## measure what is fast, and print the machine
+	$(BIN)/python -m benchmarks
+
+.PHONY: docs
+docs: $(STAMP) ## run the code blocks of the README, which is the documentation for now
+	$(BIN)/python -m pytest tests/test_readme.py
+
+.PHONY: clean
+clean: ## remove caches and builds, but neither .venv nor results
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find resilisim tests verification benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

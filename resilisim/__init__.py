@@ -1,0 +1,72 @@
+"""ResiliSim: stochastic tool tasks for language-model agents, each with its exact optimum.
+
+Importing this package registers the Gymnasium ids and nothing heavy: compiled code, retrieval and the benchmark are
+loaded where they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gymnasium.envs.registration import register, registry
+
+from resilisim.errors import ResiliSimError
+
+if TYPE_CHECKING:
+    from resilisim.evaluation import evaluate
+    from resilisim.simulator.exact import references as bound
+    from resilisim.tasks import Task, benchmark_tasks
+    from resilisim.tool_library import ToolLibrary, default_library, load_library
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ResiliSimError",
+    "Task",
+    "ToolLibrary",
+    "__version__",
+    "benchmark_tasks",
+    "bound",
+    "default_library",
+    "evaluate",
+    "load_library",
+    "register_environments",
+]
+
+# Public name -> (module, attribute), looked up on first use (PEP 562).
+_LAZY_NAMES = {
+    "Task": ("resilisim.tasks", "Task"),
+    "ToolLibrary": ("resilisim.tool_library", "ToolLibrary"),
+    "benchmark_tasks": ("resilisim.tasks", "benchmark_tasks"),
+    "bound": ("resilisim.simulator.exact", "references"),
+    "default_library": ("resilisim.tool_library", "default_library"),
+    "evaluate": ("resilisim.evaluation", "evaluate"),
+    "load_library": ("resilisim.tool_library", "load_library"),
+}
+
+CONVERSATION_ID = "resilisim/Conversation-v0"
+
+
+def register_environments() -> None:
+    """Register the Gymnasium ids; calling it again changes nothing (the entry-point group calls it, too)."""
+    if CONVERSATION_ID not in registry:
+        register(id=CONVERSATION_ID, entry_point="resilisim.envs.conversation:ConversationEnv")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _LAZY_NAMES:
+        raise AttributeError(f"module 'resilisim' has no attribute {name!r}")
+    module, attribute = _LAZY_NAMES[name]
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, those not yet loaded included."""
+    return sorted(set(globals()) | set(__all__))
+
+
+register_environments()

@@ -1,0 +1,7 @@
+"""`resilisim demo`: the summary table and the HTML report of a folder of results."""
+
+from __future__ import annotations
+
+
+def demo() -> None:
+    """Placeholder."""

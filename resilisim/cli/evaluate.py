@@ -1,0 +1,7 @@
+"""`resilisim evaluate`: the summary table and the HTML report of a folder of results."""
+
+from __future__ import annotations
+
+
+def evaluate() -> None:
+    """Placeholder."""

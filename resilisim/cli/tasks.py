@@ -1,0 +1,156 @@
+"""`resilisim tasks`: generate tasks, and look at them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from resilisim.cli.options import JsonFlag, LibraryOption, command_group, load
+from resilisim.cli.output import console, error_console, print_json, progress_bar, table
+from resilisim.errors import unknown_name
+
+if TYPE_CHECKING:
+    from resilisim.tasks import Task
+    from resilisim.tool_library import ToolLibrary
+
+SPLITS = ("train", "validation", "test")
+
+TasksOption = Annotated[
+    str, typer.Option("--tasks", help="benchmark-v1, a JSON Lines file of tasks, or a number of them.")
+]
+
+app = command_group("Generate tasks, list, show and count them.")
+
+
+@app.command("generate")
+def generate(
+    out: Annotated[Path, typer.Option("--out", help="JSON Lines file to write, one task a line.", dir_okay=False)],
+    seed: Annotated[int, typer.Option("--seed", help="Another seed makes other tasks.", min=0)] = 0,
+    count: Annotated[int, typer.Option("--count", help="How many; 5040 with seed 0 is benchmark-v1.", min=1)] = 5040,
+    library: LibraryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Generate tasks into a file (needs the extra `retrieval`); the same arguments write the same bytes."""
+    from resilisim.tasks.generation import generate_tasks, write_tasks
+
+    chosen = load(library)
+    started = time.perf_counter()
+    with progress_bar() as progress:
+        tasks = generate_tasks(seed=seed, count=count, library=chosen)
+        write_tasks(progress.track(tasks, total=count, description="generating tasks"), out)
+    seconds = time.perf_counter() - started
+    if as_json:
+        print_json({"file": str(out), "count": count, "seed": seed, "seconds": seconds})
+    else:
+        error_console().print(f"wrote {count} tasks to {out} in {seconds:.1f} s", markup=False)
+
+
+@app.command("list")
+def list_tasks(
+    tasks: TasksOption = "benchmark-v1",
+    task_type: Annotated[str | None, typer.Option("--type", help="Only tasks of this type.")] = None,
+    complexity: Annotated[str | None, typer.Option("--complexity", help="Only easy, medium or hard tasks.")] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Only tasks of train, validation or test.")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Show this many; 0 shows all.", min=0)] = 20,
+    library: LibraryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List tasks with type, split and required tools."""
+    from resilisim.tasks import COMPLEXITIES, read_tasks, split_of
+
+    found = read_tasks(tasks, load(library))
+    if task_type is not None:
+        _one_of("task type", task_type, sorted({task.task_type for task in found}), "--type")
+        found = [task for task in found if task.task_type == task_type]
+    if complexity is not None:
+        _one_of("complexity", complexity, COMPLEXITIES, "--complexity")
+        found = [task for task in found if task.complexity == complexity]
+    if split is not None:
+        _one_of("split", split, SPLITS, "--split")
+        found = [task for task in found if split_of(task.required_tools) == split]
+    shown = found[:limit] if limit else found
+    if as_json:
+        print_json(
+            [
+                {
+                    "instance_id": task.instance_id,
+                    "task_type": task.task_type,
+                    "complexity": task.complexity,
+                    "split": split_of(task.required_tools),
+                    "required_tools": list(task.required_tools),
+                }
+                for task in shown
+            ]
+        )
+        return
+    rows = [
+        [task.instance_id, task.task_type, split_of(task.required_tools), ", ".join(task.required_tools)]
+        for task in shown
+    ]
+    console().print(table(f"{len(shown)} of {len(found)} tasks", ["id", "type", "split", "required tools"], rows))
+    if len(shown) < len(found):
+        error_console().print(f"{len(found) - len(shown)} more: --limit 0 shows all", markup=False)
+
+
+@app.command("show")
+def show_task(
+    instance_id: Annotated[str, typer.Argument(metavar="ID", help="The task's instance_id.")],
+    tasks: TasksOption = "benchmark-v1",
+    library: LibraryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show one task whole."""
+    from resilisim.tasks import split_of
+
+    task = find_task(instance_id, tasks, load(library))
+    if as_json:
+        print_json({**task.to_mapping(), "split": split_of(task.required_tools)})
+        return
+    out = console()
+    out.print(f"[bold]{task.instance_id}[/bold]  {task.task_type}, {task.complexity}, {split_of(task.required_tools)}")
+    out.print(task.description, markup=False)
+    for place, name in enumerate(task.required_tools, start=1):
+        out.print(f"  {place}. {name}", markup=False)
+    out.print(table("Inputs", ["name", "value"], [[name, repr(value)] for name, value in task.inputs.items()]))
+    out.print(
+        table("Expected outputs", ["name", "value"], [[n, repr(value)] for n, value in task.expected_outputs.items()])
+    )
+
+
+@app.command("stats")
+def stats(tasks: TasksOption = "benchmark-v1", library: LibraryOption = None, as_json: JsonFlag = False) -> None:
+    """Count tasks by type, complexity, number of tools and split."""
+    from resilisim.tasks import read_tasks
+    from resilisim.tasks.statistics import count_tasks
+
+    counts = count_tasks(read_tasks(tasks, load(library)))
+    if as_json:
+        print_json(counts)
+        return
+    out = console()
+    for key, value in counts.items():
+        if isinstance(value, dict):
+            rows = [[str(name), number] for name, number in value.items()]
+            out.print(table(key.replace("_", " "), ["", "tasks"], rows))
+        else:
+            out.print(f"{key}: {value}", markup=False)
+
+
+def _one_of(what: str, value: str, valid: Sequence[str], option: str) -> None:
+    """Refuse a value that is not among the valid ones."""
+    if value not in valid:
+        raise unknown_name(what, value, valid, f"option {option}")
+
+
+def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:
+    """Return the task of that id among `tasks`."""
+    from resilisim.tasks import read_tasks
+
+    found = {task.instance_id: task for task in read_tasks(tasks, library)}
+    if instance_id not in found:
+        raise unknown_name("task", instance_id, found, tasks)
+    return found[instance_id]

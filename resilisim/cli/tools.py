@@ -1,0 +1,124 @@
+"""`resilisim tools`: look at a tool library."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from resilisim.cli.options import JsonFlag, LibraryOption, command_group, load
+from resilisim.cli.output import console, error_console, print_json, table
+from resilisim.errors import unknown_name
+
+EXPORT_FORMATS = ("json", "mcp")
+
+app = command_group("Look at the tools: list, show, search, export.")
+
+
+@app.command("list")
+def list_tools(library: LibraryOption = None, as_json: JsonFlag = False) -> None:
+    """List the tools with their category, operation, semantic type and direct dependencies."""
+    chosen = load(library)
+    rows = [
+        {
+            "index": index,
+            "name": tool.name,
+            "category": tool.category,
+            "operation": tool.operation,
+            "semantic_type": tool.semantic_type,
+            "dependencies": list(chosen.dependencies(tool.name)),
+        }
+        for index, tool in enumerate(chosen)
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    console().print(
+        table(
+            f"{len(chosen)} tools",
+            ["#", "name", "semantic type", "depends on"],
+            [[row["index"], row["name"], row["semantic_type"], ", ".join(row["dependencies"])] for row in rows],
+        )
+    )
+
+
+@app.command("show")
+def show_tool(
+    name: Annotated[str, typer.Argument(help="Name or alias of a tool.")],
+    library: LibraryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show one tool whole: parameters, returns, possible errors, dependencies."""
+    chosen = load(library)
+    tool = chosen[chosen.resolve(name) or name]
+    if as_json:
+        print_json(tool.to_mapping())
+        return
+    out = console()
+    out.print(f"[bold]{tool.name}[/bold]  {tool.category} / {tool.operation}")
+    out.print(tool.description, markup=False)
+    out.print("depends on: " + (", ".join(chosen.dependencies(tool.name)) or "nothing"), markup=False)
+    out.print(
+        table(
+            "Parameters",
+            ["name", "type", "required", "description"],
+            [
+                [parameter.name, parameter.type, "yes" if parameter.required else "no", parameter.description]
+                for parameter in tool.parameters
+            ],
+        )
+    )
+    out.print(
+        table("Returns", ["name", "type", "description"], [[v.name, v.type, v.description] for v in tool.returns])
+    )
+    out.print(table("Errors", ["code", "description"], [[e.code, e.description] for e in tool.errors]))
+
+
+@app.command("search")
+def search_tools(
+    query: Annotated[str, typer.Argument(help="What the tool should do, in words.")],
+    count: Annotated[int, typer.Option("-k", "--count", help="Number of hits.", min=1)] = 5,
+    library: LibraryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Search the tools by meaning (needs the extra `retrieval`)."""
+    from resilisim.tool_library.retrieval import default_retriever
+
+    chosen = load(library)
+    with error_console().status("loading the embedding model"):
+        hits = default_retriever(chosen).search(query, k=count)
+    if as_json:
+        print_json([{"name": hit.name, "score": hit.score} for hit in hits])
+        return
+    rows = [[hit.score, hit.name, chosen[hit.name].description] for hit in hits]
+    console().print(table(f"Tools for {query!r}", ["score", "name", "description"], rows, digits=3))
+
+
+@app.command("export")
+def export_tools(
+    export_format: Annotated[
+        str, typer.Option("--format", help="json (canonical, loads again) or mcp (tool definitions).")
+    ] = "json",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File to write; standard output if left out.", dir_okay=False)
+    ] = None,
+    library: LibraryOption = None,
+) -> None:
+    """Write the library as canonical JSON, or as MCP tool definitions."""
+    if export_format not in EXPORT_FORMATS:
+        raise unknown_name("format", export_format, EXPORT_FORMATS, "option --format")
+    chosen = load(library)
+    if export_format == "json":
+        text = chosen.to_json()
+    else:
+        from resilisim.tool_library.mcp import mcp_definitions
+
+        text = json.dumps(mcp_definitions(chosen), indent=2, ensure_ascii=False)
+    text = text.removesuffix("\n") + "\n"
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        out.write_text(text, encoding="utf-8", newline="\n")
+        error_console().print(f"wrote {len(chosen)} tools to {out}", markup=False)

@@ -1,0 +1,1 @@
+"""Environments: what an agent sees of the simulator."""

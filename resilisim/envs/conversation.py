@@ -1,0 +1,357 @@
+"""Conversation-v0: the environment as a language model sees it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import gymnasium
+
+from resilisim.envs import feedback
+from resilisim.envs.protocol import native_tools, read_native, read_text
+from resilisim.envs.space import UnicodeText
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.seeding import EVALUATION_SALT
+from resilisim.simulator import (
+    STOP,
+    BenchmarkLaw,
+    EndRules,
+    Episode,
+    Event,
+    Message,
+    build_problem,
+    score_episode,
+)
+from resilisim.simulator.outcomes import PayloadSize
+from resilisim.simulator.state import outcome
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import benchmark_tasks, find_task
+from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
+from resilisim.tool_library.parameters import PARAMETER_MODES, ParameterMode
+from resilisim.tool_library.retrieval import ToolHit, default_retriever
+from resilisim.workflows.planner import Planner, resolve_planner
+from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES, PROMPT_TYPES, Prompt, render_prompt
+
+MAX_MESSAGE_LENGTH = 1_000_000
+MAX_OBSERVATION_LENGTH = 1_000_000
+SEARCH_RESULTS = 5
+
+Search = Callable[[str, int], Sequence[ToolHit]]
+Step = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+class ConversationEnv(gymnasium.Env[str, str]):
+    """A multi-turn conversation in which an agent searches, inspects and executes unreliable tools to do a task.
+
+    **Actions.** One assistant message a step, a text of at most 1,000,000 characters. Text protocol:
+    `<tool_search>query</tool_search>`, `<tool_info>name</tool_info>`, `<tool_call>name {"parameter": value}</tool_call>`
+    (parameters may be left out), or, without any of these, `<finish/>`. The first tag counts. Native protocol: an
+    OpenAI-style assistant message as JSON text, or `native_step` with the message itself; `native_tools()` are the functions.
+
+    **Observations.** Text: the prompt at reset, then the reply to the last message. Native: a JSON list of the messages
+    that answer it (`role` is "tool" with the call's id, or "user").
+
+    **Start.** `reset(seed=S, options={"task": T, "prompt": P})`. T is an id of benchmark-v1, a mapping with the task
+    fields, or a `Task`; without it a benchmark task is drawn from the seed. P is a prompt type or a rendered `Prompt`.
+    The seed fixes all luck of the episode; which prompt is shown does not change it.
+
+    **Rewards.** 1.0 on the step that ends in full success, otherwise 0.0.
+
+    **Termination.** Completion signal; the closing message after the last turn; too many failed executions in a row; the
+    same unproductive message too many times in a row. Turns are part of the task, so running out is termination; nothing
+    is ever truncated.
+
+    **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `turn` (messages sent), `turns_left`,
+    `event` (kind of the last message: execute, search, info, format_error, rejected, finish, stop; absent at reset). After a
+    search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or format error:
+    `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt}` with `attempt`
+    from 1, and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies
+    (`public_info` takes them out): `required_tools`, `seed`, `problem`, `state`, `message`, and `score` before the end.
+
+    **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4. **Version history.** v0.
+
+    Args:
+        prompt: Prompt type of episodes whose reset names none.
+        planner: Planner object or name for prompts with a plan.
+        library: Tool library; the default one if omitted.
+        base: Law: success probability of a tool without one of its own.
+        not_executed: Law: factor for a dependency never executed.
+        failed: Law: factor for a dependency executed but not yet successful.
+        history: Law: factor for each failed execution so far.
+        max_turns: End rule: messages of an episode, the closing one not counted.
+        max_consecutive_failures: End rule: 0 turns it off.
+        loop_length: End rule: 0 turns it off.
+        parameters: `lenient` checks what is given, `strict` also wants the required ones, `ignore` checks nothing.
+        search_detail: `brief` or `full` search results.
+        payload: `compact` or `verbose` outputs.
+        tools: `discovery` (by search) or `listed` (names in the prompt).
+        protocol: `text` or `native`.
+        salt: Salt of the luck; a private text makes a private leaderboard.
+        search: What answers searches, `search(query, k)`; retrieval over the library if omitted.
+        render_mode: `ansi` or None.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}
+
+    def __init__(
+        self,
+        *,
+        prompt: str = "baseline",
+        planner: Planner | str = "auto",
+        library: ToolLibrary | None = None,
+        base: float = 0.8,
+        not_executed: float = 0.5,
+        failed: float = 0.7,
+        history: float = 0.9,
+        max_turns: int = 10,
+        max_consecutive_failures: int = 5,
+        loop_length: int = 4,
+        parameters: ParameterMode = "lenient",
+        search_detail: Literal["brief", "full"] = "brief",
+        payload: PayloadSize = "compact",
+        tools: Literal["discovery", "listed"] = "discovery",
+        protocol: Literal["text", "native"] = "text",
+        salt: str = EVALUATION_SALT,
+        search: Search | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        _check("prompt type", prompt, PROMPT_TYPES)
+        _check("parameter mode", parameters, PARAMETER_MODES)
+        _check("search detail", search_detail, ("brief", "full"))
+        _check("payload size", payload, ("compact", "verbose"))
+        _check("tools option", tools, ("discovery", "listed"))
+        _check("protocol", protocol, ("text", "native"))
+        if render_mode is not None:
+            _check("render mode", render_mode, ("ansi",))
+        self.library = library if library is not None else default_library()
+        self.law = BenchmarkLaw(base, not_executed, failed, history)
+        self.rules = EndRules(max_turns, max_consecutive_failures, loop_length)
+        self.protocol = protocol
+        self.render_mode = render_mode
+        self.action_space = UnicodeText(MAX_MESSAGE_LENGTH)
+        self.observation_space = UnicodeText(MAX_OBSERVATION_LENGTH)
+        self._default_prompt = prompt
+        self._planner: Planner = (
+            resolve_planner(planner, self.library, self.law, self.rules) if isinstance(planner, str) else planner
+        )
+        self._parameters: ParameterMode = parameters
+        self._search_detail = search_detail
+        self._payload: PayloadSize = payload
+        self._tools_listed = tools == "listed"
+        self._salt = salt
+        self._search = search
+        self._render = functools.lru_cache(maxsize=256)(self._render_prompt)
+        self._task: Task | None = None
+        self._episode: Episode | None = None
+        self._prompt: Prompt | None = None
+        self._seed = 0
+        self._observation = ""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: Episode seed, 0 to 2^63 - 1; drawn from the environment's generator if omitted.
+            options: `task` and `prompt`, see the class.
+
+        Returns:
+            The prompt, and the info of the start.
+
+        Raises:
+            InvalidInputError: An unknown option, task, tool or prompt type.
+        """
+        super().reset(seed=seed)
+        options = options or {}
+        for name in options:
+            if name not in ("task", "prompt"):
+                raise unknown_name("reset option", name, ("task", "prompt"))
+        self._seed = seed if seed is not None else int(self.np_random.integers(2**31))
+        task = self._resolve_task(options.get("task"))
+        prompt = options.get("prompt", self._default_prompt)
+        self._prompt = prompt if isinstance(prompt, Prompt) else self._render(task, prompt)
+        problem = build_problem(self.library, task.required_tools, self.law, self.rules)
+        self._task = task
+        self._episode = Episode(problem, task.instance_id, self._seed, self._salt, self._payload)
+        self._observation = self._prompt.text
+        return self._observation, self._info(None, {})
+
+    def step(self, action: str) -> Step:
+        """Send one assistant message.
+
+        Args:
+            action: The message; in the native protocol, the assistant message as JSON text.
+
+        Returns:
+            Observation, reward, terminated, truncated (always False), info.
+        """
+        if not isinstance(action, str):
+            raise InvalidInputError(f"an action of type {type(action).__name__}: expected a text")
+        if len(action) > MAX_MESSAGE_LENGTH:
+            problem = f"the message has {len(action):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
+            return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
+        if self.protocol == "native":
+            return self.native_step(_decode_native(action))
+        return self._apply(read_text(action, self.library, self._parameters), [])
+
+    def native_step(self, message: Mapping[str, Any]) -> Step:
+        """Send one assistant message with native tool calls (`content`, `tool_calls`); the rest is as in `step`."""
+        calls = message.get("tool_calls")
+        calls = calls if isinstance(calls, list) else []
+        call_ids = [str(call.get("id", "")) if isinstance(call, Mapping) else "" for call in calls]
+        return self._apply(read_native(message, self.library, self._parameters), call_ids)
+
+    def stop(self) -> Step:
+        """End the episode because the agent stopped by itself or hit a cap of its own."""
+        return self._apply(STOP, [])
+
+    def native_tools(self) -> list[dict[str, Any]]:
+        """Return the functions of the native protocol, with JSON Schemas."""
+        return native_tools()
+
+    def render(self) -> str | None:
+        """Return the last observation if the render mode is `ansi`."""
+        return self._observation if self.render_mode == "ansi" else None
+
+    def _apply(self, message: Message, call_ids: list[str]) -> Step:
+        if self._episode is None:
+            raise gymnasium.error.ResetNeeded("call reset before step")
+        event = self._episode.apply(message)
+        reply, extra = self._reply(event)
+        ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.protocol)
+        text = f"{reply}\n\n{ending}" if reply else ending
+        self._observation = _encode_native(text, call_ids) if self.protocol == "native" else text
+        terminated = self._episode.ended_by is not None
+        reward = float(terminated and outcome(self._episode.problem, self._episode.state))
+        return self._observation, reward, terminated, False, self._info(event, extra)
+
+    def _reply(self, event: Event) -> tuple[str, dict[str, Any]]:
+        message = event.message
+        if event.executed:
+            extra: dict[str, Any] = {
+                "execution": {
+                    "tool": event.tool,
+                    "success": event.success,
+                    "error": event.failure.code if event.failure else None,
+                    "success_probability": event.success_probability,
+                    "attempt": event.attempt,
+                }
+            }
+            if event.failure is not None and event.failure.code == DEPENDENCY_ERROR:
+                extra["dependency_problems"] = {
+                    "not_executed": list(event.failure.not_executed),
+                    "failed": list(event.failure.failed),
+                }
+            return feedback.execution_reply(event), extra
+        if event.turn > self.rules.max_turns:
+            return "", {}
+        if message.kind == "search":
+            hits = self._find(message.query or "")
+            found = [(self.library[hit.name], hit.score) for hit in hits]
+            reply = feedback.search_reply(message.query or "", found, self._search_detail)
+            return reply, {"search": [{"name": hit.name, "score": hit.score} for hit in hits]}
+        if message.kind == "info":
+            name = message.tool or ""
+            tool = None if message.problems else self.library[name]
+            reply = feedback.info_reply(name, tool, message.problems)
+            return reply, {"tool_info": feedback.tool_facts(tool)} if tool else {"problems": list(message.problems)}
+        if message.kind == "rejected":
+            name = message.tool or ""
+            reply = feedback.rejection_reply(name, message.problems, name in self.library)
+            return reply, {"problems": list(message.problems)}
+        if message.kind == "format_error":
+            return feedback.format_reply(message.problems, self.protocol), {"problems": list(message.problems)}
+        return "", {}
+
+    def _find(self, query: str) -> Sequence[ToolHit]:
+        if self._search is None:
+            self._search = default_retriever(self.library).search
+        return self._search(query, SEARCH_RESULTS)
+
+    def _info(self, event: Event | None, extra: dict[str, Any]) -> dict[str, Any]:
+        if self._episode is None or self._task is None or self._prompt is None:
+            raise gymnasium.error.ResetNeeded("call reset first")
+        state = self._episode.state
+        info: dict[str, Any] = {
+            "instance_id": self._task.instance_id,
+            "task_type": self._task.task_type,
+            "prompt_type": self._prompt.type,
+            "planner": self._prompt.planner,
+            "protocol": self.protocol,
+            "turn": len(self._episode.events),
+            "turns_left": self.rules.max_turns - state.turns_used,
+            "required_tools": list(self._task.required_tools),
+            "seed": self._seed,
+            "problem": self._episode.problem,
+            "state": state,
+        }
+        if event is not None:
+            info |= {"event": event.message.kind, "message": event.message}
+        info |= extra
+        if state.ended_by is not None:
+            executions = [(past.tool or "", bool(past.success)) for past in self._episode.events if past.executed]
+            outputs = self.library.outputs.intersection(self._task.required_tools)
+            score = score_episode(
+                self._task.required_tools, outputs, self._task.task_type, executions, state.ended_by
+            )
+            info["score"] = score.to_mapping()
+        return info
+
+    def _resolve_task(self, task: object) -> Task:
+        if task is None:
+            tasks = benchmark_tasks()
+            return tasks[int(self.np_random.integers(len(tasks)))]
+        if isinstance(task, Task):
+            return task
+        if isinstance(task, str):
+            return find_task(task)
+        if isinstance(task, Mapping):
+            return Task.from_mapping(task, self.library)
+        raise InvalidInputError(f"a task of type {type(task).__name__}: expected an id, a mapping or a Task")
+
+    def _render_prompt(self, task: Task, prompt_type: str) -> Prompt:
+        workflow = self._planner.plan(task) if prompt_type in PLANNED_PROMPT_TYPES else None
+        return render_prompt(
+            task,
+            prompt_type,
+            workflow,
+            self.library,
+            tools_listed=self._tools_listed,
+            rules=self.rules,
+            protocol=self.protocol,
+        )
+
+
+PRIVATE_INFO = frozenset({"required_tools", "seed", "problem", "state", "message", "score"})
+
+
+def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an ordinary policy may know of an info: no probabilities, no required list, no state, no luck."""
+    public = {name: value for name, value in info.items() if name not in PRIVATE_INFO}
+    if "execution" in public:
+        execution = public["execution"]
+        public["execution"] = {name: value for name, value in execution.items() if name != "success_probability"}
+    return public
+
+
+def _check(what: str, value: object, valid: Sequence[str]) -> None:
+    if value not in valid:
+        raise unknown_name(what, value, valid)
+
+
+def _decode_native(action: str) -> Mapping[str, Any]:
+    """Return an assistant message from its JSON text; a text that is none is an answer without calls."""
+    try:
+        message = json.loads(action)
+    except (ValueError, RecursionError):
+        return {"content": action}
+    return message if isinstance(message, dict) else {"content": action}
+
+
+def _encode_native(text: str, call_ids: list[str]) -> str:
+    if not call_ids:
+        return json.dumps([{"role": "user", "content": text}], ensure_ascii=False)
+    replies = [{"role": "tool", "tool_call_id": call_ids[0], "content": text}]
+    replies += [{"role": "tool", "tool_call_id": call_id, "content": "ignored"} for call_id in call_ids[1:]]
+    return json.dumps(replies, ensure_ascii=False)

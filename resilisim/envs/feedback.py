@@ -1,0 +1,121 @@
+"""What the environment answers: result or error, progress, and what to do next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from resilisim.simulator.episode import Event
+from resilisim.simulator.law import SUCCEEDED
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import EpisodeState
+from resilisim.tool_library import DEPENDENCY_ERROR, Tool
+
+_CALL_HINT = {
+    "text": "Use <tool_search>query</tool_search>, <tool_info>name</tool_info> or <tool_call>name</tool_call>, one a message, "
+    "or say <finish/> when the task is complete.",
+    "native": "Use one of the functions tool_search, tool_info, tool_call or finish.",
+}
+_FINISH_HINT = {"text": "<finish/>", "native": "the function finish"}
+
+_ENDINGS = {
+    "completion": "The episode has ended: completion was signalled.",
+    "turns": "The episode has ended: no turns are left, and the closing message did not signal completion.",
+    "consecutive_failures": "The episode has ended: too many executions failed in a row.",
+    "loop": "The episode has ended: the same unproductive message was sent too many times in a row.",
+    "stopped": "The episode has ended: the agent stopped.",
+}
+
+
+def execution_reply(event: Event) -> str:
+    """Return the result or the error of an execution."""
+    if event.failure is None:
+        output = json.dumps(event.output, ensure_ascii=False)
+        return f"{event.tool} executed successfully.\nOutput: {output}"
+    failure = event.failure
+    if failure.code != DEPENDENCY_ERROR:
+        return f"{event.tool} failed.\nError: {failure.code}: {failure.message}"
+    lines = [f"{event.tool} failed because of its dependencies.", f"Error: {failure.code}"]
+    lines += [f"- {name} has not been executed." for name in failure.not_executed]
+    lines += [f"- {name} was executed, but has not succeeded yet." for name in failure.failed]
+    lines.append("Recommendation: run each of these first, then try again.")
+    return "\n".join(lines)
+
+
+def rejection_reply(name: str, problems: Sequence[str], known: bool) -> str:
+    """Return the answer to a call that is not executed."""
+    code = "INVALID_PARAMETERS" if known else "UNKNOWN_TOOL"
+    return "\n".join([f"The call of {name} was rejected and not executed.", *(f"Error: {code}: {line}" for line in problems)])
+
+
+def search_reply(query: str, hits: Sequence[tuple[Tool, float]], detail: str) -> str:
+    """Return the tools that a search found, with their relevance."""
+    lines = [f"Tools found for {query!r}:"]
+    for number, (tool, score) in enumerate(hits, start=1):
+        if detail == "full":
+            lines += ["", f"{number}. {tool.name}", f"   Relevance: {score:.3f}", _indent(describe_tool(tool))]
+        else:
+            lines.append(f"{number}. {tool.name} (relevance {score:.3f}): {tool.description}")
+    return "\n".join(lines)
+
+
+def describe_tool(tool: Tool) -> str:
+    """Return everything that an agent may know about a tool."""
+    lines = [f"Category: {tool.category}", f"Description: {tool.description}", "Parameters:"]
+    for parameter in tool.parameters:
+        need = "required" if parameter.required else f"optional, default {json.dumps(parameter.default)}"
+        lines.append(f"- {parameter.name} ({parameter.type}, {need}): {parameter.description}")
+    lines.append("Returns:")
+    lines += [f"- {value.name} ({value.type}): {value.description}" for value in tool.returns]
+    lines.append("Possible errors:")
+    lines += [f"- {error.code}: {error.description}" for error in tool.errors]
+    lines.append("Dependencies (run these first): " + (", ".join(tool.dependencies) or "none"))
+    return "\n".join(lines)
+
+
+def info_reply(name: str, tool: Tool | None, problems: Sequence[str]) -> str:
+    """Return the answer to a request for one tool."""
+    if tool is None:
+        return "\n".join([f"No such tool: {name}.", *problems])
+    return f"{tool.name}\n{describe_tool(tool)}"
+
+
+def format_reply(problems: Sequence[str], protocol: str) -> str:
+    """Return the reminder of how to write a message."""
+    return "\n".join(["The message could not be read.", *(f"Error: {line}" for line in problems), _CALL_HINT[protocol]])
+
+
+def progress(problem: Problem, state: EpisodeState, ignored: int, protocol: str) -> str:
+    """Return what every reply ends with: what was ignored, how far the episode is, what to do next."""
+    lines = []
+    if ignored:
+        lines.append(f"Only the first call of a message counts; {ignored} more {'was' if ignored == 1 else 'were'} ignored.")
+    if state.ended_by is not None:
+        return "\n".join([*lines, _ENDINGS[state.ended_by]])
+    executed = sum(status == SUCCEEDED for status in state.status)
+    turns_left = problem.rules.max_turns - state.turns_used
+    lines.append(
+        f"Progress: {executed} {'tool' if executed == 1 else 'tools'} executed successfully; "
+        f"{turns_left} {'turn' if turns_left == 1 else 'turns'} left."
+    )
+    if turns_left:
+        lines.append(f"Continue with the next step, or finish with {_FINISH_HINT[protocol]} if the task is complete.")
+    else:
+        lines.append(f"Send a closing message: {_FINISH_HINT[protocol]} if the task is complete. Nothing more is executed.")
+    return "\n".join(lines)
+
+
+def tool_facts(tool: Tool) -> Mapping[str, Any]:
+    """Return what `info["tool_info"]` holds about a tool."""
+    return {
+        "name": tool.name,
+        "category": tool.category,
+        "description": tool.description,
+        "parameters": [parameter.name for parameter in tool.parameters],
+        "dependencies": list(tool.dependencies),
+    }
+
+
+def _indent(text: str) -> str:
+    return "\n".join("   " + line for line in text.splitlines())

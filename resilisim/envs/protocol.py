@@ -1,0 +1,216 @@
+"""How an agent's message is read: the text protocol and native tool calls (SPEC section 4).
+
+Both lead to the same `Message`, so both give the same episodes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from resilisim.errors import nearest_name
+from resilisim.simulator.messages import Message
+from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.parameters import ParameterMode, check_parameters
+
+_THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
+_THOUGHT_END = re.compile(r"\A(.*?)</think>", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<(tool_search|tool_info|tool_call)>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
+_OPEN_TAG = re.compile(r"<(tool_search|tool_info|tool_call)>", re.IGNORECASE)
+_FINISH_TAG = re.compile(r"<finish\s*/>|<finish>\s*</finish>", re.IGNORECASE)
+_FINISH_PHRASE = re.compile(
+    r"finished executing|\btask( is| has been)? (complete|completed|done|finished)\b", re.IGNORECASE
+)
+_SENTENCE_END = re.compile(r"[.!?;\n]+|\b(?:but|however|although|though)\b", re.IGNORECASE)
+_NEGATION = re.compile(r"\b(?:not|never|cannot|neither|nor|without|unable|hardly|yet to)\b|n['’]t\b", re.IGNORECASE)
+_CALL = re.compile(r"\s*([^\s{]+)\s*(.*)\Z", re.DOTALL)
+_EXCERPT_LENGTH = 200
+
+
+def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
+    """Read a message of the text protocol.
+
+    Args:
+        text: The assistant's message.
+        library: Tool library of the episode.
+        mode: How parameters are checked.
+
+    Returns:
+        The first tag's meaning; without any tag, the completion signal if it holds one, else a format error.
+    """
+    thoughts, visible = _split_thoughts(text)
+    tags = list(_TAG.finditer(visible))
+    if tags:
+        kind, content = tags[0].group(1).lower(), tags[0].group(2).strip()
+        ignored = len(tags) - 1
+        if kind == "tool_search":
+            return _search(content, visible, thoughts, ignored)
+        if kind == "tool_info":
+            return _info(content, library, visible, thoughts, ignored)
+        call = _CALL.match(content)
+        if call is None:
+            return _format_error("the tag <tool_call> is empty: expected a tool name", visible, thoughts)
+        name, arguments = call.group(1), call.group(2).strip()
+        return _call(name, arguments, library, mode, visible, thoughts, ignored)
+    opened = _OPEN_TAG.search(visible)
+    if opened is not None:
+        tag = opened.group(1).lower()
+        return _format_error(f"the tag <{tag}> is never closed: expected </{tag}>", visible, thoughts)
+    if signals_completion(visible):
+        return Message("finish", text=visible, thoughts=thoughts)
+    return _format_error("no tag and no completion signal was found", visible, thoughts)
+
+
+def signals_completion(text: str) -> bool:
+    """Return whether a message without tags says that the task is complete, and does not deny it."""
+    if _FINISH_TAG.search(text):
+        return True
+    for phrase in _FINISH_PHRASE.finditer(text):
+        starts = [end.end() for end in _SENTENCE_END.finditer(text, 0, phrase.start())]
+        before = text[starts[-1] if starts else 0 : phrase.start()]
+        if not _NEGATION.search(before):
+            return True
+    return False
+
+
+def read_native(message: Mapping[str, Any], library: ToolLibrary, mode: ParameterMode) -> Message:
+    """Read an assistant message with native tool calls, as OpenAI-compatible endpoints return it.
+
+    Args:
+        message: `{"content": text or None, "tool_calls": [{"id", "function": {"name", "arguments"}}, ...]}`; of several
+            calls the first counts. Without calls the content is read like a message of the text protocol.
+        library: Tool library of the episode.
+        mode: How parameters are checked.
+    """
+    content = message.get("content")
+    thoughts, visible = _split_thoughts(content if isinstance(content, str) else "")
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list) or not calls:
+        return read_text(content if isinstance(content, str) else "", library, mode)
+    ignored = len(calls) - 1
+    function = calls[0].get("function") if isinstance(calls[0], Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        return _format_error("the tool call names no function", visible, thoughts)
+    name, raw = function["name"], function.get("arguments")
+    arguments, problem = _read_object(raw)
+    if problem is not None:
+        if name == "tool_call":
+            return Message("rejected", tool=name, problems=(problem,), text=str(raw), thoughts=thoughts, ignored=ignored)
+        return _format_error(f"arguments of {name}: {problem}", visible + str(raw), thoughts)
+    if name == "finish":
+        return Message("finish", text=visible, thoughts=thoughts, ignored=ignored)
+    if name == "tool_search" and isinstance(arguments.get("query"), str):
+        return _search(arguments["query"].strip(), visible, thoughts, ignored)
+    if name == "tool_info" and isinstance(arguments.get("name"), str):
+        return _info(arguments["name"].strip(), library, visible, thoughts, ignored)
+    if name == "tool_call" and isinstance(arguments.get("name"), str):
+        return _call(arguments["name"].strip(), arguments.get("parameters"), library, mode, visible, thoughts, ignored)
+    near = nearest_name(name, NATIVE_FUNCTIONS)
+    if near != name:
+        hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(NATIVE_FUNCTIONS)
+        return _format_error(f"unknown function {name!r}: {hint}", visible, thoughts)
+    return _format_error(f"function {name!r} needs its {_NATIVE_NEEDS[name]!r} as a string", visible, thoughts)
+
+
+def _split_thoughts(text: str) -> tuple[str, str]:
+    """Return what stands in <think> blocks (also unclosed, or closed without being opened), and the rest."""
+    thoughts: list[str] = []
+    visible = _THOUGHT.sub(lambda match: thoughts.append(match.group(1).strip()) or "", text)
+    headless = _THOUGHT_END.match(visible)
+    if headless is not None:
+        thoughts.insert(0, headless.group(1).strip())
+        visible = visible[headless.end() :]
+    return "\n".join(thoughts), visible.strip()
+
+
+def _format_error(problem: str, text: str, thoughts: str) -> Message:
+    return Message("format_error", problems=(problem,), text=text, thoughts=thoughts)
+
+
+def _search(query: str, text: str, thoughts: str, ignored: int) -> Message:
+    if not query:
+        return _format_error("the search query is empty: expected a few words", text, thoughts)
+    return Message("search", query=query, text=text, thoughts=thoughts, ignored=ignored)
+
+
+def _info(name: str, library: ToolLibrary, text: str, thoughts: str, ignored: int) -> Message:
+    canonical = library.resolve(name)
+    problems = () if canonical is not None else (_unknown_tool(name, library),)
+    return Message("info", tool=canonical or name, problems=problems, text=text, thoughts=thoughts, ignored=ignored)
+
+
+def _call(
+    name: str, raw: object, library: ToolLibrary, mode: ParameterMode, text: str, thoughts: str, ignored: int
+) -> Message:
+    canonical = library.resolve(name)
+    if canonical is None:
+        problem = _unknown_tool(name, library)
+        return Message("rejected", tool=name, problems=(problem,), text=text, thoughts=thoughts, ignored=ignored)
+    if mode == "ignore":
+        return Message("execute", tool=canonical, text=text, thoughts=thoughts, ignored=ignored)
+    parameters, unreadable = _read_object(raw)
+    problems = [unreadable] if unreadable else check_parameters(library[canonical], parameters, mode)
+    return Message(
+        "rejected" if problems else "execute",
+        tool=canonical,
+        parameters=parameters,
+        problems=tuple(problems),
+        text=text,
+        thoughts=thoughts,
+        ignored=ignored,
+    )
+
+
+def _unknown_tool(name: str, library: ToolLibrary) -> str:
+    near = nearest_name(name, library.names)
+    return f"unknown tool {name[:_EXCERPT_LENGTH]!r}" + (f": did you mean {near!r}?" if near else "")
+
+
+def _read_object(raw: object) -> tuple[dict[str, Any], str | None]:
+    """Return the JSON object that was given (none at all is the empty object), or what is wrong with it."""
+    if raw is None or raw == "":
+        return {}, None
+    value = raw
+    if isinstance(raw, str):
+        try:
+            value = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            return {}, f"the parameters are not valid JSON ({reason}): {raw[:_EXCERPT_LENGTH]!r}"
+    if not isinstance(value, dict):
+        return {}, f"the parameters are a JSON {type(value).__name__}, expected an object: {str(raw)[:_EXCERPT_LENGTH]!r}"
+    return value, None
+
+
+_NATIVE_NEEDS = {"tool_search": "query", "tool_info": "name", "tool_call": "name"}
+NATIVE_FUNCTIONS = (*_NATIVE_NEEDS, "finish")
+
+
+def native_tools() -> list[dict[str, Any]]:
+    """Return the functions of the native protocol as OpenAI-compatible endpoints expect them, with JSON Schemas."""
+    text = {"type": "string"}
+    return [
+        _function("tool_search", "Find tools for a need; lists five with their relevance.", {"query": text}),
+        _function("tool_info", "Show one tool: parameters, returns, possible errors, dependencies.", {"name": text}),
+        _function(
+            "tool_call",
+            "Execute a tool. Parameters are optional unless the tool requires them.",
+            {"name": text, "parameters": {"type": "object"}},
+            optional=("parameters",),
+        ),
+        _function("finish", "Report that the task is complete.", {}),
+    ]
+
+
+def _function(
+    name: str, description: str, properties: dict[str, Any], optional: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": [key for key in properties if key not in optional],
+        "additionalProperties": False,
+    }
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}

@@ -1,0 +1,68 @@
+"""The software's own failures, one page of vocabulary.
+
+A simulated tool failure is a value and nonsense from an agent is an observation: neither is ever an exception.
+What is left are the classes below; anything else that is raised is a bug.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ResiliSimError(Exception):
+    """Base of every error that ResiliSim raises on purpose; its text is one line fit to be shown to a user."""
+
+
+class InvalidInputError(ResiliSimError, ValueError):
+    """The caller gave something unusable: the text names the value, what was expected, and the nearest valid name."""
+
+
+class MissingExtraError(ResiliSimError, ImportError):
+    """An optional dependency is needed and not installed: the text names the extra to install."""
+
+
+class ExactLimitError(ResiliSimError):
+    """A task is too large to be solved exactly within the stated limit on states."""
+
+
+class StoreError(ResiliSimError):
+    """Results cannot be written or do not belong together (full disk, another run's folder, another version)."""
+
+
+class InfrastructureError(ResiliSimError):
+    """Something outside simulator and agent broke (an endpoint is down): recorded, kept apart from the scores."""
+
+
+def nearest_name(value: str, valid: Iterable[str]) -> str | None:
+    """Return the valid name that resembles `value` most, or None when nothing does."""
+    names = list(valid)
+    exact = [name for name in names if name.lower() == value.lower()]
+    if exact:
+        return exact[0]
+    close = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
+    return close[0] if close else None
+
+
+def unknown_name(what: str, value: object, valid: Iterable[str], where: str = "") -> InvalidInputError:
+    """Build the error for a name that does not exist.
+
+    Args:
+        what: The kind of thing that was named, in the singular ("tool", "policy").
+        value: What was given.
+        valid: Every name that would have been accepted.
+        where: Where the value stood ("field 'dependencies' of tool 'a'"), or empty.
+
+    Returns:
+        An error whose text gives the value, the place, and the nearest valid name (or all of them, if few).
+    """
+    names = list(valid)
+    place = f" in {where}" if where else ""
+    near = nearest_name(str(value), names)
+    if near is not None:
+        hint = f"did you mean {near!r}?"
+    elif len(names) <= 12:
+        hint = "expected one of " + ", ".join(names)
+    else:
+        hint = f"expected one of {len(names)} names, such as " + ", ".join(names[:3])
+    return InvalidInputError(f"unknown {what} {value!r}{place}: {hint}")

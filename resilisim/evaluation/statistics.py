@@ -1,0 +1,221 @@
+"""Means, ratios and luck-adjusted scores with intervals that know that episodes of one task resemble each other.
+
+Everything is computed from sums per task (the cluster), so memory depends on the number of tasks and not of episodes.
+The tests pin each function to its naive definition over the single episodes.
+
+Luck-adjusted score. The luck of an episode, L = sum over its messages of V*(s_{t+1}) - Q*(s_t, a_t), has mean zero for
+every policy that does not see the draws, so outcome - beta L has the mean of the outcome for every beta that does not
+depend on the same luck. Beta is fitted for each fold of tasks on the other folds: the tasks' luck is independent, so the
+score stays unbiased, and the noise that luck explains is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONFIDENCE_LEVEL = 0.95
+NUM_FOLDS = 10
+# A slope fitted on a handful of episodes can be anything; beta is known to lie near 1, and any bound keeps the score
+# unbiased because it does not look at the tasks that are scored.
+BETA_RANGE = (0.0, 2.0)
+FOLD_SALT = "resilisim/folds"
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its uncertainty.
+
+    Attributes:
+        value: The estimate; NaN when there is nothing to estimate from.
+        standard_error: Its clustered standard error; NaN with fewer than two clusters.
+        low: Lower end of the 95% interval; NaN where the standard error is.
+        high: Upper end.
+        num_clusters: Number of tasks behind it.
+        num_episodes: Number of episodes behind it.
+    """
+
+    value: float
+    standard_error: float
+    low: float
+    high: float
+    num_clusters: int
+    num_episodes: int
+
+    def to_mapping(self) -> dict[str, float | int | None]:
+        """Return the fields as JSON values; NaN becomes None."""
+        numbers = {
+            "value": self.value,
+            "standard_error": self.standard_error,
+            "low": self.low,
+            "high": self.high,
+        }
+        mapping: dict[str, float | int | None] = {
+            name: (None if math.isnan(number) else number) for name, number in numbers.items()
+        }
+        mapping["num_clusters"] = self.num_clusters
+        mapping["num_episodes"] = self.num_episodes
+        return mapping
+
+
+@dataclass(frozen=True, slots=True)
+class FoldSums:
+    """Sums over the episodes of one fold of tasks, enough to fit beta on any union of folds.
+
+    Attributes:
+        count: Number of episodes.
+        gap: Sum of d = outcome - optimum (the ceiling is taken off, so that easy and hard tasks do not add noise).
+        luck: Sum of L.
+        gap_luck: Sum of d L.
+        luck_squared: Sum of L squared.
+    """
+
+    count: float = 0.0
+    gap: float = 0.0
+    luck: float = 0.0
+    gap_luck: float = 0.0
+    luck_squared: float = 0.0
+
+    def __add__(self, other: FoldSums) -> FoldSums:
+        """Return the sums over both."""
+        return FoldSums(
+            self.count + other.count,
+            self.gap + other.gap,
+            self.luck + other.luck,
+            self.gap_luck + other.gap_luck,
+            self.luck_squared + other.luck_squared,
+        )
+
+
+def t_quantile(num_clusters: int, level: float = CONFIDENCE_LEVEL) -> float:
+    """Return the two-sided quantile of Student's t with one degree of freedom less than clusters; NaN below two."""
+    if num_clusters < 2:
+        return math.nan
+    from scipy.special import stdtrit  # a quarter of a second, which only a finished run should pay
+
+    return float(stdtrit(num_clusters - 1, 0.5 + level / 2.0))
+
+
+def clustered_ratio(
+    numerators: Sequence[float] | FloatArray,
+    denominators: Sequence[float] | FloatArray,
+    num_episodes: int,
+    level: float = CONFIDENCE_LEVEL,
+) -> Estimate:
+    """Estimate sum(numerators) / sum(denominators) with clusters as the units that vary.
+
+    The standard error is the linearised one: with r the ratio and e_g = y_g - r x_g for cluster g of G, its square is
+    G / (G - 1) x sum e_g^2 / (sum x)^2. With x_g the number of episodes it is the cluster-robust error of a mean.
+
+    Args:
+        numerators: y_g, one sum per cluster; shape (num_clusters,).
+        denominators: x_g, one sum per cluster; shape (num_clusters,).
+        num_episodes: How many episodes lie behind the sums; only reported.
+        level: Confidence level of the interval.
+    """
+    y = np.asarray(numerators, dtype=np.float64)  # (num_clusters,)
+    x = np.asarray(denominators, dtype=np.float64)  # (num_clusters,)
+    total = float(x.sum())
+    count = len(x)
+    if count == 0 or total == 0.0:
+        return Estimate(math.nan, math.nan, math.nan, math.nan, count, num_episodes)
+    ratio = float(y.sum()) / total
+    if count < 2:
+        return Estimate(ratio, math.nan, math.nan, math.nan, count, num_episodes)
+    residuals = y - ratio * x
+    error = math.sqrt(count / (count - 1) * float(residuals @ residuals)) / abs(total)
+    half_width = t_quantile(count, level) * error
+    return Estimate(ratio, error, ratio - half_width, ratio + half_width, count, num_episodes)
+
+
+def clustered_mean(
+    sums: Sequence[float] | FloatArray, counts: Sequence[float] | FloatArray, level: float = CONFIDENCE_LEVEL
+) -> Estimate:
+    """Estimate the mean over episodes from one sum and one count per cluster, with a clustered t interval."""
+    weights = np.asarray(counts, dtype=np.float64)
+    return clustered_ratio(sums, weights, int(weights.sum()), level)
+
+
+def clustered_proportion(
+    successes: Sequence[float] | FloatArray, counts: Sequence[float] | FloatArray, level: float = CONFIDENCE_LEVEL
+) -> Estimate:
+    """Estimate a success rate; like `clustered_mean`, with an interval that stays within 0 and 1 and is never a point.
+
+    When all episodes succeed, or none does, the clustered standard error is 0 and says nothing. The interval then is
+    the exact one of Clopper and Pearson with one observation per cluster, which is on the safe side. It also holds for
+    one cluster, where the standard error stays NaN.
+    """
+    plain = clustered_mean(successes, counts, level)
+    if plain.num_clusters == 0:
+        return plain
+    bound = (0.5 - level / 2.0) ** (1.0 / plain.num_clusters)
+    if plain.value == 0.0:
+        low, high = 0.0, 1.0 - bound
+    elif plain.value == 1.0:
+        low, high = bound, 1.0
+    elif math.isnan(plain.low):
+        return plain
+    else:
+        low, high = max(0.0, plain.low), min(1.0, plain.high)
+    return Estimate(plain.value, plain.standard_error, low, high, plain.num_clusters, plain.num_episodes)
+
+
+def fold_of(instance_id: str, num_folds: int = NUM_FOLDS) -> int:
+    """Return the fold of a task, 0 to num_folds - 1: a function of its id alone."""
+    digest = hashlib.sha256(f"{FOLD_SALT}/{instance_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % num_folds
+
+
+def fit_beta(sums: FoldSums) -> float:
+    """Return the slope of outcome - optimum on luck, within BETA_RANGE; 1 where nothing can be fitted.
+
+    By the identity outcome - optimum = luck - regret this is 1 - (slope of regret on luck): 1 for an agent whose
+    regret does not depend on its luck.
+    """
+    if sums.count < 2:
+        return 1.0
+    covariance = sums.gap_luck - sums.gap * sums.luck / sums.count
+    variance = sums.luck_squared - sums.luck * sums.luck / sums.count
+    if variance <= 1e-12 * sums.count:
+        return 1.0
+    return min(max(covariance / variance, BETA_RANGE[0]), BETA_RANGE[1])
+
+
+def cross_fitted_betas(folds: Sequence[FoldSums]) -> list[float]:
+    """Return for each fold the beta that is fitted on all other folds."""
+    betas = []
+    for held_out in range(len(folds)):
+        others = FoldSums()
+        for fold, sums in enumerate(folds):
+            if fold != held_out:
+                others = others + sums
+        betas.append(fit_beta(others))
+    return betas
+
+
+def luck_adjusted_mean(
+    outcome_sums: Sequence[float] | FloatArray,
+    luck_sums: Sequence[float] | FloatArray,
+    counts: Sequence[float] | FloatArray,
+    betas: Sequence[float] | FloatArray | float,
+    level: float = CONFIDENCE_LEVEL,
+) -> Estimate:
+    """Estimate mean(outcome - beta L) with a clustered t interval.
+
+    Args:
+        outcome_sums: Sum of outcomes per task; shape (num_tasks,).
+        luck_sums: Sum of L per task; shape (num_tasks,).
+        counts: Episodes per task; shape (num_tasks,).
+        betas: The beta of each task's fold, shape (num_tasks,), or one number for all.
+        level: Confidence level of the interval.
+    """
+    outcomes = np.asarray(outcome_sums, dtype=np.float64)
+    luck = np.asarray(luck_sums, dtype=np.float64)
+    return clustered_mean(outcomes - np.asarray(betas, dtype=np.float64) * luck, counts, level)

@@ -1,0 +1,198 @@
+"""The folder of a run: what it was asked for (manifest.json) and what is finished (episodes.jsonl).
+
+The same command on the same folder goes on where it stopped. Anything else is refused, naming the first difference, so
+that results of different laws, luck, tasks or benchmark versions can never stand in one file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+from resilisim.errors import StoreError
+from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord
+from resilisim.provenance import (
+    MANIFEST_SCHEMA,
+    JsonLinesWriter,
+    content_hash,
+    describe_os_error,
+    read_json_lines,
+    run_manifest,
+    write_file_atomically,
+)
+
+MANIFEST_NAME = "manifest.json"
+EPISODES_NAME = "episodes.jsonl"
+
+
+class RunStore:
+    """A run's folder, open for writing by one process.
+
+    Args:
+        directory: The folder; it is made if needed.
+        arguments: Everything that decides what the episodes are (JSON values).
+        num_episodes: Number of episodes of the whole run; their indices are 0 to num_episodes - 1.
+        on_record: Called with every record that an earlier run left, while the folder is opened.
+
+    Attributes:
+        finished: (num_episodes bits) bitmap of the episodes that are in the file.
+        num_finished: How many they are.
+
+    Raises:
+        StoreError: The folder holds another run's results, a broken file, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        arguments: Mapping[str, Any],
+        num_episodes: int,
+        on_record: Callable[[EpisodeRecord], None] | None = None,
+    ) -> None:
+        self.directory = Path(directory)
+        self.num_episodes = num_episodes
+        self.finished = bytearray((num_episodes + 7) // 8)
+        self.num_finished = 0
+        self.manifest = run_manifest(arguments)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot make the folder {self.directory}: {describe_os_error(error)}") from error
+        # The manifest comes first: a file of episodes that nobody knows the arguments of would be worthless.
+        if (self.directory / MANIFEST_NAME).exists():
+            found = read_manifest(self.directory)
+            refuse_other_arguments(self.directory, found["arguments"], self.manifest["arguments"])
+            self.manifest = found
+        elif (self.directory / EPISODES_NAME).exists():
+            raise StoreError(f"{self.directory} holds {EPISODES_NAME} but no {MANIFEST_NAME}: use another folder")
+        else:
+            text = json.dumps(self.manifest, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+            write_file_atomically(self.directory / MANIFEST_NAME, text.encode())
+        self._writer = JsonLinesWriter(self.directory / EPISODES_NAME)
+        try:
+            for record in read_records(self.directory):
+                self._check(record)
+                self._mark(record["index"])
+                if on_record is not None:
+                    on_record(record)
+        except BaseException:
+            self._writer.close()
+            raise
+
+    def is_finished(self, index: int) -> bool:
+        """Return whether an episode is in the file."""
+        return bool(self.finished[index >> 3] & (1 << (index & 7)))
+
+    def append_encoded(self, line: bytes, index: int) -> None:
+        """Append the record of episode `index`, encoded as one JSON line.
+
+        Raises:
+            StoreError: The line cannot be written, or the episode is already there.
+        """
+        if self.is_finished(index):
+            raise StoreError(f"episode {index} is already in {self.directory / EPISODES_NAME}")
+        self._writer.write_encoded(line)
+        self._mark(index)
+
+    def close(self) -> None:
+        """Hand everything to the disk and release the folder."""
+        self._writer.close()
+
+    def __enter__(self) -> RunStore:
+        """Return the store itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the store."""
+        self.close()
+
+    def _mark(self, index: int) -> None:
+        self.finished[index >> 3] |= 1 << (index & 7)
+        self.num_finished += 1
+
+    def _check(self, record: EpisodeRecord) -> None:
+        place = self.directory / EPISODES_NAME
+        index = record["index"]
+        if record["manifest"] != self.manifest["hash"]:
+            raise StoreError(f"episode {index} in {place} belongs to another run than {MANIFEST_NAME} describes")
+        if not 0 <= index < self.num_episodes:
+            raise StoreError(f"episode {index} in {place} is outside this run of {self.num_episodes} episodes")
+        if self.is_finished(index):
+            raise StoreError(f"episode {index} stands twice in {place}")
+
+
+def encode_record(record: EpisodeRecord) -> bytes:
+    """Return a record as one JSON line, keys in the order of its schema."""
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(
+        "utf-8", "surrogatepass"
+    ) + b"\n"
+
+
+def read_manifest(directory: Path | str) -> dict[str, Any]:
+    """Return the manifest of a run's folder.
+
+    Raises:
+        StoreError: There is none, or it cannot be read, or its hash does not fit its arguments.
+    """
+    path = Path(directory) / MANIFEST_NAME
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise StoreError(f"{directory} is no folder of results: it holds no {MANIFEST_NAME}") from error
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
+    except ValueError as error:
+        raise StoreError(f"{path} is not JSON: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
+        raise StoreError(f"{path} does not have the schema {MANIFEST_SCHEMA!r}")
+    if not isinstance(manifest.get("arguments"), dict) or manifest.get("hash") != content_hash(manifest["arguments"]):
+        raise StoreError(f"{path} was changed: its hash does not fit its arguments")
+    return cast("dict[str, Any]", manifest)
+
+
+def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
+    """Yield the finished episodes of a run's folder one by one, in the order in which they ended.
+
+    Raises:
+        StoreError: The file cannot be read or holds a line that is no episode of this schema.
+    """
+    path = Path(directory) / EPISODES_NAME
+    if not path.exists():
+        return
+    for number, record in enumerate(read_json_lines(path), start=1):
+        if not isinstance(record, dict) or record.get("schema") != RECORD_SCHEMA:
+            raise StoreError(f"line {number} of {path} does not have the schema {RECORD_SCHEMA!r}")
+        yield cast("EpisodeRecord", record)
+
+
+def first_difference(left: object, right: object, name: str = "") -> tuple[str, object, object] | None:
+    """Return the first place (by sorted names) where two JSON values differ, with both values there; None if equal."""
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        for key in sorted(left.keys() | right.keys()):
+            place = f"{name}.{key}" if name else str(key)
+            difference = first_difference(left.get(key), right.get(key), place)
+            if difference is not None:
+                return difference
+        return None
+    return None if left == right else (name, left, right)
+
+
+def refuse_other_arguments(directory: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise a StoreError that names the first difference between a folder's arguments and this command's, if any."""
+    difference = first_difference(there, json.loads(json.dumps(now)))
+    if difference is not None:
+        name, old, new = difference
+        raise StoreError(
+            f"{directory} holds results of another run: {name} is {_shorten(old)} there and {_shorten(new)} here; "
+            "use another folder"
+        )
+
+
+def _shorten(value: object, limit: int = 80) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,228 @@
+"""What a run says about each policy under each prompt, as numbers with intervals, and as a table in the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+from rich.text import Text
+
+from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
+from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.statistics import (
+    Estimate,
+    clustered_mean,
+    clustered_proportion,
+    clustered_ratio,
+    cross_fitted_betas,
+    luck_adjusted_mean,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """One policy under one prompt type, over all tasks or a part of them.
+
+    Attributes:
+        policy: Name of the policy.
+        prompt_type: Prompt type.
+        privileged: Whether the policy saw the state; its results are no fair comparison with the others.
+        planner: Who made the plan in the prompt, or None.
+        num_tasks: Tasks with at least one episode.
+        num_episodes: Episodes.
+        success: Share of full successes.
+        partial_success: Share of partial successes.
+        optimum: Mean V* of the start: the best success rate that any agent can reach on these tasks.
+        share_of_ceiling: Successes divided by the sum of V*.
+        luck_adjusted: mean(outcome - beta luck), beta cross-fitted over folds of tasks.
+        luck_adjusted_beta_1: The same with beta = 1.
+        mean_beta: Mean of the fitted betas, weighted by episodes.
+        luck: Mean luck; its expectation is 0.
+        regret: Mean sum of regret: points lost by calls.
+        losses: Mean regret by label, in the order of `LOSS_LABELS`, only those that occurred.
+        turns: Mean number of messages.
+        ended_by: Share of episodes by what ended them (of all tasks, also when the summary is of a part).
+    """
+
+    policy: str
+    prompt_type: str
+    privileged: bool
+    planner: str | None
+    num_tasks: int
+    num_episodes: int
+    success: Estimate
+    partial_success: Estimate
+    optimum: Estimate
+    share_of_ceiling: Estimate
+    luck_adjusted: Estimate
+    luck_adjusted_beta_1: Estimate
+    mean_beta: float
+    luck: Estimate
+    regret: Estimate
+    losses: Mapping[str, Estimate]
+    turns: Estimate
+    ended_by: Mapping[str, float]
+
+    @property
+    def unavoidable(self) -> float:
+        """Points that no agent could have had: 1 - mean V*."""
+        return 1.0 - self.optimum.value
+
+    @property
+    def biggest_loss(self) -> str | None:
+        """The label that cost most, or None if no call cost anything."""
+        return max(self.losses, key=lambda label: self.losses[label].value) if self.losses else None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as JSON values; NaN becomes None."""
+        estimates = {
+            name: getattr(self, name).to_mapping()
+            for name in (
+                "success",
+                "partial_success",
+                "optimum",
+                "share_of_ceiling",
+                "luck_adjusted",
+                "luck_adjusted_beta_1",
+                "luck",
+                "regret",
+                "turns",
+            )
+        }
+        return {
+            "policy": self.policy,
+            "prompt_type": self.prompt_type,
+            "privileged": self.privileged,
+            "planner": self.planner,
+            "num_tasks": self.num_tasks,
+            "num_episodes": self.num_episodes,
+            **estimates,
+            "mean_beta": None if math.isnan(self.mean_beta) else self.mean_beta,
+            "losses": {label: loss.to_mapping() for label, loss in self.losses.items()},
+            "biggest_loss": self.biggest_loss,
+            "ended_by": dict(self.ended_by),
+        }
+
+
+def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] | None = None) -> GroupSummary:
+    """Turn the sums of a group into estimates.
+
+    Args:
+        sums: The run's sums, which know the tasks.
+        group: One of its groups.
+        chosen: Which tasks count, shape (num_tasks,); all if omitted. Beta is always fitted on all tasks (of other
+            folds), so that a small part does not get a noisy one.
+    """
+    num_tasks = len(sums.tasks)
+    count = group.count.to_array(num_tasks)
+    present = count > 0 if chosen is None else (count > 0) & chosen  # (num_tasks,)
+    count = count[present]
+
+    def column(vector: TaskVector) -> NDArray[np.float64]:
+        return vector.to_array(num_tasks)[present]
+
+    outcome, luck, optimum = column(group.outcome), column(group.luck), column(group.optimum)
+    betas = np.array(cross_fitted_betas(group.folds))  # (NUM_FOLDS,)
+    folds = np.array([task.fold for task in sums.tasks], dtype=np.int64)[present]
+    task_betas = betas[folds]  # (num_present,)
+    losses = {label: clustered_mean(column(group.losses[label]), count) for label in _ordered(group.losses)}
+    num_episodes = int(count.sum())
+    ended = sum(group.ended_by.values())
+    return GroupSummary(
+        policy=group.policy,
+        prompt_type=group.prompt_type,
+        privileged=group.privileged,
+        planner=group.planner,
+        num_tasks=len(count),
+        num_episodes=num_episodes,
+        success=clustered_proportion(outcome, count),
+        partial_success=clustered_proportion(column(group.partial), count),
+        optimum=clustered_mean(optimum, count),
+        share_of_ceiling=clustered_ratio(outcome, optimum, num_episodes),
+        luck_adjusted=luck_adjusted_mean(outcome, luck, count, task_betas),
+        luck_adjusted_beta_1=luck_adjusted_mean(outcome, luck, count, 1.0),
+        mean_beta=float(task_betas @ count) / num_episodes if num_episodes else math.nan,
+        luck=clustered_mean(luck, count),
+        regret=clustered_mean(optimum - outcome + luck, count),  # the identity, summed over each task's episodes
+        losses={label: loss for label, loss in losses.items() if loss.value > 0.0},
+        turns=clustered_mean(column(group.turns), count),
+        ended_by={name: number / ended for name, number in sorted(group.ended_by.items())},
+    )
+
+
+def summarise(sums: RunSums, policies: Sequence[str] = (), prompts: Sequence[str] = ()) -> list[GroupSummary]:
+    """Return a summary of every group, ordered by the given names (others after them, as they were met)."""
+    return [summarise_group(sums, group) for group in ordered_groups(sums, policies, prompts)]
+
+
+def ordered_groups(sums: RunSums, policies: Sequence[str] = (), prompts: Sequence[str] = ()) -> list[GroupSums]:
+    """Return the groups of a run, ordered by the given names (others after them, as they were met)."""
+
+    def rank(names: Sequence[str], name: str) -> int:
+        return names.index(name) if name in names else len(names)
+
+    return sorted(
+        sums.groups.values(), key=lambda group: (rank(policies, group.policy), rank(prompts, group.prompt_type))
+    )
+
+
+def _ordered(labels: Mapping[str, object]) -> list[str]:
+    known = [label for label in LOSS_LABELS if label in labels]
+    return known + sorted(label for label in labels if label not in LOSS_LABELS)
+
+
+def format_percent(value: float, digits: int = 1) -> str:
+    """Return a share as percent without the sign ("83.3"), or a dash for NaN; never a negative zero."""
+    if math.isnan(value):
+        return "–"
+    text = f"{100.0 * value:.{digits}f}"
+    return text.removeprefix("-") if float(text) == 0.0 else text
+
+
+def format_interval(estimate: Estimate, digits: int = 1) -> str:
+    """Return an interval in percent ("[81.0, 85.6]"), or a dash where there is none."""
+    if math.isnan(estimate.low):
+        return "–"
+    return f"[{format_percent(estimate.low, digits)}, {format_percent(estimate.high, digits)}]"
+
+
+def summary_table(rows: Sequence[GroupSummary], title: str | None = None) -> Table:
+    """Return the summary as a table for the terminal; all rates in percent with 95% intervals clustered by task."""
+    table = Table(title=title, title_justify="left", caption_justify="left", header_style="bold", pad_edge=False)
+    table.add_column("policy", no_wrap=True, overflow="ellipsis", max_width=32)
+    table.add_column("prompt", no_wrap=True)
+    for heading in ("episodes", "success %", "ceiling V* %", "of ceiling %", "luck-adjusted %"):
+        table.add_column(heading, justify="right")
+    table.add_column("biggest loss by calls")
+    for row in rows:
+        name = Text(row.policy)
+        if row.privileged:
+            name.append(" *", style="bold")
+        loss = row.biggest_loss
+        cost = Text("none") if loss is None else Text(f"{loss} {format_percent(row.losses[loss].value)}")
+        table.add_row(
+            name,
+            Text(row.prompt_type),
+            Text(str(row.num_episodes)),
+            _with_interval(row.success),
+            Text(format_percent(row.optimum.value)),
+            _with_interval(row.share_of_ceiling),
+            _with_interval(row.luck_adjusted),
+            cost,
+        )
+    caption = "95% intervals, clustered by task."
+    if any(row.privileged for row in rows):
+        caption += " * privileged: sees the state."
+    table.caption = caption
+    return table
+
+
+def _with_interval(estimate: Estimate) -> Text:
+    text = Text(format_percent(estimate.value))
+    text.append(f" {format_interval(estimate)}", style="dim")
+    return text

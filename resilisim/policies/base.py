@@ -1,0 +1,62 @@
+"""What a policy is: anything that reads observations and answers with messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+# What the environment tells about the last message (docstring of the environment); a policy only reads it.
+Info = Mapping[str, Any]
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """An agent in Conversation-v0.
+
+    A minimal policy, which runs one tool until it succeeds and then says that it is done:
+
+        class ReaderOnly:
+            def reset(self, observation, info):
+                self.done = False
+
+            def act(self, observation, info):
+                execution = info.get("execution")
+                self.done = self.done or (execution is not None and execution["success"])
+                return "<finish/>" if self.done else "<tool_call>file_operations_reader</tool_call>"
+
+    Nothing may be carried over from one episode to the next, so that episodes can be run in any order and by several
+    processes; a policy is handed to these by its name (`registry`), never by its state.
+
+    Two class attributes are optional: `name` (str), under which results are shown, and `privileged` (bool). A policy
+    with `privileged = True` is also told the required list, the problem and the state of the episode, and its results
+    are marked; to any other these are not shown.
+    """
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Begin an episode.
+
+        Args:
+            observation: The prompt.
+            info: The environment's info at the start.
+        """
+        ...
+
+    def act(self, observation: str, info: Info) -> str | None:
+        """Return the next message, or None to stop.
+
+        Args:
+            observation: The prompt at the first call of an episode, then the reply to the last message.
+            info: The environment's info with that observation.
+        """
+        ...
+
+
+def is_privileged(policy: object) -> bool:
+    """Return whether a policy asks to see what ordinary ones must not."""
+    return bool(getattr(policy, "privileged", False))
+
+
+def policy_name(policy: object) -> str:
+    """Return the name under which a policy's results are shown."""
+    name = getattr(policy, "name", None)
+    return name if isinstance(name, str) and name else type(policy).__name__

@@ -1,0 +1,143 @@
+"""Policies by name: built in, from installed packages (entry points), or as `module:attribute`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from resilisim.errors import InvalidInputError, ResiliSimError, nearest_name, unknown_name
+from resilisim.policies.base import Policy
+
+ENTRY_POINT_GROUP = "resilisim.policies"
+
+# Name -> module:attribute, imported only when the policy is made.
+BUILT_IN_POLICIES: Mapping[str, str] = {
+    "random": "resilisim.policies.scripted.random_calls:RandomPolicy",
+    "plan-follower": "resilisim.policies.scripted.followers:PlanFollower",
+    "repairing-follower": "resilisim.policies.scripted.followers:RepairingFollower",
+    "exact-optimum": "resilisim.policies.scripted.exact_optimum:ExactOptimumPolicy",
+}
+
+
+def policy_names() -> tuple[str, ...]:
+    """Return the names of all policies that are installed: the built-in ones, then those of plug-ins."""
+    return (*BUILT_IN_POLICIES, *(name for name in sorted(_plug_ins()) if name not in BUILT_IN_POLICIES))
+
+
+def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **arguments: Any) -> Policy:
+    """Make a policy.
+
+    The text `spec` is all that another process needs to make the same policy.
+
+    Args:
+        spec: A name (`policy_names`), or `module:attribute` of a class, a function that returns a policy, or a policy.
+            Modules are found as usual, and also in the working directory.
+        offered: Arguments that are passed only if the policy has a parameter of that name (such as `seed`, `library`).
+        **arguments: Arguments that the policy must take.
+
+    Raises:
+        InvalidInputError: There is no such policy, it cannot be imported or made, does not take an argument, or has not
+            both `reset` and `act`.
+    """
+    target, where = _find(spec)
+    if inspect.isclass(target) or not _has_policy_methods(target):
+        policy = _call(target, where, dict(offered or {}), arguments)
+    elif arguments:
+        given = ", ".join(sorted(arguments))
+        raise InvalidInputError(f"{where} is a policy already: expected no arguments, got {given}")
+    else:
+        policy = target
+    for method in ("reset", "act"):
+        if not callable(getattr(policy, method, None)):
+            kind = type(policy).__name__
+            raise InvalidInputError(
+                f"{where} gives a {kind} without {method}(): "
+                "expected reset(observation, info) and act(observation, info)"
+            )
+    made: Policy = policy
+    return made
+
+
+def _plug_ins() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _find(spec: str) -> tuple[Any, str]:
+    """Return what a spec names, and what it is called in messages."""
+    if spec in BUILT_IN_POLICIES:
+        return _import(BUILT_IN_POLICIES[spec], f"policy {spec!r}"), f"policy {spec!r}"
+    plug_ins = _plug_ins()
+    if spec in plug_ins:
+        entry = plug_ins[spec]
+        package = f" of package {entry.dist.name!r}" if entry.dist is not None else ""
+        where = f"policy {spec!r}{package} ({entry.value})"
+        return _import(entry.value, where), where
+    if ":" in spec:
+        return _import(spec, f"policy {spec!r}"), f"policy {spec!r}"
+    error = unknown_name("policy", spec, policy_names())
+    raise InvalidInputError(f"{error}; a policy of your own is given as module:attribute")
+
+
+def _import(reference: str, where: str) -> Any:
+    module_name, _, path = reference.partition(":")
+    if not module_name.strip() or not path.strip():
+        raise InvalidInputError(f"{where}: expected module:attribute, such as my_package.agents:MyPolicy")
+    value: Any = _import_module(module_name.strip(), where)
+    for part in path.strip().split("."):
+        if not hasattr(value, part):
+            near = nearest_name(part, [name for name in dir(value) if not name.startswith("_")])
+            hint = f": did you mean {near!r}?" if near is not None else ""
+            raise InvalidInputError(f"{where}: {module_name} has no attribute {part!r}{hint}")
+        value = getattr(value, part)
+    return value
+
+
+def _import_module(name: str, where: str) -> Any:
+    # A console script does not look into the working directory, where a user's first policy usually lies.
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise InvalidInputError(f"{where}: cannot import {name}: {_one_line(error)}") from error
+
+
+def _call(factory: Any, where: str, offered: dict[str, Any], arguments: Mapping[str, Any]) -> Any:
+    if not callable(factory):
+        kind = type(factory).__name__
+        raise InvalidInputError(f"{where} is a {kind}: expected a policy, or a class or function that gives one")
+    try:
+        parameters: Mapping[str, inspect.Parameter] = inspect.signature(factory).parameters
+    except ValueError:
+        # Some callables written in C have no signature; they get what they must take.
+        parameters = {}
+    takes_all = any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in parameters.values())
+    named = [
+        name
+        for name, entry in parameters.items()
+        if entry.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    ]
+    for argument in arguments:
+        if argument not in named and not takes_all:
+            raise unknown_name("argument", argument, named, where)
+    given = {name: value for name, value in offered.items() if name in named}
+    try:
+        return factory(**{**given, **arguments})
+    except ResiliSimError:
+        raise
+    except Exception as error:
+        raise InvalidInputError(f"{where} cannot be made: {_one_line(error)}") from error
+
+
+def _has_policy_methods(value: Any) -> bool:
+    return callable(getattr(value, "reset", None)) and callable(getattr(value, "act", None))
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

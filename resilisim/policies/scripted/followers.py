@@ -1,0 +1,171 @@
+"""Policies that follow a plan: to the letter, or mending it where dependencies are missing."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from resilisim.errors import unknown_name
+from resilisim.policies.base import Info
+from resilisim.policies.scripted import messages
+from resilisim.tasks.wording import clauses
+from resilisim.workflows import PlannedStep, parse_steps, parse_work_order
+
+AskWhen = Literal["before", "after", "never"]
+ASK_WHEN: tuple[AskWhen, ...] = ("before", "after", "never")
+
+
+class _SearchForPlan:
+    """Makes a plan where the prompt holds none: one search per clause of the work order, each time the top result.
+
+    It stops searching when every further turn is needed to run what was found.
+    """
+
+    def __init__(self, prompt: str) -> None:
+        self._queries = clauses(parse_work_order(prompt))
+        self.found: list[str] = []
+
+    def read(self, info: Info) -> None:
+        """Take the top result of the search that was just made; a tool found before is not added again."""
+        hits = info.get("search")
+        if hits and hits[0]["name"] not in self.found:
+            self.found.append(hits[0]["name"])
+
+    def next_query(self, info: Info) -> str | None:
+        """Return what to search for next, or None when the plan is made."""
+        turns_left = info.get("turns_left")
+        too_late = turns_left is not None and turns_left < len(self.found) + 2
+        return None if not self._queries or too_late else self._queries.pop(0)
+
+
+class PlanFollower:
+    """Does what the plan in its prompt says, each step again until it succeeds, then reports completion.
+
+    It reads nothing but the prompt and the replies. Parameters that the plan gives are passed. Where the prompt holds
+    no plan, it makes one by searching (`_SearchForPlan`).
+
+    Args:
+        pass_parameters: Whether to pass the parameters that the plan gives.
+    """
+
+    name = "plan-follower"
+    privileged = False
+
+    def __init__(self, pass_parameters: bool = True) -> None:
+        self._pass_parameters = pass_parameters
+        self._steps: list[PlannedStep] = []
+        self._search: _SearchForPlan | None = None
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Read the plan in the prompt."""
+        self._steps = parse_steps(observation)
+        self._search = None if self._steps else _SearchForPlan(observation)
+
+    def act(self, observation: str, info: Info) -> str | None:
+        """Return the next search, the next call, or the completion signal."""
+        if self._search is not None:
+            self._search.read(info)
+            query = self._search.next_query(info)
+            if query is not None:
+                return messages.search(query)
+            self._steps = [PlannedStep(tool) for tool in self._search.found]
+            self._search = None
+            return self._next(info)
+        self._read_reply(info)
+        return self._next(info)
+
+    def _read_reply(self, info: Info) -> None:
+        """Note what the last message brought about."""
+        if self._steps and messages.succeeded_tool(info) is not None:
+            self._steps.pop(0)
+
+    def _next(self, info: Info) -> str:
+        if not self._steps:
+            return messages.FINISH
+        if messages.is_closing(info):
+            return messages.OUT_OF_TURNS
+        return self._call(self._steps[0])
+
+    def _call(self, step: PlannedStep) -> str:
+        return messages.call(step.tool, step.parameters if self._pass_parameters else None)
+
+
+class RepairingFollower(PlanFollower):
+    """Follows a plan as `PlanFollower` does, but asks what a tool depends on and runs missing dependencies first.
+
+    Dependencies of dependencies are mended in the same way, and no tool is put in front of itself, so a cycle in what
+    it is told cannot trap it. It also drops what a plan repeats and what the environment refuses.
+
+    Args:
+        ask: When to spend a turn on asking: "after" a failure for missing dependencies (default), "before" the first
+            call of each tool whose dependencies the prompt does not state, or "never" (then the dependencies that the
+            failure names are run).
+        pass_parameters: Whether to pass the parameters that the plan gives.
+    """
+
+    name = "repairing-follower"
+
+    def __init__(self, ask: AskWhen = "after", pass_parameters: bool = True) -> None:
+        super().__init__(pass_parameters)
+        if ask not in ASK_WHEN:
+            raise unknown_name("time to ask", ask, ASK_WHEN)
+        self._ask = ask
+        self._forget()
+
+    def _forget(self) -> None:
+        self._dependencies: dict[str, tuple[str, ...]] = {}
+        self._succeeded: set[str] = set()
+        self._mended: set[str] = set()  # tools in front of which their missing dependencies were put
+        self._asked: list[str] = []
+        self._failed_for_dependencies: str | None = None
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Read the plan in the prompt."""
+        super().reset(observation, info)
+        self._forget()
+        self._dependencies = {step.tool: step.requires for step in self._steps if step.requires is not None}
+
+    def _read_reply(self, info: Info) -> None:
+        if not self._steps:
+            return
+        tool = self._steps[0].tool
+        succeeded = messages.succeeded_tool(info)
+        problems = info.get("dependency_problems")
+        if succeeded is not None:
+            # The plan may know the tool by an alias.
+            self._succeeded |= {tool, succeeded}
+        elif "tool_info" in info:
+            self._dependencies[tool] = tuple(info["tool_info"]["dependencies"])
+        elif problems:
+            self._failed_for_dependencies = tool
+            if self._ask == "never":
+                self._dependencies[tool] = (*problems.get("not_executed", ()), *problems.get("failed", ()))
+        elif info.get("event") == "rejected":
+            self._mend_rejected()
+
+    def _next(self, info: Info) -> str:
+        self._steps = [step for step in self._steps if step.tool not in self._succeeded]
+        if not self._steps or messages.is_closing(info):
+            return super()._next(info)
+        tool = self._steps[0].tool
+        if tool not in self._mended and (self._ask == "before" or self._failed_for_dependencies == tool):
+            if tool not in self._dependencies and tool not in self._asked:
+                self._asked.append(tool)
+                return messages.ask(tool)
+            self._put_missing_first(tool)
+            return self._next(info)
+        return self._call(self._steps[0])
+
+    def _put_missing_first(self, tool: str) -> None:
+        self._mended.add(tool)
+        done = self._succeeded | self._mended
+        missing = [name for name in self._dependencies.get(tool, ()) if name not in done]
+        planned = {step.tool: step for step in self._steps}
+        first = [planned.get(name, PlannedStep(name)) for name in missing]
+        self._steps = first + [step for step in self._steps if step.tool not in missing]
+
+    def _mend_rejected(self) -> None:
+        """After a refused call: try it without parameters; if it had none, the tool does not exist and is left out."""
+        if self._steps:
+            step = self._steps.pop(0)
+            if step.parameters and self._pass_parameters:
+                self._steps.insert(0, PlannedStep(step.tool, step.requires))

@@ -1,0 +1,224 @@
+"""Where results come from, and how they reach the disk so that a crash can only cost the line being written.
+
+One JSON Lines file is written by one process. Each line leaves the process in one `write` on an unbuffered descriptor
+opened for appending, so a process that is killed at any moment leaves whole lines and at most one torn last line,
+which readers ignore and the next writer cuts off. A disk that is full is told as a `StoreError`, after the part of the
+line that did fit has been taken off again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import platform
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from resilisim.errors import StoreError
+
+if sys.platform != "win32":
+    import fcntl
+
+MANIFEST_SCHEMA = "resilisim-manifest-1"
+REPORTED_PACKAGES = ("resilisim", "numpy", "gymnasium")
+TAIL_BLOCK = 65536  # bytes read at a time when looking backwards for the last line end
+
+
+def canonical_json(value: object) -> str:
+    """Return the one JSON text of a value: keys sorted, no spaces, Unicode as it is, NaN and infinities refused.
+
+    Raises:
+        ValueError: If the value holds NaN or an infinity, which JSON does not have.
+        TypeError: If the value holds something that JSON has no form for.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def content_hash(value: object) -> str:
+    """Return the SHA-256, in hex, of bytes as they are or of the canonical JSON of any other value."""
+    data = value if isinstance(value, bytes) else canonical_json(value).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(data).hexdigest()
+
+
+def run_manifest(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a run: its arguments and their hash, and the versions and the platform that it ran on.
+
+    Args:
+        arguments: Everything that decides what the results are (not how fast they come); JSON values only. It holds
+            the version and hash of the benchmark, which this floor does not know.
+
+    Returns:
+        A mapping with the keys schema, hash (of the arguments), arguments, versions, platform, created.
+    """
+    versions = {"python": platform.python_version()}
+    for package in REPORTED_PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "schema": MANIFEST_SCHEMA,
+        "hash": content_hash(arguments),
+        "arguments": dict(arguments),
+        "versions": versions,
+        "platform": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def write_file_atomically(path: Path, data: bytes) -> None:
+    """Write a small file so that a reader sees the old bytes or the new ones, never a part.
+
+    Raises:
+        StoreError: If the file cannot be written; what was there before is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreError(f"cannot write {path}: {describe_os_error(error)}") from error
+
+
+def describe_os_error(error: OSError) -> str:
+    """Say in a few words what the operating system refused."""
+    if error.errno == errno.ENOSPC:
+        return "the disk is full"
+    return (error.strerror or str(error)).lower()
+
+
+class JsonLinesWriter:
+    """Appends JSON values to a file, one line each, safe against being killed at any moment.
+
+    Opening cuts off a torn last line and takes a lock, so that two runs never write to one file.
+
+    Args:
+        path: The file; it is made if it does not exist, its folder must exist.
+
+    Raises:
+        StoreError: If the file cannot be opened, or another process is writing to it.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+        try:
+            self._descriptor = os.open(self.path, flags, 0o644)
+        except OSError as error:
+            raise StoreError(f"cannot open {self.path}: {describe_os_error(error)}") from error
+        try:
+            self._lock()
+            self._is_regular = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+            if self._is_regular:
+                _cut_torn_line(self._descriptor)
+        except BaseException:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            raise
+
+    def write(self, value: object) -> None:
+        """Append one value as one line, keys in the order in which the mapping holds them.
+
+        Raises:
+            StoreError: If the line does not fit; the file then still ends with the last whole line.
+        """
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        self.write_encoded(text.encode("utf-8", "surrogatepass") + b"\n")
+
+    def write_encoded(self, lines: bytes) -> None:
+        """Append lines that are already JSON text, each ending in a newline, all in one write.
+
+        Raises:
+            StoreError: If they do not fit; the file then still ends with the last whole line from before.
+        """
+        start = os.lseek(self._descriptor, 0, os.SEEK_END) if self._is_regular else 0
+        rest = memoryview(lines)
+        try:
+            while rest:  # a disk that is getting full may take a part without complaint
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            if self._is_regular:
+                os.ftruncate(self._descriptor, start)
+            raise StoreError(
+                f"cannot write {self.path}: {describe_os_error(error)}; "
+                "what was finished is kept, and the same command goes on from there"
+            ) from error
+
+    def close(self) -> None:
+        """Hand the lines to the disk and release the file; closing twice does nothing."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            try:
+                if self._is_regular:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def __enter__(self) -> JsonLinesWriter:
+        """Return the writer itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+    def _lock(self) -> None:
+        if sys.platform == "win32":
+            return
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(f"another process is writing to {self.path}: wait for it, or use another folder") from error
+
+
+def _cut_torn_line(descriptor: int) -> None:
+    """Shorten the file to its last line end (to nothing, if it has none)."""
+    size = os.lseek(descriptor, 0, os.SEEK_END)
+    end = size
+    while end > 0:
+        begin = max(0, end - TAIL_BLOCK)
+        os.lseek(descriptor, begin, os.SEEK_SET)
+        block = os.read(descriptor, end - begin)
+        newline = block.rfind(b"\n")
+        if newline >= 0:
+            end = begin + newline + 1
+            break
+        end = begin
+    if end != size:
+        os.ftruncate(descriptor, end)
+    os.lseek(descriptor, 0, os.SEEK_END)
+
+
+def read_json_lines(path: Path | str) -> Iterator[Any]:
+    """Yield the values of a JSON Lines file one by one; a last line without its line end is ignored as torn.
+
+    Raises:
+        StoreError: If the file cannot be read, or a whole line of it is not JSON (the text names the line).
+    """
+    source = Path(path)
+    try:
+        with source.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    value = json.loads(line.decode("utf-8", "surrogatepass"))
+                except ValueError as error:
+                    raise StoreError(f"line {number} of {source} is not JSON: {error}") from error
+                yield value
+    except OSError as error:
+        raise StoreError(f"cannot read {source}: {describe_os_error(error)}") from error

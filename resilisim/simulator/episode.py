@@ -1,0 +1,130 @@
+"""An episode: a state, the luck that drives it, and the record of what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from resilisim.errors import InvalidInputError
+from resilisim.seeding import EVALUATION_SALT, MAX_SEED, PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
+from resilisim.simulator.messages import Message
+from resilisim.simulator.outcomes import Failure, Outcome, PayloadSize, failed_outcome, successful_outcome
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import (
+    EpisodeState,
+    is_awaiting_closing,
+    next_state,
+    start_state,
+    success_probability,
+    success_threshold_at,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What one message did.
+
+    Attributes:
+        turn: The message's number, from 1; the closing message is number max_turns + 1.
+        message: The message.
+        tool: Executed tool, or None if nothing was executed.
+        attempt: Which execution of the tool this was, from 1.
+        success: Whether the execution succeeded.
+        success_probability: The law's probability that it would.
+        failure: The simulated failure, if it failed.
+        output: Returned values, if it succeeded.
+    """
+
+    turn: int
+    message: Message
+    tool: str | None = None
+    attempt: int | None = None
+    success: bool | None = None
+    success_probability: float | None = None
+    failure: Failure | None = None
+    output: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def executed(self) -> bool:
+        """Whether the message executed a tool (a call in the closing message does not)."""
+        return self.tool is not None
+
+
+class Episode:
+    """One run of a task under a seed.
+
+    Args:
+        problem: The task's numbers.
+        instance_id: The task's id, part of the luck's key.
+        seed: Episode seed, 0 to 2^63 - 1.
+        salt: Salt of the luck.
+        payload: Size of what successful executions return.
+
+    Raises:
+        InvalidInputError: The seed is out of range.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        instance_id: str,
+        seed: int,
+        salt: str = EVALUATION_SALT,
+        payload: PayloadSize = "compact",
+    ) -> None:
+        if not 0 <= seed <= MAX_SEED:
+            raise InvalidInputError(f"seed {seed} is out of range: expected 0 to 2^63 - 1")
+        self.problem = problem
+        self.state: EpisodeState = start_state(problem)
+        self.events: list[Event] = []
+        self._key = episode_key(salt, seed, instance_id)
+        self._tool_keys: dict[str, tuple[int, int]] = {}
+        self._payload: PayloadSize = payload
+
+    @property
+    def ended_by(self) -> str | None:
+        """What ended the episode, or None while it runs."""
+        return self.state.ended_by
+
+    def apply(self, message: Message) -> Event:
+        """Let a message happen.
+
+        Raises:
+            RuntimeError: The episode has ended (a bug of the caller).
+        """
+        if self.ended_by is not None:
+            raise RuntimeError(f"the episode was ended by {self.ended_by}: reset before sending more messages")
+        turn = len(self.events) + 1
+        if message.kind == "execute" and not is_awaiting_closing(self.problem, self.state):
+            event = self._execute(turn, message)
+        else:
+            self.state = next_state(self.problem, self.state, message)
+            event = Event(turn, message)
+        self.events.append(event)
+        return event
+
+    def _execute(self, turn: int, message: Message) -> Event:
+        name = message.tool or ""
+        tool = self.problem.library.index(name)
+        key = self._tool_keys.get(name)
+        if key is None:
+            key = self._tool_keys[name] = tool_key(*self._key, name)
+        attempt = self.state.executions[tool]
+        luck_bits = int(uniform_bits(*key, attempt, PURPOSE_SUCCESS))
+        probability = success_probability(self.problem, self.state, tool)
+        if luck_bits < success_threshold_at(self.problem, self.state, tool):
+            outcome: Outcome = successful_outcome(self.problem.library[tool], key, attempt, self._payload)
+        else:
+            outcome = failed_outcome(self.problem, self.state, tool, luck_bits, key, attempt)
+        self.state = next_state(self.problem, self.state, message, outcome.success)
+        return Event(
+            turn=turn,
+            message=message,
+            tool=name,
+            attempt=attempt + 1,
+            success=outcome.success,
+            success_probability=probability,
+            failure=outcome.failure,
+            output=outcome.output,
+        )

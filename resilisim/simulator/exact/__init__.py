@@ -1,0 +1,19 @@
+"""The exact optimum: values of states and messages, and the references that a task's score is compared with."""
+
+from __future__ import annotations
+
+from resilisim.simulator.exact.optimum import Optimum, known_probabilities, solve
+from resilisim.simulator.exact.plan_following import plan_following, plan_following_with_search
+from resilisim.simulator.exact.references import References, references, solve_all, solved_references
+
+__all__ = [
+    "Optimum",
+    "References",
+    "known_probabilities",
+    "plan_following",
+    "plan_following_with_search",
+    "references",
+    "solve",
+    "solve_all",
+    "solved_references",
+]

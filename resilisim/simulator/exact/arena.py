@@ -1,0 +1,158 @@
+"""Which tools the exact solver has to tell apart, and how their statuses become one number.
+
+A state's value depends on the required tools, on their dependencies, and, while the rule of consecutive failures is on,
+on the best tool that can be called just to break a row of failures. Three facts keep the table small and exact:
+
+* While the order is intact the successful required tools are the first `k` of the list, so one number stands for them.
+* Whether a tool was executed and failed matters only if another tool depends on it.
+* Every touched tool (a helper executed, a required tool failed) has cost a turn of its own. With more of them than turns
+  to spare, fewer turns are left than tools are missing, and the value is 0. Such states need no entry.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.errors import ExactLimitError
+from resilisim.simulator.problem import Problem
+
+MAX_TABLE_ENTRIES = 400_000_000  # 3.2 GB if every entry were used
+NO_TOOL = -1
+OUT_OF_TABLE = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arena:
+    """The tools that the solver distinguishes, in arrays that the kernel reads.
+
+    Attributes:
+        tools: (num_arena,) library indices.
+        slot: Library index to arena index.
+        place: (num_arena,) place in the required list, or -1.
+        dependencies: (num_arena, max_dependencies) arena indices, padded with -1.
+        base_index: (num_arena,) index of the base probability.
+        stride: (num_arena,) weight of the tool's digit in a status code; 0 if it has none.
+        radix: (num_arena,) 3 (not executed, failed, succeeded), 2 (not executed or failed), or 1 (no digit).
+        codes: (num_codes,) the status codes that have an entry, ascending.
+        compact: (product of radices,) place of a code in `codes`, or -1.
+        neutral_base: Index of the base probability of a tool that may always be called to break a row of failures,
+            which needs no digit and no loop count; -1 if there is none.
+        loop_tools: Whether the table tells apart how often which successful tool was called last (0 or 1).
+        table_shape: Turns left, codes, required tools done, failures, consecutive failures, loop states.
+    """
+
+    tools: NDArray[np.int64]
+    slot: dict[int, int]
+    place: NDArray[np.int64]
+    dependencies: NDArray[np.int64]
+    base_index: NDArray[np.int64]
+    stride: NDArray[np.int64]
+    radix: NDArray[np.int64]
+    codes: NDArray[np.int64]
+    compact: NDArray[np.int32]
+    neutral_base: int
+    loop_tools: int
+    table_shape: tuple[int, int, int, int, int, int]
+
+
+def build_arena(problem: Problem) -> Arena:
+    """Choose the tools that matter for a problem and number their statuses.
+
+    Raises:
+        ExactLimitError: The table would pass MAX_TABLE_ENTRIES.
+    """
+    neutral_base, extra = _row_breakers(problem)
+    members = sorted({*problem.closure, *extra})
+    slot = {tool: index for index, tool in enumerate(members)}
+    depended_on = {dependency for tool in members for dependency in problem.dependencies[tool]}
+    radix = [3 if problem.place[tool] < 0 else 2 if tool in depended_on else 1 for tool in members]
+    stride, size = [], 1
+    for digits in radix:
+        stride.append(size if digits > 1 else 0)
+        size *= digits
+    loop_tools = int(problem.rules.max_consecutive_failures > 0 and neutral_base == NO_TOOL)
+    if size > MAX_TABLE_ENTRIES:
+        raise ExactLimitError(_too_large(problem, size))
+    codes, compact = _admissible_codes(radix, size, problem.rules.max_turns - len(problem.required))
+    table_shape = (
+        problem.rules.max_turns + 1,
+        len(codes),
+        len(problem.required) + 1,
+        max(problem.rules.max_turns - len(problem.required), 0) + 1,
+        max(problem.rules.max_consecutive_failures, 1),
+        1 + loop_tools * len(members) * max(problem.rules.loop_length - 1, 0),
+    )
+    if math.prod(table_shape) > MAX_TABLE_ENTRIES:
+        raise ExactLimitError(_too_large(problem, math.prod(table_shape)))
+    width = max(1, max(len(problem.dependencies[tool]) for tool in members))
+    dependencies = np.full((len(members), width), NO_TOOL, dtype=np.int64)
+    for index, tool in enumerate(members):
+        for column, dependency in enumerate(problem.dependencies[tool]):
+            dependencies[index, column] = slot[dependency]
+    return Arena(
+        tools=np.array(members, dtype=np.int64),
+        slot=slot,
+        place=np.array([problem.place[tool] for tool in members], dtype=np.int64),
+        dependencies=dependencies,
+        base_index=np.array([problem.base_index[tool] for tool in members], dtype=np.int64),
+        stride=np.array(stride, dtype=np.int64),
+        radix=np.array(radix, dtype=np.int64),
+        codes=codes,
+        compact=compact,
+        neutral_base=neutral_base,
+        loop_tools=loop_tools,
+        table_shape=table_shape,
+    )
+
+
+def _row_breakers(problem: Problem) -> tuple[int, list[int]]:
+    """Return the base index of a neutral tool that dominates, or the outside tools that need digits of their own.
+
+    Calling a tool outside the closure can only help by succeeding, which breaks a row of failures. Without the rule none
+    is needed. If two tools without dependencies share the highest base of the library, one of them is always there with
+    that probability, whatever the loop counter stands at, and no other such call is better: no digit is needed. Else the
+    best two without dependencies, all outside tools with a higher base than the second, and what those depend on, join
+    the arena together with the loop counter; everything else outside is dominated by one of the two.
+    """
+    if problem.rules.max_consecutive_failures == 0:
+        return NO_TOOL, []
+    inside = set(problem.closure)
+    outside = [tool for tool in range(problem.num_tools) if tool not in inside]
+    free = sorted((tool for tool in outside if not problem.dependencies[tool]), key=lambda tool: -problem.base(tool))
+    highest = max(problem.base(tool) for tool in (*outside, *inside))
+    if len(free) >= 2 and problem.base(free[1]) == highest:
+        return problem.base_index[free[1]], []
+    second = problem.base(free[1]) if len(free) >= 2 else -1.0
+    joining = {*free[:2], *(tool for tool in outside if problem.base(tool) > second)}
+    pending = list(joining)
+    while pending:
+        for dependency in problem.dependencies[pending.pop()]:
+            if dependency not in inside and dependency not in joining:
+                joining.add(dependency)
+                pending.append(dependency)
+    return NO_TOOL, sorted(joining)
+
+
+def _admissible_codes(radix: list[int], size: int, spare_turns: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the codes with at most `spare_turns` digits above zero, and each code's place among them (or -1)."""
+    touched = np.zeros(1, dtype=np.int8)
+    for digits in radix:
+        step = (np.arange(digits) > 0).astype(np.int8)
+        touched = (step[:, None] + touched[None, :]).ravel()
+    admissible = touched <= max(spare_turns, -1)
+    codes = np.flatnonzero(admissible).astype(np.int64)
+    compact = np.full(size, OUT_OF_TABLE, dtype=np.int32)
+    compact[codes] = np.arange(len(codes), dtype=np.int32)
+    return codes, compact
+
+
+def _too_large(problem: Problem, entries: int) -> str:
+    return (
+        f"the exact optimum of {len(problem.required)} required tools with {len(problem.closure)} in their dependency "
+        f"closure and {problem.rules.max_turns} turns needs {entries:,} table entries: expected at most "
+        f"{MAX_TABLE_ENTRIES:,}; use fewer turns or a shorter list"
+    )

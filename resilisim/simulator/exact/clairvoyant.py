@@ -1,0 +1,255 @@
+"""The chance that some sequence of calls succeeds when all luck is known beforehand (the paper's second bound).
+
+For each seed the luck of every execution is a given number, so a search over sequences of calls decides whether the task
+can be done. The mean over seeds estimates the bound; its standard error goes with it.
+
+Calls that only break a row of failures (tools outside the closure without dependencies, and tools that have succeeded)
+are considered where they succeed at once, and among those the one with the largest luck number, since a smaller one stays
+good for longer. Everything else is searched exhaustively, up to a hash of 64 bits that knows visited states again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.seeding import PURPOSE_SUCCESS, episode_key, hash_words, threefry2x32, uniform_bits
+from resilisim.simulator.compiled import kernel, scalar
+from resilisim.simulator.law import (
+    FAILED,
+    NOT_EXECUTED,
+    SUCCEEDED,
+    IntVector,
+    count_failed_dependencies,
+    count_not_executed,
+)
+from resilisim.simulator.problem import Problem
+
+_VISITED_SIZE = 1 << 20
+
+
+def luck_table(problem: Problem, salt: str, seeds: Sequence[int], instance_id: str) -> NDArray[np.int64]:
+    """Return the luck bits of every execution that an episode could hold.
+
+    Args:
+        problem: The task's numbers.
+        salt: Salt of the luck.
+        seeds: Episode seeds.
+        instance_id: The task's id.
+
+    Returns:
+        int64 (num_seeds, num_tools, max_turns), the 53 bits of the k-th execution of each tool.
+    """
+    keys = np.array([episode_key(salt, seed, instance_id) for seed in seeds], dtype=np.int64)  # (num_seeds, 2)
+    names = np.array([hash_words(name) for name in problem.library.names], dtype=np.int64)  # (num_tools, 2)
+    tool0, tool1 = threefry2x32(keys[:, :1], keys[:, 1:], names[None, :, 0], names[None, :, 1])
+    attempts = np.arange(problem.rules.max_turns, dtype=np.int64)
+    bits: NDArray[np.int64] = uniform_bits(
+        tool0[:, :, None], tool1[:, :, None], attempts[None, None, :], np.int64(PURPOSE_SUCCESS)
+    )
+    return bits
+
+
+def clairvoyant(
+    problem: Problem, seeds: Sequence[int], salt: str, instance_id: str
+) -> tuple[float, float]:
+    """Estimate the chance that some sequence of calls succeeds when all luck is known.
+
+    Returns:
+        The share of seeds for which a sequence exists, and its standard error (NaN for fewer than two seeds).
+    """
+    num_required = len(problem.required)
+    if num_required > problem.rules.max_turns:
+        return 0.0, 0.0
+    closure = np.array(problem.closure, dtype=np.int64)
+    slot = {int(tool): index for index, tool in enumerate(closure)}
+    width = max(1, max(len(problem.dependencies[tool]) for tool in problem.closure))
+    dependencies = np.full((len(closure), width), -1, dtype=np.int64)
+    for index, tool in enumerate(problem.closure):
+        for column, dependency in enumerate(problem.dependencies[tool]):
+            dependencies[index, column] = slot[dependency]
+    outside = np.array(
+        [
+            tool
+            for tool in range(problem.num_tools)
+            if tool not in slot and not problem.dependencies[tool] and problem.rules.max_consecutive_failures
+        ],
+        dtype=np.int64,
+    )
+    base_index = np.array(problem.base_index, dtype=np.int64)
+    required = np.array([slot[tool] for tool in problem.required], dtype=np.int64)
+    place = np.array([problem.place[tool] for tool in problem.closure], dtype=np.int64)
+    luck = luck_table(problem, salt, seeds, instance_id)
+    visited = np.zeros(_VISITED_SIZE, dtype=np.uint64)
+    found = np.array(
+        [
+            _search(
+                np.ascontiguousarray(luck[number][closure]),
+                np.ascontiguousarray(luck[number][outside]),
+                base_index[closure],
+                base_index[outside],
+                place,
+                required,
+                dependencies,
+                problem.table.threshold,
+                problem.rules.max_turns,
+                problem.rules.max_consecutive_failures,
+                visited,
+            )
+            for number in range(len(seeds))
+        ],
+        dtype=np.float64,
+    )
+    error = float(found.std(ddof=1)) / math.sqrt(len(found)) if len(found) > 1 else math.nan
+    return float(found.mean()), error
+
+
+@scalar
+def _mix(value: np.uint64) -> np.uint64:
+    # The finaliser of SplitMix64: every bit of the argument moves every bit of the result.
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
+@scalar
+def _calls_needed(
+    luck: NDArray[np.int64],
+    base_index: IntVector,
+    required: IntVector,
+    done: int,
+    executions: IntVector,
+    threshold: NDArray[np.int64],
+    failures: int,
+) -> int:
+    """Return a lower bound on the calls still needed: each required tool must reach a luck number that is good enough."""
+    needed = 0
+    for place in range(done, len(required)):
+        tool = required[place]
+        best_threshold = threshold[base_index[tool], 0, 0, failures]
+        attempt = executions[tool]
+        while attempt < luck.shape[1] and luck[tool, attempt] >= best_threshold:
+            attempt += 1
+        needed += attempt - executions[tool] + 1
+    return needed
+
+
+@kernel
+def _search(
+    luck: NDArray[np.int64],
+    outside_luck: NDArray[np.int64],
+    base_index: NDArray[np.int64],
+    outside_base: NDArray[np.int64],
+    place: NDArray[np.int64],
+    required: NDArray[np.int64],
+    dependencies: NDArray[np.int64],
+    threshold: NDArray[np.int64],
+    max_turns: int,
+    max_consecutive_failures: int,
+    visited: NDArray[np.uint64],
+) -> bool:
+    """Return whether some sequence of calls completes the list, by depth-first search with a table of visited states."""
+    num_tools, num_outside = len(place), len(outside_base)
+    status = np.zeros((max_turns + 1, num_tools), dtype=np.int64)
+    executions = np.zeros((max_turns + 1, num_tools), dtype=np.int64)
+    outside_used = np.zeros((max_turns + 1, max(num_outside, 1)), dtype=np.int64)
+    failures = np.zeros(max_turns + 1, dtype=np.int64)
+    consecutive = np.zeros(max_turns + 1, dtype=np.int64)
+    done = np.zeros(max_turns + 1, dtype=np.int64)
+    option = np.zeros(max_turns + 1, dtype=np.int64)
+    visited[:] = 0
+    num_visited = 0
+    depth = 0
+    while depth >= 0:
+        # Options of a state: 0 the next required tool, then every closure tool, then breaking the row of failures.
+        choice = option[depth]
+        option[depth] += 1
+        if depth == max_turns or choice > num_tools + 1:
+            depth -= 1
+            continue
+        current = done[depth]
+        success = False
+        tool = -1
+        breaker = -1
+        if choice <= num_tools:
+            tool = required[current] if choice == 0 else choice - 1
+            if status[depth, tool] == SUCCEEDED or (choice > 0 and tool == required[current]):
+                continue
+            missing = count_not_executed(status[depth], dependencies[tool])
+            failed = count_failed_dependencies(status[depth], dependencies[tool])
+            bits = luck[tool, executions[depth, tool]]
+            success = bits < threshold[base_index[tool], missing, failed, failures[depth]]
+            if success and place[tool] > current:
+                continue  # it would break the order
+            if not success and consecutive[depth] + 1 == max_consecutive_failures:
+                continue  # it would end the episode
+        else:
+            if max_consecutive_failures == 0 or consecutive[depth] == 0:
+                continue
+            largest = np.int64(-1)
+            for other in range(num_outside):
+                bits = outside_luck[other, outside_used[depth, other]]
+                if largest < bits < threshold[outside_base[other], 0, 0, failures[depth]]:
+                    largest, breaker = bits, other
+            for other in range(num_tools):
+                if status[depth, other] == SUCCEEDED:
+                    missing = count_not_executed(status[depth], dependencies[other])
+                    failed = count_failed_dependencies(status[depth], dependencies[other])
+                    bits = luck[other, executions[depth, other]]
+                    if largest < bits < threshold[base_index[other], missing, failed, failures[depth]]:
+                        largest, breaker = bits, num_outside + other
+            if breaker < 0:
+                continue
+            success = True
+        after = depth + 1
+        status[after] = status[depth]
+        executions[after] = executions[depth]
+        outside_used[after] = outside_used[depth]
+        failures[after] = failures[depth]
+        consecutive[after] = consecutive[depth]
+        done[after] = current
+        if tool >= 0:
+            executions[after, tool] += 1
+        elif breaker < num_outside:
+            outside_used[after, breaker] += 1
+        else:
+            executions[after, breaker - num_outside] += 1
+        if success:
+            consecutive[after] = 0
+            if tool >= 0:
+                status[after, tool] = SUCCEEDED
+                if place[tool] == current:
+                    done[after] = current + 1
+                    if done[after] == len(required):
+                        return True
+        else:
+            failures[after] += 1
+            consecutive[after] += 1
+            if status[after, tool] == NOT_EXECUTED:
+                status[after, tool] = FAILED
+        needed = _calls_needed(luck, base_index, required, done[after], executions[after], threshold, failures[after])
+        if needed > max_turns - after:
+            continue
+        state_hash = np.uint64(failures[after] * 64 + consecutive[after] + 1)
+        for index in range(num_tools):
+            state_hash = _mix(state_hash + np.uint64(executions[after, index] * 4 + status[after, index] + 1))
+        for index in range(num_outside):
+            state_hash = _mix(state_hash + np.uint64(outside_used[after, index] + 1))
+        position = np.int64(state_hash & np.uint64(len(visited) - 1))
+        seen = False
+        while visited[position] != 0:
+            if visited[position] == state_hash:
+                seen = True
+                break
+            position = (position + 1) & (len(visited) - 1)
+        if seen:
+            continue
+        if num_visited < len(visited) // 2:  # a full table only costs time
+            visited[position] = state_hash
+            num_visited += 1
+        depth = after
+        option[depth] = 0
+    return False

@@ -1,0 +1,172 @@
+"""The exact optimum of a problem: V* of every state and Q* of every message (SPEC section 7)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.simulator.exact.arena import OUT_OF_TABLE, Arena, build_arena
+from resilisim.simulator.exact.kernel import solve_values
+from resilisim.simulator.law import SUCCEEDED
+from resilisim.simulator.messages import FINISH, Message, execution
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import (
+    EpisodeState,
+    is_awaiting_closing,
+    is_done,
+    next_state,
+    outcome,
+    start_state,
+    success_probability,
+)
+from resilisim.simulator.transition import (
+    CONSECUTIVE_FAILURES,
+    ENDED,
+    LOOP_COUNT,
+    LOOP_SIGNATURE,
+    NEXT_PLACE,
+    NUM_FAILURES,
+    ORDER_BROKEN,
+    RUNNING,
+    TURNS_USED,
+)
+
+# Values closer than this count as equal when an action is chosen, so that ties do not hang on rounding.
+TIE_TOLERANCE = 1e-12
+
+CACHE_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Optimum:
+    """The solved problem.
+
+    Attributes:
+        problem: What was solved.
+        arena: The tools that the table tells apart.
+        values: float64 `arena.table_shape`, see `kernel`.
+    """
+
+    problem: Problem
+    arena: Arena
+    values: NDArray[np.float64]
+
+    def value(self, state: EpisodeState) -> float:
+        """Return V*(state), the highest probability of full success from a state that an episode can reach."""
+        counters = state.counters
+        if counters[ENDED] != RUNNING:
+            return float(outcome(self.problem, state))
+        if counters[ORDER_BROKEN]:
+            return 0.0
+        if is_done(self.problem, state):
+            return 1.0
+        turns_left = self.problem.rules.max_turns - counters[TURNS_USED]
+        if turns_left < len(self.problem.required) - counters[NEXT_PLACE]:
+            return 0.0
+        row = self.arena.compact[self._code(state)]
+        if row == OUT_OF_TABLE:
+            return 0.0
+        consecutive = counters[CONSECUTIVE_FAILURES] if self.problem.rules.max_consecutive_failures else 0
+        place = counters[NEXT_PLACE]
+        return float(self.values[turns_left, row, place, counters[NUM_FAILURES], consecutive, self._loop(state)])
+
+    def action_value(self, state: EpisodeState, message: Message) -> float:
+        """Return Q*(state, message): the highest probability of full success if this message is sent next."""
+        if message.kind != "execute" or is_awaiting_closing(self.problem, state):
+            return self.value(next_state(self.problem, state, message))
+        tool = self.problem.library.index(message.tool or "")
+        chance = success_probability(self.problem, state, tool)
+        after_success = self.value(next_state(self.problem, state, message, success=True))
+        after_failure = self.value(next_state(self.problem, state, message, success=False))
+        return chance * after_success + (1.0 - chance) * after_failure
+
+    def best_action(self, state: EpisodeState) -> Message:
+        """Return a message with the highest Q*; among equals the next required tool, then the order of the library.
+
+        Where nothing can succeed any more, the next required tool is called all the same (or the episode finished, if
+        only the closing message is left).
+        """
+        if is_done(self.problem, state) or is_awaiting_closing(self.problem, state):
+            return FINISH
+        names = self.problem.library.names
+        required_next = self.problem.required[min(state.counters[NEXT_PLACE], len(self.problem.required) - 1)]
+        best, best_value = execution(names[required_next]), -1.0
+        inside = set(self.problem.closure)
+        candidates = [required_next, *self.problem.closure]
+        if self.problem.rules.max_consecutive_failures:
+            candidates += [tool for tool in range(self.problem.num_tools) if tool not in inside]
+        for tool in candidates:
+            message = execution(names[tool])
+            value = self.action_value(state, message)
+            if value > best_value + TIE_TOLERANCE:
+                best, best_value = message, value
+        return best
+
+    def _code(self, state: EpisodeState) -> int:
+        code = 0
+        for slot, tool in enumerate(self.arena.tools):
+            place = self.problem.place[tool]
+            if self.arena.radix[slot] > 1 and not 0 <= place < state.counters[NEXT_PLACE]:
+                code += state.status[tool] * int(self.arena.stride[slot])
+        return code
+
+    def _loop(self, state: EpisodeState) -> int:
+        if not self.arena.loop_tools or self.values.shape[5] == 1:
+            return 0
+        tool = state.counters[LOOP_SIGNATURE]
+        slot = self.arena.slot.get(tool)
+        if slot is None or state.status[tool] != SUCCEEDED:
+            return 0
+        return 1 + slot * (self.problem.rules.loop_length - 1) + state.counters[LOOP_COUNT] - 1
+
+
+def solve(problem: Problem) -> Optimum:
+    """Solve a problem exactly, or return it solved if it was met lately.
+
+    Problems are equal if they are the same object (`build_problem` sees to that). The latest tables are kept, up to
+    CACHE_BYTES together.
+
+    Raises:
+        ExactLimitError: The problem's table would be too large.
+    """
+    optimum = _solved.pop(problem, None) or compute_optimum(problem)
+    _solved[problem] = optimum
+    while len(_solved) > 1 and sum(kept.values.nbytes for kept in _solved.values()) > CACHE_BYTES:
+        _solved.popitem(last=False)
+    return optimum
+
+
+_solved: OrderedDict[Problem, Optimum] = OrderedDict()
+
+
+def compute_optimum(problem: Problem) -> Optimum:
+    """Solve a problem exactly and keep nothing."""
+    arena = build_arena(problem)
+    rules = problem.rules
+    values = np.zeros(arena.table_shape)
+    solve_values(
+        arena.place,
+        arena.dependencies,
+        arena.base_index,
+        arena.stride,
+        arena.radix,
+        arena.codes,
+        arena.compact,
+        problem.table.probability,
+        arena.neutral_base,
+        arena.loop_tools,
+        len(problem.required),
+        rules.max_turns,
+        rules.max_consecutive_failures,
+        rules.loop_length,
+        values,
+    )
+    return Optimum(problem, arena, values)
+
+
+def known_probabilities(problem: Problem) -> float:
+    """Return V*(start), the ceiling for an agent that knows the law but not its luck."""
+    return solve(problem).value(start_state(problem))

@@ -1,0 +1,127 @@
+"""The success law (SPEC section 3): how likely an execution succeeds, as a table that sampling reads.
+
+p = base * 0.5^Nu * 0.7^Nf * 0.9^Nh, where Nu counts the tool's direct dependencies that were never executed in this
+episode, Nf those executed but not yet successful, and Nh every failed execution so far, of all tools.
+
+The table is computed once, in one order of multiplication; Python, NumPy and compiled code compare luck to the same
+integers, so they cannot differ in a single bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.errors import InvalidInputError
+from resilisim.seeding import UNIFORM_BITS
+from resilisim.simulator.compiled import scalar
+
+# A vector of integers that a scalar function reads or writes: list or tuple in Python, int array in compiled code.
+IntVector: TypeAlias = Any
+
+# What an episode knows of each tool.
+NOT_EXECUTED = 0
+FAILED = 1  # executed, not yet successful
+SUCCEEDED = 2  # for ever, whatever later calls bring
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkLaw:
+    """Constants of the benchmark law.
+
+    Attributes:
+        base: Success probability of a tool whose library entry gives none, in (0, 1].
+        not_executed: Factor for each dependency never executed, in [0, 1].
+        failed: Factor for each dependency executed but not yet successful, in [0, 1].
+        history: Factor for each failed execution so far in the episode, in [0, 1].
+    """
+
+    base: float = 0.8
+    not_executed: float = 0.5
+    failed: float = 0.7
+    history: float = 0.9
+
+    def __post_init__(self) -> None:
+        """Refuse constants that are not probabilities."""
+        if not 0.0 < self.base <= 1.0:
+            raise InvalidInputError(f"law constant base is {self.base}: expected a probability in (0, 1]")
+        for name in ("not_executed", "failed", "history"):
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise InvalidInputError(f"law constant {name} is {value}: expected a factor in [0, 1]")
+
+    def probability(self, base: float, num_not_executed: int, num_failed_dependencies: int, num_failures: int) -> float:
+        """Return the success probability of an execution; the definition that the table repeats."""
+        value = base
+        for _ in range(num_not_executed):
+            value *= self.not_executed
+        for _ in range(num_failed_dependencies):
+            value *= self.failed
+        for _ in range(num_failures):
+            value *= self.history
+        return value
+
+    def to_mapping(self) -> dict[str, float]:
+        """Return the constants as they stand in every record."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LawTable:
+    """The law, tabulated.
+
+    Attributes:
+        bases: (num_bases,) the distinct base probabilities of a library.
+        probability: float64 (num_bases, max_dependencies + 1, max_dependencies + 1, max_failures + 1), indexed by base,
+            Nu, Nf and Nh; entries with Nu + Nf above the largest number of dependencies are never read.
+        threshold: int64, same shape: an execution succeeds iff its 53 luck bits are below the entry.
+    """
+
+    bases: tuple[float, ...]
+    probability: NDArray[np.float64]
+    threshold: NDArray[np.int64]
+
+
+def tabulate_law(law: BenchmarkLaw, bases: Sequence[float], max_dependencies: int, max_failures: int) -> LawTable:
+    """Tabulate the law for every base and every count that an episode can meet."""
+    shape = (len(bases), max_dependencies + 1, max_dependencies + 1, max_failures + 1)
+    probability = np.zeros(shape, dtype=np.float64)
+    threshold = np.zeros(shape, dtype=np.int64)
+    for base_index, base in enumerate(bases):
+        for num_not_executed in range(max_dependencies + 1):
+            for num_failed in range(max_dependencies + 1 - num_not_executed):
+                for num_failures in range(max_failures + 1):
+                    value = law.probability(base, num_not_executed, num_failed, num_failures)
+                    probability[base_index, num_not_executed, num_failed, num_failures] = value
+                    threshold[base_index, num_not_executed, num_failed, num_failures] = success_threshold(value)
+    return LawTable(tuple(bases), probability, threshold)
+
+
+def success_threshold(probability: float) -> int:
+    """Return ceil(p * 2^53): uniform bits below it succeed. The product is exact, since 2^53 only moves the exponent."""
+    return math.ceil(probability * 2.0**UNIFORM_BITS)
+
+
+@scalar
+def count_not_executed(status: IntVector, dependencies: IntVector) -> int:
+    """Return Nu for a tool: `status` (num_tools,) and the tool's `dependencies` (indices, -1 ends the list early)."""
+    count = 0
+    for dependency in dependencies:
+        if dependency >= 0 and status[dependency] == NOT_EXECUTED:
+            count += 1
+    return count
+
+
+@scalar
+def count_failed_dependencies(status: IntVector, dependencies: IntVector) -> int:
+    """Return Nf for a tool: dependencies executed but not yet successful."""
+    count = 0
+    for dependency in dependencies:
+        if dependency >= 0 and status[dependency] == FAILED:
+            count += 1
+    return count

@@ -1,0 +1,152 @@
+"""What an execution returns: a typed result, or an error as the tool documents it.
+
+Everything is a function of the episode's key: the same execution returns the same text whenever it is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_PAYLOAD, uniform_bits
+from resilisim.simulator.law import FAILED, NOT_EXECUTED
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.transition import NUM_FAILURES
+from resilisim.tool_library import DEPENDENCY_ERROR, ReturnValue, Tool
+
+PayloadSize = Literal["compact", "verbose"]
+
+_VERBOSE_ROWS = 240  # about 90 characters a row: far above 3,000 tokens
+_COLUMNS = ("record_id", "region", "status", "amount", "updated_at", "priority", "owner", "quantity")
+_REGIONS = ("north", "south", "east", "west", "central")
+_STATES = ("open", "closed", "pending", "review")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A simulated failure.
+
+    Attributes:
+        code: Error code from the tool's documentation, or DEPENDENCY_ERROR.
+        message: The error's text, slots filled.
+        not_executed: Dependencies that were never executed (DEPENDENCY_ERROR only).
+        failed: Dependencies that were executed and have not succeeded (DEPENDENCY_ERROR only).
+    """
+
+    code: str
+    message: str
+    not_executed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an execution brought: `output` on success, `failure` otherwise."""
+
+    success: bool
+    output: Mapping[str, Any] = field(default_factory=dict)
+    failure: Failure | None = None
+
+
+def failed_outcome(
+    problem: Problem, state: EpisodeState, tool: int, luck_bits: int, key: tuple[int, int], attempt: int
+) -> Outcome:
+    """Return which failure an unsuccessful execution shows.
+
+    If the execution would have succeeded with all dependencies in place, the dependencies are to blame; otherwise one of
+    the tool's documented errors is drawn.
+
+    Args:
+        problem: The task's numbers.
+        state: State before the execution.
+        tool: Tool index.
+        luck_bits: The execution's 53 luck bits.
+        key: The tool's luck key in this episode.
+        attempt: Number of earlier executions of the tool.
+    """
+    clean = problem.table.threshold[problem.base_index[tool], 0, 0, state.counters[NUM_FAILURES]]
+    names = problem.library.names
+    if luck_bits < clean:
+        not_executed, failed = [], []
+        for dependency in problem.dependencies[tool]:
+            if state.status[dependency] == NOT_EXECUTED:
+                not_executed.append(names[dependency])
+            elif state.status[dependency] == FAILED:
+                failed.append(names[dependency])
+        parts = [f"{name} has not been executed" for name in not_executed]
+        parts += [f"{name} was executed but failed" for name in failed]
+        message = f"Unmet dependencies: {'; '.join(parts)}"
+        return Outcome(False, failure=Failure(DEPENDENCY_ERROR, message, tuple(not_executed), tuple(failed)))
+    specs = [spec for spec in problem.library[tool].errors if spec.code != DEPENDENCY_ERROR]
+    bits = int(uniform_bits(*key, attempt, PURPOSE_FAILURE))
+    if not specs:
+        return Outcome(False, failure=Failure("OPERATION_FAILED", "The operation could not be completed"))
+    bits, which = divmod(bits, len(specs))
+    spec = specs[which]
+    filled = {}
+    for slot, options in spec.slots.items():
+        bits, which = divmod(bits, len(options))
+        filled[slot] = options[which]
+    return Outcome(False, failure=Failure(spec.code, spec.template.format(**filled)))
+
+
+def successful_outcome(tool: Tool, key: tuple[int, int], attempt: int, size: PayloadSize) -> Outcome:
+    """Return the documented return values of a successful execution, synthesised from its key.
+
+    Args:
+        tool: The tool that was executed.
+        key: The tool's luck key in this episode.
+        attempt: Number of earlier executions of the tool.
+        size: `compact` is a few lines; `verbose` exceeds 3,000 tokens.
+    """
+    bits = int(uniform_bits(*key, attempt, PURPOSE_PAYLOAD))
+    values = {value.name: _synthesise(tool, value, bits, size) for value in tool.returns}
+    if size == "verbose":
+        values["metadata"] = {**_metadata(tool, bits), "trace": _rows(bits, _VERBOSE_ROWS)}
+    return Outcome(True, output=values)
+
+
+def _synthesise(tool: Tool, value: ReturnValue, bits: int, size: PayloadSize) -> Any:
+    if value.name == "success":
+        return True
+    if value.name == "metadata":
+        return _metadata(tool, bits)
+    if value.name == "data" and value.type == "object":
+        rows = 40 + bits % 9000
+        columns = list(_COLUMNS[: 4 + bits // 9000 % 5])
+        return {"row_count": rows, "columns": columns, "sample": _rows(bits, 2, len(columns))}
+    if value.type == "boolean":
+        return True
+    if value.type == "integer":
+        return 1 + bits % 5000
+    if value.type == "number":
+        return round(bits % 1_000_000 / 1000.0, 3)
+    if value.type == "array":
+        return _rows(bits, 3, 3)
+    if value.type == "string":
+        return f"{value.name}-{bits % 16**8:08x}"
+    return {"id": f"{bits % 16**6:06x}", "count": 1 + bits % 500}
+
+
+def _metadata(tool: Tool, bits: int) -> dict[str, Any]:
+    return {"tool": tool.name, "duration_ms": 20 + bits % 1800, "request_id": f"{bits % 16**10:010x}"}
+
+
+def _rows(bits: int, count: int, width: int = len(_COLUMNS)) -> list[dict[str, Any]]:
+    rows = []
+    for number in range(count):
+        value = (bits >> 7) + 7919 * number
+        row = {
+            "record_id": 1000 + number,
+            "region": _REGIONS[value % 5],
+            "status": _STATES[value // 5 % 4],
+            "amount": value % 100_000 / 100.0,
+            "updated_at": f"2025-{1 + value % 12:02d}-{1 + value // 12 % 28:02d}",
+            "priority": 1 + value // 3 % 5,
+            "owner": f"team-{value // 11 % 20:02d}",
+            "quantity": value // 17 % 400,
+        }
+        rows.append({name: row[name] for name in _COLUMNS[:width]})
+    return rows

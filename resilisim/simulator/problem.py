@@ -1,0 +1,111 @@
+"""A task under a law and end rules, in the numbers that the simulator and the exact solver read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from resilisim.errors import InvalidInputError
+from resilisim.simulator.law import BenchmarkLaw, LawTable, tabulate_law
+from resilisim.simulator.rules import EndRules
+from resilisim.tool_library import ToolLibrary
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """A required list within a tool library, under a law and end rules. Tools are numbered as in the library.
+
+    Attributes:
+        library: The tool library.
+        law: Constants of the success law.
+        rules: End rules.
+        required: (num_required,) tool indices in the required order.
+        place: (num_tools,) place of each tool in the required list, or -1.
+        dependencies: For each tool the indices of its direct dependencies.
+        closure: Indices of the required tools and all their direct and indirect dependencies, ascending.
+        base_index: (num_tools,) index of each tool's base probability in `table.bases`.
+        table: The law, tabulated for this library and these rules.
+    """
+
+    library: ToolLibrary
+    law: BenchmarkLaw
+    rules: EndRules
+    required: tuple[int, ...]
+    place: tuple[int, ...]
+    dependencies: tuple[tuple[int, ...], ...]
+    closure: tuple[int, ...]
+    base_index: tuple[int, ...]
+    table: LawTable
+
+    @property
+    def num_tools(self) -> int:
+        """Number of tools in the library."""
+        return len(self.place)
+
+    @property
+    def required_tools(self) -> tuple[str, ...]:
+        """Names of the required tools, in the required order."""
+        return tuple(self.library.names[tool] for tool in self.required)
+
+    def base(self, tool: int) -> float:
+        """Return the base success probability of a tool."""
+        return self.table.bases[self.base_index[tool]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LibraryNumbers:
+    dependencies: tuple[tuple[int, ...], ...]
+    base_index: tuple[int, ...]
+    table: LawTable
+
+
+@functools.lru_cache(maxsize=16)
+def _library_numbers(library: ToolLibrary, law: BenchmarkLaw, rules: EndRules) -> _LibraryNumbers:
+    dependencies = tuple(
+        tuple(library.index(dependency) for dependency in library.dependencies(name)) for name in library.names
+    )
+    own_bases = [tool.success_probability if tool.success_probability is not None else law.base for tool in library]
+    bases = sorted(set(own_bases))
+    max_dependencies = max(map(len, dependencies))
+    table = tabulate_law(law, bases, max_dependencies, rules.max_turns)
+    return _LibraryNumbers(dependencies, tuple(bases.index(base) for base in own_bases), table)
+
+
+@functools.lru_cache(maxsize=4096)
+def _build_problem(
+    library: ToolLibrary, required_tools: tuple[str, ...], law: BenchmarkLaw, rules: EndRules
+) -> Problem:
+    numbers = _library_numbers(library, law, rules)
+    required = tuple(library.index(name) for name in required_tools)
+    if not required:
+        raise InvalidInputError("the list of required tools is empty: expected at least one tool")
+    place = [-1] * len(library)
+    for position, tool in enumerate(required):
+        if place[tool] >= 0:
+            raise InvalidInputError(f"required tool {library.names[tool]!r} is listed twice: expected each tool once")
+        place[tool] = position
+    closure = tuple(sorted(library.index(name) for name in library.closure(required_tools)))
+    return Problem(
+        library, law, rules, required, tuple(place), numbers.dependencies, closure, numbers.base_index, numbers.table
+    )
+
+
+def build_problem(
+    library: ToolLibrary,
+    required_tools: Sequence[str],
+    law: BenchmarkLaw | None = None,
+    rules: EndRules | None = None,
+) -> Problem:
+    """Turn a required list into a problem; equal arguments give the same object.
+
+    Args:
+        library: Tool library that the names belong to.
+        required_tools: Names in the required order, each once.
+        law: Success law; the benchmark's if omitted.
+        rules: End rules; the benchmark's if omitted.
+
+    Raises:
+        InvalidInputError: An unknown, repeated or missing tool.
+    """
+    return _build_problem(library, tuple(required_tools), law or BenchmarkLaw(), rules or EndRules())

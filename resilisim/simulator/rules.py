@@ -1,0 +1,36 @@
+"""When an episode ends (SPEC section 4)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from resilisim.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class EndRules:
+    """The rules that end an episode, apart from the agent's own completion signal.
+
+    Attributes:
+        max_turns: Messages that an agent has; one more, the closing message, executes nothing.
+        max_consecutive_failures: Failed executions without a successful one between them that end the episode; 0 turns
+            the rule off.
+        loop_length: Unproductive messages in a row that are the same and end the episode; 0 turns the rule off.
+    """
+
+    max_turns: int = 10
+    max_consecutive_failures: int = 5
+    loop_length: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no episode could be played under."""
+        if self.max_turns < 1:
+            raise InvalidInputError(f"max_turns is {self.max_turns}: expected at least 1")
+        if self.max_consecutive_failures < 0:
+            raise InvalidInputError(f"max_consecutive_failures is {self.max_consecutive_failures}: expected 0 (off) or more")
+        if self.loop_length < 0 or self.loop_length == 1:
+            raise InvalidInputError(f"loop_length is {self.loop_length}: expected 0 (off) or at least 2")
+
+    def to_mapping(self) -> dict[str, int]:
+        """Return the rules as they stand in every record."""
+        return asdict(self)

@@ -1,0 +1,86 @@
+"""The score of an episode, from its record alone (SPEC section 4), so that saved episodes can be re-scored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from resilisim.tasks import minimum_for_partial
+
+Level = Literal["full_success", "partial_success", "failure"]
+
+# An agent that stops by itself has nothing more to say: its stop counts as its completion signal (docs/decisions.md).
+_COMPLETION_ENDS = frozenset({"completion", "stopped"})
+_HOPELESS_ENDS = frozenset({"consecutive_failures", "loop"})
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How good an episode was, and which criteria held.
+
+    Attributes:
+        level: full_success, partial_success or failure.
+        coverage: Share of the required tools that succeeded, 0 to 1.
+        minimum: Whether enough of them succeeded for a partial success.
+        order: Whether their first successes came in the required order (also if there were none).
+        output: Whether a required output tool succeeded (also if the list has none).
+        completion: Whether completion was signalled.
+        ended_by: completion, turns, consecutive_failures, loop or stopped.
+    """
+
+    level: Level
+    coverage: float
+    minimum: bool
+    order: bool
+    output: bool
+    completion: bool
+    ended_by: str
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the score as it stands in `info["score"]` and in records."""
+        return asdict(self)
+
+
+def score_episode(
+    required_tools: Sequence[str],
+    required_outputs: Collection[str],
+    task_type: str,
+    executions: Iterable[tuple[str, bool]],
+    ended_by: str,
+) -> Score:
+    """Score an ended episode.
+
+    Args:
+        required_tools: Required tools in the required order.
+        required_outputs: Those among them that are output tools (writer, poster, notifier, exporter).
+        task_type: Type of the task; it sets the minimum for a partial success.
+        executions: Every execution in time order: tool name, and whether it succeeded.
+        ended_by: What ended the episode.
+    """
+    first_successes = list(dict.fromkeys(tool for tool, success in executions if success))
+    succeeded = [tool for tool in first_successes if tool in required_tools]
+    places = [required_tools.index(tool) for tool in succeeded]
+    order = places == sorted(places)
+    output_succeeded = any(tool in required_outputs for tool in succeeded)
+    minimum = len(succeeded) >= minimum_for_partial(task_type, len(required_tools))
+    completion = ended_by in _COMPLETION_ENDS
+    output = output_succeeded or not required_outputs
+    level: Level = "failure"
+    if len(succeeded) == len(required_tools) and order and output and completion:
+        level = "full_success"
+    elif ended_by not in _HOPELESS_ENDS and minimum and (output_succeeded or (order and len(succeeded) >= 2)):
+        level = "partial_success"
+    return Score(level, len(succeeded) / len(required_tools), minimum, order, output, completion, ended_by)
+
+
+def rescore(record: dict[str, Any]) -> Score:
+    """Score a saved episode again from its record."""
+    executions = [
+        (step["tool"], step["success"])
+        for step in record["steps"]
+        if step["kind"] == "execute" and step["success"] is not None
+    ]
+    return score_episode(
+        record["required_tools"], record["required_outputs"], record["task_type"], executions, record["ended_by"]
+    )

@@ -1,0 +1,135 @@
+"""The state of an episode as a value, and what a message makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from resilisim.simulator.law import NOT_EXECUTED, SUCCEEDED, count_failed_dependencies, count_not_executed
+from resilisim.simulator.messages import Message
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.transition import (
+    COMPLETION,
+    ENDED,
+    ENDED_BY,
+    LOOP_COUNT,
+    LOOP_SIGNATURE,
+    NEXT_PLACE,
+    NO_LOOP,
+    NUM_COUNTERS,
+    NUM_FAILURES,
+    ORDER_BROKEN,
+    RUNNING,
+    STOPPED,
+    TURNS,
+    TURNS_USED,
+    record_execution,
+    record_turn,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeState:
+    """Everything that the future of an episode depends on, except luck.
+
+    Attributes:
+        status: (num_tools,) NOT_EXECUTED, FAILED or SUCCEEDED for each tool.
+        counters: (NUM_COUNTERS,) the columns named in `simulator.transition`.
+        executions: (num_tools,) executions so far of each tool; the next one draws luck number `executions[tool]`.
+    """
+
+    status: tuple[int, ...]
+    counters: tuple[int, ...]
+    executions: tuple[int, ...]
+
+    @property
+    def ended_by(self) -> str | None:
+        """What ended the episode, or None while it runs."""
+        return ENDED_BY[self.counters[ENDED]]
+
+    @property
+    def turns_used(self) -> int:
+        """Messages used, at most `max_turns`; the closing message is not counted."""
+        return self.counters[TURNS_USED]
+
+
+def start_state(problem: Problem) -> EpisodeState:
+    """Return the state in which an episode of a problem begins."""
+    counters = [0] * NUM_COUNTERS
+    counters[LOOP_SIGNATURE] = NO_LOOP
+    return EpisodeState(
+        (NOT_EXECUTED,) * problem.num_tools, tuple(counters), (0,) * problem.num_tools
+    )
+
+
+def is_done(problem: Problem, state: EpisodeState) -> bool:
+    """Return whether all required tools have succeeded, in the required order."""
+    return state.counters[ORDER_BROKEN] == 0 and state.counters[NEXT_PLACE] == len(problem.required)
+
+
+def is_awaiting_closing(problem: Problem, state: EpisodeState) -> bool:
+    """Return whether every turn is used and only the closing message is left."""
+    return state.counters[ENDED] == RUNNING and state.counters[TURNS_USED] == problem.rules.max_turns
+
+
+def outcome(problem: Problem, state: EpisodeState) -> int:
+    """Return 1 if an ended episode is a full success, else 0.
+
+    An agent that stops by itself has nothing more to say; its stop counts as its completion signal (docs/decisions.md).
+    """
+    return int(state.counters[ENDED] in (COMPLETION, STOPPED) and is_done(problem, state))
+
+
+def success_probability(problem: Problem, state: EpisodeState, tool: int) -> float:
+    """Return the probability that an execution of `tool` succeeds in `state`."""
+    return float(problem.table.probability[_law_index(problem, state, tool)])
+
+
+def success_threshold_at(problem: Problem, state: EpisodeState, tool: int) -> int:
+    """Return the integer that an execution's 53 luck bits must stay below to succeed."""
+    return int(problem.table.threshold[_law_index(problem, state, tool)])
+
+
+def _law_index(problem: Problem, state: EpisodeState, tool: int) -> tuple[int, int, int, int]:
+    dependencies = problem.dependencies[tool]
+    return (
+        problem.base_index[tool],
+        count_not_executed(state.status, dependencies),
+        count_failed_dependencies(state.status, dependencies),
+        state.counters[NUM_FAILURES],
+    )
+
+
+def next_state(problem: Problem, state: EpisodeState, message: Message, success: bool = False) -> EpisodeState:
+    """Return the state after a message; for an execution, given whether it succeeds.
+
+    Args:
+        problem: The task's numbers.
+        state: A running state.
+        message: What the agent sent.
+        success: Outcome of the execution; ignored for every other message.
+    """
+    status, counters, executions = list(state.status), list(state.counters), list(state.executions)
+    if message.kind == "stop":
+        counters[ENDED] = STOPPED
+    elif message.kind == "finish":
+        if counters[TURNS_USED] < problem.rules.max_turns:
+            counters[TURNS_USED] += 1
+        counters[ENDED] = COMPLETION
+    elif is_awaiting_closing(problem, state):
+        counters[ENDED] = TURNS
+    elif message.kind == "execute":
+        tool = problem.library.index(message.tool or "")
+        signature = tool if status[tool] == SUCCEEDED else NO_LOOP
+        executions[tool] += 1
+        record_execution(
+            status, counters, problem.place[tool], tool, success, problem.rules.max_consecutive_failures
+        )
+        record_turn(counters, signature, problem.rules.loop_length)
+    else:
+        record_turn(counters, message.signature, problem.rules.loop_length)
+    return EpisodeState(tuple(status), tuple(counters), tuple(executions))
+
+
+def loop_count_of(state: EpisodeState, signature: int) -> int:
+    """Return how many messages with this signature stand at the end of the episode so far, in a row."""
+    return state.counters[LOOP_COUNT] if state.counters[LOOP_SIGNATURE] == signature else 0

@@ -1,0 +1,75 @@
+"""From the operations of a skeleton to tools: semantic retrieval in two stages, no table written by hand.
+
+First the operations that have the step's semantic type are ranked against the step's query, and the near ones kept.
+Then tools are retrieved for each kept operation. A tool whose semantic type contradicts the step's is excluded; one
+without a semantic type comes in where retrieval ranks it among the first.
+
+Only ranks are used further on, never scores: a rank is the same on every machine as long as no two scores come closer
+than rounding can tell apart, and a test asserts that none of those that decide do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from resilisim.tasks.templates import TEMPLATES, SkeletonStep
+from resilisim.tool_library.library import ToolLibrary
+from resilisim.tool_library.retrieval import ToolRetriever
+
+NUM_OPERATIONS = 4  # operations kept for a step, at most
+OPERATION_WINDOW = 0.20  # an operation further than this behind the best one is not kept
+NUM_HITS = 6  # tools retrieved for each kept operation
+RANK_DISCOUNT = 0.8  # a candidate one rank further down is drawn this much less often
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Tools that can do a step.
+
+    Attributes:
+        tools: Names, best first; none twice.
+        weights: How often each is drawn, in any scale.
+    """
+
+    tools: tuple[str, ...]
+    weights: tuple[float, ...]
+
+
+def match_steps(library: ToolLibrary, retriever: ToolRetriever) -> Mapping[SkeletonStep, Candidates]:
+    """Find the candidates of every step of every template."""
+    steps = dict.fromkeys(step for template in TEMPLATES for step in template.steps)
+    return {step: match_step(step, library, retriever) for step in steps}
+
+
+def match_step(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetriever) -> Candidates:
+    """Find the candidates of one step, best first."""
+    ranks: dict[str, int] = {}
+    for rank_of_operation, operation in enumerate(nearest_operations(step, library, retriever)):
+        allowed = 0
+        for hit in retriever.search(f"{operation}: {step.query}", NUM_HITS):
+            if library[hit.name].semantic_type not in (None, step.semantic_type):
+                continue
+            ranks[hit.name] = min(ranks.get(hit.name, len(library)), rank_of_operation + allowed)
+            allowed += 1
+    if not ranks:  # a library without the role, or whose tools all have other roles: what retrieval finds must do
+        hits = retriever.search(step.query, NUM_HITS)
+        fitting = [hit.name for hit in hits if library[hit.name].semantic_type in (None, step.semantic_type)]
+        ranks = {name: rank for rank, name in enumerate(fitting or [hit.name for hit in hits])}
+    tools = tuple(sorted(ranks, key=lambda name: (ranks[name], library.index(name))))
+    return Candidates(tools, tuple(RANK_DISCOUNT ** ranks[name] for name in tools))
+
+
+def nearest_operations(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetriever) -> tuple[str, ...]:
+    """Return the operations of the step's semantic type that its query retrieves, best first.
+
+    An operation is known by its name and by what the library says about the tools that carry it out.
+    """
+    purposes: dict[str, list[str]] = {}
+    for tool in library:
+        if tool.semantic_type == step.semantic_type:
+            purposes.setdefault(tool.operation, []).append(tool.original_description or tool.description)
+    operations = tuple(purposes)
+    texts = [f"{operation}: {' '.join(sentences)}" for operation, sentences in purposes.items()]
+    hits = retriever.search_texts(step.query, texts, NUM_OPERATIONS)
+    return tuple(operations[hit.index] for hit in hits if hit.score >= hits[0].score - OPERATION_WINDOW)

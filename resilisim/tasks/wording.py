@@ -1,0 +1,160 @@
+"""How a task says which tools it needs: clauses of a description, and phrasings of each tool's work.
+
+Every required tool has a clause of its own (one sentence, line or item between semicolons, without commas), so that a
+reader who looks for tools clause by clause finds them in the required order. Phrasings of the default library's tools
+are data; for other tools they are made from name and description, and kept only where retrieval finds the tool.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from typing import Protocol
+
+from resilisim.tool_library.retrieval import ToolHit
+from resilisim.tool_library.types import Tool
+
+SEARCH_SIZE = 5  # how many tools one search shows; a clause must have its tool among them (SPEC, section 2)
+DECISIVE_MARGIN = 0.002  # least lead over the sixth tool, above the 0.001 to which scores are rounded
+
+_CLAUSE_END = re.compile(r"\n+|;|(?<=[.!?])(?:\s+|$)|, then\b")
+_LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?\d{1,2}[.)])\s+")
+_BARE_MARK = re.compile(r"^\(?\d{1,2}[.)]$")
+
+
+class Searcher(Protocol):
+    """What this module needs of a retriever."""
+
+    def search(self, query: str, k: int = SEARCH_SIZE) -> Sequence[ToolHit]:
+        """Return the k tools nearest to the query, best first."""
+        ...
+
+
+@lru_cache(maxsize=1)
+def vocabulary() -> Mapping[str, tuple[str, ...]]:
+    """Return the phrasings of each tool of the default library; `{items}` is the place of what is worked on."""
+    text = resources.files("resilisim.tasks").joinpath("data/phrases.json").read_text(encoding="utf-8")
+    return {name: tuple(phrases) for name, phrases in json.loads(text).items()}
+
+
+def clauses(description: str) -> list[str]:
+    """Split a description into clauses: at line ends, sentence ends, semicolons and ", then"; list marks are dropped.
+
+    Args:
+        description: Any text. Full stops inside file names and addresses end nothing.
+
+    Returns:
+        The clauses in their order, without the punctuation that ends them.
+    """
+    found: list[str] = []
+    for piece in _CLAUSE_END.split(description):
+        clause = _LIST_MARK.sub("", piece.strip()).strip()
+        if clause and not _BARE_MARK.match(clause):
+            found.append(clause.rstrip(".!?").rstrip())
+    return [clause for clause in found if clause]
+
+
+def solving_clauses(
+    description: str, required_tools: Sequence[str], searcher: Searcher, k: int = SEARCH_SIZE
+) -> list[int] | None:
+    """Find the clauses by which a task can be solved from its text.
+
+    Args:
+        description: The task's description.
+        required_tools: Names of tools, in the required order.
+        searcher: Retrieval over the library of these tools.
+        k: How many tools a search shows.
+
+    Returns:
+        For each required tool the index of a clause that has it among its k best hits, strictly rising; the earliest
+        such choice. None if there is none.
+    """
+    found: list[int] = []
+    parts = clauses(description)
+    index = 0
+    for tool in required_tools:
+        while index < len(parts) and tool not in [hit.name for hit in searcher.search(parts[index], k)]:
+            index += 1
+        if index == len(parts):
+            return None
+        found.append(index)
+        index += 1
+    return found
+
+
+class PhraseBook:
+    """Phrasings of tools' work, checked against retrieval where they were not checked in advance.
+
+    Args:
+        searcher: Retrieval over the library.
+        checked: Whether the vocabulary holds for this retrieval (the default library and model; a test proves it).
+    """
+
+    def __init__(self, searcher: Searcher, checked: bool) -> None:
+        self._searcher = searcher
+        self._checked = checked
+        self._usable: dict[tuple[str, str], tuple[str, ...]] = {}
+
+    def phrases(self, tool: Tool, items: str) -> tuple[str, ...]:
+        """Return the phrasings that lead to a tool when its work is done on certain items.
+
+        Args:
+            tool: A tool of the searcher's library.
+            items: What is worked on, in the plural ("berth bookings").
+
+        Returns:
+            At least one phrasing, unless no wording at all leads retrieval to the tool: then none.
+        """
+        key = (tool.name, items)
+        if key not in self._usable:
+            self._usable[key] = self._find_phrases(tool, items)
+        return self._usable[key]
+
+    def can_word(self, tool: Tool) -> bool:
+        """Return whether some phrasing, even one that names no items, leads retrieval to the tool."""
+        return self._checked or any(self._leads_to(tool, phrase) for phrase in plain_phrases(tool))
+
+    def _find_phrases(self, tool: Tool, items: str) -> tuple[str, ...]:
+        known = tuple(phrase.replace("{items}", items) for phrase in vocabulary().get(tool.name, ()))
+        if self._checked and known:
+            return known
+        made = tuple(phrase for phrase in (*known, *made_phrases(tool, items)) if self._leads_to(tool, phrase))
+        return made or tuple(phrase for phrase in plain_phrases(tool) if self._leads_to(tool, phrase))
+
+    def _leads_to(self, tool: Tool, phrase: str) -> bool:
+        hits = self._searcher.search(phrase, SEARCH_SIZE + 1)
+        scores = {hit.name: hit.score for hit in hits}
+        if tool.name not in scores:
+            return False
+        return len(hits) <= SEARCH_SIZE or scores[tool.name] - hits[-1].score >= DECISIVE_MARGIN
+
+
+def made_phrases(tool: Tool, items: str) -> tuple[str, ...]:
+    """Make phrasings for a tool without vocabulary from its name and description, with the items named."""
+    words, purpose = _words(tool), _purpose(tool)
+    return (
+        f"Use the {words} on the {items}",
+        f"For the {items} use the {words} because it {purpose}",
+        f"Run the {words} with the {items}",
+        f"The {words} works on the {items} and {purpose}",
+    )
+
+
+def plain_phrases(tool: Tool) -> tuple[str, ...]:
+    """Make phrasings for a tool from its name and description alone, the shortest first."""
+    words, purpose = _words(tool), _purpose(tool)
+    return (f"Use the {words}", f"Use the {words} as it {purpose}", f"{words}: {purpose}")
+
+
+def _words(tool: Tool) -> str:
+    return re.sub(r"[_.\-]+", " ", tool.name).strip()
+
+
+def _purpose(tool: Tool) -> str:
+    """Return the first sentence of a tool's description as one clause: no commas, nothing that ends a clause."""
+    first = (clauses(tool.original_description or tool.description) or [_words(tool)])[0]
+    plain = re.sub(r"\s*[,:]\s*", " ", first).strip()
+    return plain[:1].lower() + plain[1:]

@@ -1,0 +1,30 @@
+"""Tools: what they are, the 30 that ship, libraries of one's own, parameters, MCP definitions, retrieval.
+
+Importing this package loads neither torch nor faiss; `resilisim.tool_library.retrieval` loads them when it needs them.
+"""
+
+from __future__ import annotations
+
+from resilisim.tool_library.library import ToolLibrary, default_library, load_library
+from resilisim.tool_library.types import (
+    DEPENDENCY_ERROR,
+    DependencyMetadata,
+    Differentiation,
+    ErrorSpec,
+    Parameter,
+    ReturnValue,
+    Tool,
+)
+
+__all__ = [
+    "DEPENDENCY_ERROR",
+    "DependencyMetadata",
+    "Differentiation",
+    "ErrorSpec",
+    "Parameter",
+    "ReturnValue",
+    "Tool",
+    "ToolLibrary",
+    "default_library",
+    "load_library",
+]

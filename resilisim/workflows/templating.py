@@ -1,0 +1,85 @@
+"""The texts of prompts: Markdown files with `${placeholders}`, packaged, each replaceable by a file of the user's."""
+
+from __future__ import annotations
+
+import functools
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from resilisim.errors import InvalidInputError, unknown_name
+
+# File -> the placeholders that its text may hold, and those that it must hold to be what its name says.
+PLACEHOLDERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "baseline.md": (
+        ("work_order", "input_data", "expected_output", "finding_tools", "calling_tools", "limits", "task_type"),
+        ("work_order",),
+    ),
+    "finding_tools.text.md": ((), ()),
+    "finding_tools.native.md": ((), ()),
+    "calling_tools.text.md": ((), ()),
+    "calling_tools.native.md": ((), ()),
+    "tools_listed.md": (("names",), ("names",)),
+    "optimal.md": (("plan", "critical_tools", "success_probability", "planner"), ("plan",)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplates:
+    """A full set of templates.
+
+    Attributes:
+        texts: File name -> text, for every name in `PLACEHOLDERS`.
+    """
+
+    texts: Mapping[str, str]
+
+    def fill(self, name: str, values: Mapping[str, str]) -> str:
+        """Return a template with its placeholders replaced; what stands in the values is not looked at again."""
+        return string.Template(self.texts[name]).substitute(values).strip()
+
+
+@functools.cache
+def packaged_templates() -> PromptTemplates:
+    """Return the templates that ship with the package."""
+    folder = resources.files("resilisim.workflows").joinpath("templates")
+    return PromptTemplates({name: folder.joinpath(name).read_text(encoding="utf-8") for name in PLACEHOLDERS})
+
+
+def load_templates(directory: str | Path) -> PromptTemplates:
+    """Return the packaged templates with those replaced that a directory holds under the same file name.
+
+    Raises:
+        InvalidInputError: The directory does not exist, holds a Markdown file of an unknown name, or a template has a
+            placeholder that does not exist or lacks one that it needs.
+    """
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise InvalidInputError(f"template directory {str(directory)!r} does not exist: expected a folder of .md files")
+    texts = dict(packaged_templates().texts)
+    for path in sorted(folder.glob("*.md")):
+        if path.name not in PLACEHOLDERS:
+            raise unknown_name("template", path.name, PLACEHOLDERS, str(folder))
+        texts[path.name] = _checked(path)
+    return PromptTemplates(texts)
+
+
+def _checked(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"template {str(path)!r} cannot be read: {error}") from None
+    permitted, needed = PLACEHOLDERS[path.name]
+    template = string.Template(text)
+    if not template.is_valid():
+        raise InvalidInputError(f"template {str(path)!r} holds a lone $: expected ${{name}}, or $$ for the sign itself")
+    found = template.get_identifiers()
+    for name in found:
+        if name not in permitted:
+            raise unknown_name("placeholder", name, permitted, f"template {str(path)!r}")
+    for name in needed:
+        if name not in found:
+            raise InvalidInputError(f"template {str(path)!r} lacks the placeholder ${{{name}}}")
+    return text

@@ -1,0 +1,151 @@
+"""Workflows: what a planner says should be done, step by step, with its reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from resilisim.errors import InvalidInputError, unknown_name
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a workflow: a tool to run until it has succeeded.
+
+    Attributes:
+        tool: Name of the tool.
+        parameters: What to pass to it; empty where the task says nothing about them.
+        reason: One line on why the step stands here.
+        requires: The tool's direct dependencies, whether or not they are steps themselves.
+        alternatives: Similar tools, the most similar first.
+        expected_outcome: One line on what the step gives when it succeeds.
+        confidence: Chance that one execution succeeds when every earlier step has, 0 to 1.
+    """
+
+    tool: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    requires: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    expected_outcome: str = ""
+    confidence: float = 1.0
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the step as plain JSON values."""
+        return {
+            "tool": self.tool,
+            "parameters": dict(self.parameters),
+            "reason": self.reason,
+            "requires": list(self.requires),
+            "alternatives": list(self.alternatives),
+            "expected_outcome": self.expected_outcome,
+            "confidence": self.confidence,
+        }
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Build a step from what `to_mapping` gives.
+
+        Raises:
+            InvalidInputError: A field is unknown, missing, or of the wrong kind.
+        """
+        _check_fields(mapping, {entry.name for entry in fields(cls)}, {"tool"}, "a workflow step")
+        where = f"step {mapping['tool']!r}"
+        return cls(
+            tool=_text(mapping, "tool", where),
+            parameters=_object(mapping, "parameters", where),
+            reason=_text(mapping, "reason", where),
+            requires=_names(mapping, "requires", where),
+            alternatives=_names(mapping, "alternatives", where),
+            expected_outcome=_text(mapping, "expected_outcome", where),
+            confidence=_probability(mapping, "confidence", where),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """A plan for one task.
+
+    Attributes:
+        instance_id: The task that it was made for.
+        steps: The steps, in the order in which to do them.
+        planner: Name of the planner that made it.
+        predicted_success_probability: The planner's chance of full success; the computed one under the exact planner.
+    """
+
+    instance_id: str
+    steps: tuple[Step, ...]
+    planner: str
+    predicted_success_probability: float
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools of the steps, in order."""
+        return tuple(step.tool for step in self.steps)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the workflow as plain JSON values."""
+        return {
+            "instance_id": self.instance_id,
+            "steps": [step.to_mapping() for step in self.steps],
+            "planner": self.planner,
+            "predicted_success_probability": self.predicted_success_probability,
+        }
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Build a workflow from what `to_mapping` gives.
+
+        Raises:
+            InvalidInputError: A field is unknown, missing, or of the wrong kind.
+        """
+        names = {entry.name for entry in fields(cls)}
+        _check_fields(mapping, names, names, "a workflow")
+        where = f"workflow of {mapping['instance_id']!r}"
+        steps = mapping["steps"]
+        if not isinstance(steps, (list, tuple)) or not all(isinstance(step, Mapping) for step in steps):
+            raise InvalidInputError(f"field 'steps' of {where}: expected a list of objects")
+        return cls(
+            instance_id=_text(mapping, "instance_id", where),
+            steps=tuple(Step.from_mapping(step) for step in steps),
+            planner=_text(mapping, "planner", where),
+            predicted_success_probability=_probability(mapping, "predicted_success_probability", where),
+        )
+
+
+def _check_fields(mapping: Mapping[str, Any], known: set[str], needed: set[str], what: str) -> None:
+    for name in mapping:
+        if name not in known:
+            raise unknown_name("field", name, sorted(known), what)
+    for name in sorted(needed):
+        if name not in mapping:
+            raise InvalidInputError(f"{what} has no field {name!r}: expected {', '.join(sorted(needed))}")
+
+
+def _text(mapping: Mapping[str, Any], name: str, where: str) -> str:
+    value = mapping.get(name, "")
+    if not isinstance(value, str):
+        raise InvalidInputError(f"field {name!r} of {where} is {value!r}: expected a text")
+    return value
+
+
+def _object(mapping: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
+    value = mapping.get(name, {})
+    if not isinstance(value, Mapping):
+        raise InvalidInputError(f"field {name!r} of {where} is {value!r}: expected an object")
+    return dict(value)
+
+
+def _names(mapping: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
+    value = mapping.get(name, ())
+    if not isinstance(value, (list, tuple)) or not all(isinstance(entry, str) for entry in value):
+        raise InvalidInputError(f"field {name!r} of {where} is {value!r}: expected a list of tool names")
+    return tuple(value)
+
+
+def _probability(mapping: Mapping[str, Any], name: str, where: str) -> float:
+    value = mapping.get(name, 1.0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
+        raise InvalidInputError(f"field {name!r} of {where} is {value!r}: expected a number from 0 to 1")
+    return float(value)

@@ -1,0 +1,53 @@
+"""Runs commands in this process, through the same function as the installed command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from resilisim.cli.main import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    def refusal(self) -> str:
+        """Return the one line of a refusal."""
+        assert self.code == 2, (self.code, self.out, self.err)
+        assert self.out == ""
+        lines = self.err.splitlines()
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("resilisim: ")
+        return lines[0]
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """A function that runs `resilisim` with the given arguments."""
+
+    def run(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        code = left.value.code
+        assert isinstance(code, int)
+        return Outcome(code, captured.out, captured.err)
+
+    return run

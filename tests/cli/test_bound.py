@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+# SPEC section 7: required list, V* and plan following with the rule of five consecutive failures off, then on.
+REFERENCE = [
+    ("file_operations_reader", 0.999669, 0.996096, 0.999669, 0.996096),
+    ("file_operations_reader,data_processing_parser,data_processing_filter", 0.987349, 0.979358, 0.987349, 0.979358),
+    (
+        "file_operations_reader,data_processing_transformer,file_operations_writer",
+        0.929769,
+        0.923321,
+        0.752965,
+        0.685497,
+    ),
+    (
+        "network_fetcher,data_processing_parser,network_validator,data_processing_transformer,network_poster",
+        0.842159,
+        0.840886,
+        0.747604,
+        0.734005,
+    ),
+]
+KEYS = {
+    "known_probabilities",
+    "plan_following",
+    "plan_following_with_search",
+    "clairvoyant",
+    "clairvoyant_se",
+    "first_call",
+}
+
+
+@pytest.mark.parametrize(("tools", "off", "on", "plan_off", "plan_on"), REFERENCE)
+def test_reference_table(command, tools, off, on, plan_off, plan_on):
+    arguments = ["bound", "--tools", tools, "--clairvoyant-seeds", "0", "--json"]
+    default = command(*arguments).json()
+    assert default["known_probabilities"] == pytest.approx(on, abs=1e-6)
+    assert default["plan_following"] == pytest.approx(plan_on, abs=1e-6)
+    without = command(*arguments, "--max-consecutive-failures", "0").json()
+    assert without["known_probabilities"] == pytest.approx(off, abs=1e-6)
+    assert without["plan_following"] == pytest.approx(plan_off, abs=1e-6)
+
+
+def test_one_tool_in_few_turns_is_a_geometric_series(command):
+    # p falls by the factor 0.9 with every failure: 0.8, 0.72, 0.648.
+    values = command("bound", "--tools", "file_operations_reader", "--turns", "3", "--json").json()
+    assert set(values) == KEYS
+    assert values["known_probabilities"] == pytest.approx(1 - 0.2 * 0.28 * 0.352, abs=1e-12)
+    assert values["plan_following_with_search"] == pytest.approx(1 - 0.2 * 0.28, abs=1e-12)
+    assert values["first_call"] == "file_operations_reader"
+    assert values["clairvoyant_se"] >= 0.0
+    certain = command("bound", "--tools", "file_operations_reader", "--success-probability", "1", "--json").json()
+    assert certain["known_probabilities"] == 1.0
+
+
+def test_one_seed_has_no_standard_error(command):
+    values = command("bound", "--tools", "file_operations_reader", "--clairvoyant-seeds", "1", "--json").json()
+    assert values["clairvoyant_se"] is None
+    assert not math.isnan(values["clairvoyant"])
+
+
+def test_task_and_its_tools_have_the_same_solved_references(command):
+    task = command("tasks", "list", "--limit", "1", "--json").json()[0]
+    by_id = command("bound", "--task", task["instance_id"], "--clairvoyant-seeds", "0", "--json").json()
+    by_tools = command(
+        "bound", "--tools", ",".join(task["required_tools"]), "--clairvoyant-seeds", "0", "--json"
+    ).json()
+    assert by_id == by_tools
+    assert by_id["first_call"] in command("bound", "--task", task["instance_id"], "--clairvoyant-seeds", "0").out
+
+
+def test_means_of_a_file_are_the_means_of_its_tasks(command, tmp_path):
+    lists = [
+        ["file_operations_reader"],
+        ["file_operations_reader"],
+        ["file_operations_reader", "data_processing_parser"],
+    ]
+    path = tmp_path / "tasks.jsonl"
+    lines = [json.dumps({"instance_id": f"task_{n}", "required_tools": tools}) for n, tools in enumerate(lists)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows = command("bound", "--task", "all", "--tasks", path, "--clairvoyant-seeds", "0", "--json").json()
+    assert [row["task_type"] for row in rows] == ["custom", "all"]
+    assert [row["tasks"] for row in rows] == [3, 3]
+    single = [
+        command("bound", "--tools", ",".join(tools), "--clairvoyant-seeds", "0", "--json").json() for tools in lists
+    ]
+    for name in ("known_probabilities", "plan_following", "plan_following_with_search"):
+        assert rows[-1][name] == pytest.approx(sum(values[name] for values in single) / 3, abs=1e-12)
+    assert "custom" in command("bound", "--task", "all", "--tasks", path, "--clairvoyant-seeds", "2").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["--task", "--tools"]),
+        (["--task", "all", "--tools", "file_operations_reader"], ["--task", "--tools"]),
+        (["--tools", "file_operations_reeder"], ["file_operations_reeder", "'file_operations_reader'"]),
+        (["--tools", ","], ["at least one"]),
+        (["--tools", "file_operations_reader,file_operations_reader"], ["file_operations_reader"]),
+        (["--task", "task_none"], ["task_none"]),
+    ],
+)
+def test_wrong_values_are_refused(command, arguments, words):
+    line = command("bound", *arguments).refusal()
+    for word in words:
+        assert word in line

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from resilisim.tool_library import default_library
+
+
+def test_list_gives_thirty_tools_in_the_order_of_their_indices(command):
+    rows = command("tools", "list", "--json").json()
+    assert [row["name"] for row in rows] == list(default_library().names)
+    assert [row["index"] for row in rows] == list(range(30))
+    writer = next(row for row in rows if row["name"] == "file_operations_writer")
+    assert writer["dependencies"] == ["data_processing_aggregator"]
+    assert writer["semantic_type"] == "outputs"
+    assert "file_operations_writer" in command("tools", "list").out
+
+
+def test_show_gives_the_whole_tool(command):
+    shown = command("tools", "show", "computation_calculator", "--json").json()
+    assert shown["name"] == "computation_calculator"
+    assert shown["dependencies"] == ["data_processing_parser", "network_validator"]
+    text = command("tools", "show", "computation_calculator").out
+    for word in ("network_validator", "CALCULATION_ERROR", "precision"):
+        assert word in text
+
+
+def test_show_takes_an_alias(command):
+    tool = next(tool for tool in default_library() if tool.aliases)
+    assert command("tools", "show", tool.aliases[0], "--json").json()["name"] == tool.name
+
+
+def test_unknown_tool_names_the_nearest(command):
+    line = command("tools", "show", "file_operations_reeder").refusal()
+    assert "file_operations_reeder" in line
+    assert "'file_operations_reader'" in line
+
+
+def test_exported_json_loads_again_as_the_same_library(command, tmp_path):
+    path = tmp_path / "library.json"
+    outcome = command("tools", "export", "--format", "json", "--out", path)
+    assert outcome.code == 0
+    assert command("tools", "export", "--format", "json").out == path.read_text(encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == default_library().to_json()
+    assert len(command("tools", "list", "--library", path, "--json").json()) == 30
+
+
+def test_exported_mcp_definitions_have_the_names_and_schemas(command):
+    definitions = json.loads(command("tools", "export", "--format", "mcp").out)
+    assert [definition["name"] for definition in definitions] == list(default_library().names)
+    assert all(definition["inputSchema"]["type"] == "object" for definition in definitions)
+
+
+def test_wrong_export_format_names_the_nearest(command):
+    assert "'json'" in command("tools", "export", "--format", "jsn").refusal()
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", '{"tools": []}', '[{"name": "a", "dependencies": ["b"]}]'])
+def test_wrong_library_files_are_refused_with_the_files_name(command, tmp_path, text):
+    path = tmp_path / "wrong.json"
+    path.write_text(text, encoding="utf-8")
+    assert "wrong.json" in command("tools", "list", "--library", path).refusal()
+
+
+def test_missing_library_file_is_refused(command, tmp_path):
+    assert "nowhere.json" in command("tools", "list", "--library", tmp_path / "nowhere.json").refusal()
+
+
+def test_search_finds_the_reader_first(command):
+    hits = command("tools", "search", "file operations reader", "--json").json()
+    assert len(hits) == 5
+    assert hits[0]["name"] == "file_operations_reader"
+    assert {hit["name"].rpartition("_")[0] for hit in hits} == {"file_operations"}
+    assert len(command("tools", "search", "file operations reader", "-k", "2", "--json").json()) == 2

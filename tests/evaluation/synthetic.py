@@ -1,0 +1,116 @@
+"""Episode records that nobody played, yet consistent: every step obeys Q = E[V after it], and the identity holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, StepRecord
+from resilisim.seeding import Draws
+
+TASK_TYPES = ("basic_file_processing", "complex_network_integration", "advanced_computation_pipeline")
+TOOLS = ("file_operations_reader", "data_processing_parser", "data_processing_aggregator", "file_operations_writer")
+MISTAKES = ("missing_dependency_first", "wrong_order", "unneeded_tool", "information", "gave_up_early")
+
+
+def synthetic_steps(draws: Draws, optimum: float, carelessness: float) -> tuple[list[StepRecord], float]:
+    """Walk from V* = optimum to 0 or 1: a call loses a share of V with some chance, then luck moves it fairly."""
+    steps: list[StepRecord] = []
+    value = optimum
+    while 0.0 < value < 1.0:
+        turn = len(steps) + 1
+        careless = draws.uniform() < carelessness
+        action_value = value * 0.7 if careless else value
+        # Two possible next values, 0 <= low < Q < high <= 1, weighted so that their mean is Q exactly.
+        last = turn >= 6
+        high = 1.0 if last else min(1.0, action_value + 0.2 * (1.0 - action_value) + 0.05)
+        low = 0.0 if last else action_value * 0.5
+        probability = (action_value - low) / (high - low)
+        success = draws.uniform() < probability
+        after = high if success else low
+        steps.append(
+            StepRecord(
+                turn=turn,
+                message=f"<tool_call>{TOOLS[turn % len(TOOLS)]}</tool_call>",
+                kind="execute",
+                tool=TOOLS[turn % len(TOOLS)],
+                attempt=1,
+                success=success,
+                error=None if success else "OPERATION_FAILED",
+                success_probability=probability,
+                value=value,
+                action_value=action_value,
+                regret=value - action_value,
+                luck=after - action_value,
+                label=draws.choice(MISTAKES) if careless else None,
+            )
+        )
+        value = after
+    return steps, value
+
+
+def synthetic_record(
+    index: int,
+    policy: str,
+    prompt_type: str,
+    task: int,
+    seed: int,
+    carelessness: float,
+    manifest: str = "0" * 64,
+) -> EpisodeRecord:
+    """Return one record; the same arguments give the same record."""
+    optimum = 0.55 + 0.4 * Draws("task", task).uniform()
+    steps, outcome = synthetic_steps(Draws("episode", policy, prompt_type, task, seed), optimum, carelessness)
+    losses: dict[str, float] = {}
+    for step in steps:
+        if step["label"] is not None:
+            losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
+    level = "full_success" if outcome == 1.0 else ("partial_success" if seed % 3 == 0 else "failure")
+    ended_by = "completion" if outcome == 1.0 else "turns"
+    return EpisodeRecord(
+        schema=RECORD_SCHEMA,
+        index=index,
+        policy=policy,
+        privileged=policy == "exact-optimum",
+        prompt_type=prompt_type,
+        planner="exact" if prompt_type == "optimal" else None,
+        protocol="text",
+        instance_id=f"task_{task:08x}",
+        task_type=TASK_TYPES[task % len(TASK_TYPES)],
+        complexity=("easy", "medium", "hard")[task % 3],
+        required_tools=list(TOOLS[: 1 + task % len(TOOLS)]),
+        required_outputs=[],
+        seed=seed,
+        steps=steps,
+        ended_by=ended_by,
+        score={"level": level, "coverage": 1.0 if outcome else 0.5, "ended_by": ended_by},
+        outcome=int(outcome),
+        optimum=optimum,
+        regret=sum(step["regret"] for step in steps),
+        luck=sum(step["luck"] for step in steps),
+        losses=losses,
+        law={"base": 0.8, "not_executed": 0.5, "failed": 0.7, "history": 0.9},
+        rules={"max_turns": 10, "max_consecutive_failures": 5, "loop_length": 4},
+        salt="resilisim/evaluation",
+        manifest=manifest,
+    )
+
+
+CARELESSNESS = {"exact-optimum": 0.0, "repairing-follower": 0.15, "plan-follower": 0.3, "random": 0.9}
+
+
+def synthetic_run(
+    policies: Sequence[str] = tuple(CARELESSNESS),
+    prompts: Sequence[str] = ("baseline", "optimal"),
+    num_tasks: int = 30,
+    num_seeds: int = 4,
+    manifest: str = "0" * 64,
+) -> Iterator[EpisodeRecord]:
+    """Yield a run's records in the order of its plan: task, policy, prompt, seed."""
+    index = 0
+    for task in range(num_tasks):
+        for policy in policies:
+            for prompt_type in prompts:
+                for seed in range(num_seeds):
+                    carelessness = CARELESSNESS.get(policy, 0.2)
+                    yield synthetic_record(index, policy, prompt_type, task, seed, carelessness, manifest)
+                    index += 1

@@ -1,0 +1,178 @@
+"""Each statistic against its naive definition over single episodes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resilisim.evaluation.statistics import (
+    FoldSums,
+    clustered_mean,
+    clustered_proportion,
+    clustered_ratio,
+    cross_fitted_betas,
+    fit_beta,
+    fold_of,
+    luck_adjusted_mean,
+    t_quantile,
+)
+from resilisim.seeding import Draws
+
+# Episodes as (task, outcome): few tasks, so that clusters have several episodes.
+episode_lists = st.lists(st.tuples(st.integers(0, 4), st.floats(-2, 2)), min_size=1, max_size=40)
+
+
+def naive_clustered_mean(episodes: list[tuple[int, float]]) -> tuple[float, float]:
+    """The mean over episodes, and the cluster-robust error from the single residuals."""
+    mean = sum(value for _, value in episodes) / len(episodes)
+    tasks = sorted({task for task, _ in episodes})
+    if len(tasks) < 2:
+        return mean, math.nan
+    total = 0.0
+    for task in tasks:
+        for first_task, first in episodes:
+            for second_task, second in episodes:
+                if first_task == second_task == task:
+                    total += (first - mean) * (second - mean)
+    return mean, math.sqrt(max(0.0, len(tasks) / (len(tasks) - 1) * total)) / len(episodes)
+
+
+@settings(deadline=None)
+@given(episode_lists)
+def test_clustered_mean_is_its_naive_definition(episodes: list[tuple[int, float]]) -> None:
+    tasks = sorted({task for task, _ in episodes})
+    sums = [sum(value for task, value in episodes if task == name) for name in tasks]
+    counts = [float(sum(task == name for task, _ in episodes)) for name in tasks]
+    estimate = clustered_mean(sums, counts)
+    mean, error = naive_clustered_mean(episodes)
+    assert estimate.value == pytest.approx(mean, abs=1e-12)
+    assert estimate.standard_error == pytest.approx(error, abs=1e-7, nan_ok=True)
+    assert (estimate.num_clusters, estimate.num_episodes) == (len(tasks), len(episodes))
+
+
+def test_one_episode_per_task_is_the_textbook_t_interval() -> None:
+    estimate = clustered_mean([1.0, 2.0, 3.0, 6.0], [1.0] * 4)
+    error = np.std([1, 2, 3, 6], ddof=1) / 2
+    assert estimate.value == 3.0
+    assert estimate.standard_error == pytest.approx(error)
+    assert estimate.high - estimate.value == pytest.approx(3.182446305284263 * error)  # t table, 3 degrees of freedom
+    assert estimate.value - estimate.low == pytest.approx(3.182446305284263 * error)
+
+
+def test_t_quantiles_are_those_of_the_tables() -> None:
+    assert t_quantile(2) == pytest.approx(12.706204736432095)
+    assert t_quantile(11) == pytest.approx(2.2281388519649385)
+    assert t_quantile(100_001) == pytest.approx(1.96, abs=1e-3)
+    assert math.isnan(t_quantile(1))
+
+
+def test_one_cluster_has_no_standard_error() -> None:
+    estimate = clustered_mean([3.0], [6.0])
+    assert estimate.value == 0.5
+    assert math.isnan(estimate.standard_error) and math.isnan(estimate.low) and math.isnan(estimate.high)
+    assert estimate.to_mapping()["standard_error"] is None
+
+
+def test_nothing_estimates_nothing() -> None:
+    for estimate in (clustered_mean([], []), clustered_proportion([], []), clustered_ratio([0.0], [0.0], 3)):
+        assert math.isnan(estimate.value)
+
+
+def test_ratio_is_one_with_no_error_where_the_parts_are_equal() -> None:
+    estimate = clustered_ratio([0.5, 1.5, 1.0], [0.5, 1.5, 1.0], 6)
+    assert (estimate.value, estimate.standard_error) == (1.0, 0.0)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 5), st.floats(0.1, 5)), min_size=2, max_size=10))
+def test_ratio_is_its_naive_definition(pairs: list[tuple[float, float]]) -> None:
+    y, x = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    ratio = sum(y) / sum(x)
+    variance = len(pairs) / (len(pairs) - 1) * sum((b - ratio * a) ** 2 for a, b in zip(x, y, strict=True)) / sum(x) ** 2
+    estimate = clustered_ratio(y, x, 10)
+    assert estimate.value == pytest.approx(ratio)
+    assert estimate.standard_error == pytest.approx(math.sqrt(variance), abs=1e-12)
+
+
+def test_no_success_at_all_still_has_an_interval() -> None:
+    none = clustered_proportion([0.0] * 40, [5.0] * 40)
+    assert (none.value, none.low) == (0.0, 0.0)
+    assert none.high == pytest.approx(1 - 0.025 ** (1 / 40))  # Clopper-Pearson for 0 of 40
+    every = clustered_proportion([5.0] * 40, [5.0] * 40)
+    assert (every.value, every.high) == (1.0, 1.0)
+    assert every.low == pytest.approx(0.025 ** (1 / 40))
+    assert clustered_proportion([1.0], [1.0]).low == pytest.approx(0.025)
+    assert math.isnan(clustered_proportion([1.0], [2.0]).low)
+
+
+def test_a_proportion_stays_within_0_and_1() -> None:
+    estimate = clustered_proportion([0.0, 0.0, 1.0], [1.0, 1.0, 1.0])
+    assert estimate.low == 0.0
+    assert clustered_mean([0.0, 0.0, 1.0], [1.0, 1.0, 1.0]).low < 0.0
+
+
+def fold_sums(episodes: list[tuple[float, float]]) -> FoldSums:
+    """Sums over (gap, luck) pairs, from the definition."""
+    return FoldSums(
+        len(episodes),
+        sum(gap for gap, _ in episodes),
+        sum(luck for _, luck in episodes),
+        sum(gap * luck for gap, luck in episodes),
+        sum(luck * luck for _, luck in episodes),
+    )
+
+
+def test_beta_is_the_least_squares_slope_on_the_other_folds() -> None:
+    draws = Draws("beta")
+    folds = [[(draws.uniform(), draws.uniform() - 0.5) for _ in range(7)] for _ in range(4)]
+    for _, fold in enumerate(folds):
+        fold[:] = [(0.6 * luck + 0.1 * noise, luck) for noise, luck in fold]
+    betas = cross_fitted_betas([fold_sums(fold) for fold in folds])
+    for held_out, beta in enumerate(betas):
+        others = [pair for number, fold in enumerate(folds) if number != held_out for pair in fold]
+        slope = np.polyfit([luck for _, luck in others], [gap for gap, _ in others], 1)[0]
+        assert beta == pytest.approx(slope)
+
+
+def test_beta_never_sees_the_fold_that_it_is_used_on() -> None:
+    draws = Draws("leak")
+    folds = [fold_sums([(draws.uniform(), draws.uniform()) for _ in range(5)]) for _ in range(3)]
+    before = cross_fitted_betas(folds)[1]
+    folds[1] = fold_sums([(100.0, -3.0), (7.0, 9.0)])
+    assert cross_fitted_betas(folds)[1] == before
+
+
+def test_beta_is_1_where_nothing_can_be_fitted() -> None:
+    assert fit_beta(FoldSums()) == 1.0
+    assert fit_beta(fold_sums([(0.3, 0.1)])) == 1.0
+    assert fit_beta(fold_sums([(0.3, 0.1), (0.5, 0.1), (0.9, 0.1)])) == 1.0
+    assert fit_beta(fold_sums([(5.0, 0.0), (0.0, 1.0)])) == 0.0  # a slope of -5, held to the range
+
+
+def test_beta_is_1_for_an_agent_without_regret() -> None:
+    draws = Draws("no regret")
+    luck = [draws.uniform() - 0.5 for _ in range(20)]
+    assert fit_beta(fold_sums([(value, value) for value in luck])) == pytest.approx(1.0)
+
+
+def test_folds_depend_on_the_id_alone_and_are_even() -> None:
+    folds = [fold_of(f"task_{number:08x}") for number in range(2000)]
+    assert folds == [fold_of(f"task_{number:08x}") for number in range(2000)]
+    assert all(150 < folds.count(fold) < 250 for fold in range(10))
+
+
+def test_luck_adjustment_is_unbiased_and_narrower_than_the_raw_mean() -> None:
+    """Agents of known success rate 0.6 whose outcome is 0.6 plus mean-zero luck: the adjusted mean is 0.6 exactly."""
+    draws = Draws("adjust")
+    outcomes = [1.0 if draws.uniform() < 0.6 else 0.0 for _ in range(200)]
+    luck = [outcome - 0.6 for outcome in outcomes]
+    adjusted = luck_adjusted_mean(outcomes, luck, [1.0] * 200, 1.0)
+    assert adjusted.value == pytest.approx(0.6)
+    assert adjusted.standard_error < 1e-9
+    raw = luck_adjusted_mean(outcomes, luck, [1.0] * 200, 0.0)
+    assert raw.value == pytest.approx(sum(outcomes) / 200)
+    assert raw.standard_error > 0.03

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+import resilisim
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = ("torch", "faiss", "sentence_transformers", "numba", "scipy", "pydantic", "jsonschema", "rich", "typer")
+
+
+def python(code: str) -> str:
+    """Run code in a fresh interpreter and return what it prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_import_loads_nothing_heavy():
+    assert python(f"import sys, resilisim; print([name for name in {HEAVY!r} if name in sys.modules])") == "[]"
+
+
+def test_import_adds_only_two_modules_of_its_own():
+    loaded = python(
+        "import sys, resilisim; print(sorted(name for name in sys.modules if name.startswith('resilisim')))"
+    )
+    assert sorted(ast.literal_eval(loaded)) == ["resilisim", "resilisim.errors"]
+
+
+def test_every_public_name_is_found_and_unknown_ones_are_not():
+    for name in resilisim.__all__:
+        assert getattr(resilisim, name) is not None
+        assert name in dir(resilisim)
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = resilisim.nonsense
+
+
+def test_lazy_names_are_those_of_their_modules():
+    from resilisim.tasks import Task
+
+    assert resilisim.Task is Task
+
+
+def test_import_registers_the_environment_once():
+    assert "resilisim/Conversation-v0" in gymnasium.registry
+    before = gymnasium.registry["resilisim/Conversation-v0"]
+    resilisim.register_environments()
+    assert gymnasium.registry["resilisim/Conversation-v0"] is before
+
+
+def test_gymnasium_imports_the_package_by_the_prefix_of_the_id():
+    code = "import gymnasium; print(gymnasium.make('resilisim:resilisim/Conversation-v0').unwrapped.__class__.__name__)"
+    assert python(code) == "ConversationEnv"
+
+
+def test_the_installed_package_declares_gymnasiums_entry_point_group():
+    # What Gymnasium up to 0.29 does when it is imported.
+    points = importlib.metadata.entry_points(group="gymnasium.envs")
+    point = next(point for point in points if point.value.startswith("resilisim"))
+    assert point.name == "__root__"
+    assert point.load() is resilisim.register_environments
+
+
+def test_version_is_the_same_everywhere():
+    assert importlib.metadata.version("resilisim") == resilisim.__version__
+    assert f"version: {resilisim.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_no_file_of_the_package_is_too_long():
+    # A file that passes 400 lines is asking to be two.
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "resilisim").rglob("*.py")}
+    assert {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > 400} == {}

@@ -1,0 +1,91 @@
+"""Foreign text inside prompts: nothing in it passes for ours, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from resilisim.workflows.escaping import PROTOCOL_TAGS, escape_line, escape_text, inline_json, unescape_text
+
+# Texts that are mostly made of what could do harm.
+FRAGMENTS = [
+    "<tool_call>read</tool_call>",
+    "< / Tool_Search",
+    "<finish/>",
+    "<THINK>",
+    "<b>",
+    "&lt;",
+    "&amp;lt;",
+    "&",
+    "\\",
+    "#",
+    "## Work order",
+    "\n",
+    "\r\n",
+    "\u2028",
+    " ",
+    "\t",
+    "1. Execute write",
+    "2\\. execute read",
+    "٣. Execute x",
+    "- Requires: parse",
+    "abc",
+    '"',
+]
+hostile_texts = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=12).map("".join)
+
+LIVE_TAG = re.compile(rf"<\s*/?\s*({'|'.join(PROTOCOL_TAGS)})\b", re.IGNORECASE)
+LIVE_STEP = re.compile(r"^\s*\d+\.\s+Execute\b", re.IGNORECASE)
+
+
+@given(hostile_texts)
+@example("&lt;tool_call>")
+@example("1\\. Execute x")
+def test_escaping_is_undone_exactly(text):
+    assert unescape_text(escape_text(text)) == text
+
+
+@given(hostile_texts)
+def test_nothing_escaped_is_a_tag_a_heading_or_a_step(text):
+    escaped = escape_text(text)
+    assert not LIVE_TAG.search(escaped)
+    for line in escaped.split("\n"):
+        assert not line.lstrip().startswith("#")
+        assert not LIVE_STEP.match(line)
+
+
+@given(hostile_texts)
+def test_a_line_stays_one_line_without_tags(text):
+    line = escape_line(text)
+    assert len(line.splitlines()) <= 1
+    assert not LIVE_TAG.search(line)
+
+
+json_scalars = st.none() | st.booleans() | st.integers() | hostile_texts
+
+
+@given(st.recursive(json_scalars, lambda inner: st.lists(inner, max_size=3)))
+def test_inline_json_is_one_line_without_tags_and_reads_back(value):
+    text = inline_json(value)
+    assert "\n" not in text
+    assert not LIVE_TAG.search(text)
+    assert json.loads(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Convert <b>bold</b> if a < b & c.", "Convert <b>bold</b> if a < b & c."),
+        ("Say <finish/>.", "Say &lt;finish/>."),
+        ("1. Execute write", "1\\. Execute write"),
+        ("1. Fetch the file", "1. Fetch the file"),
+        ("# Heading", "\\# Heading"),
+        ("ticket #12", "ticket #12"),
+    ],
+)
+def test_harmless_text_stays_as_it_is(text, shown):
+    assert escape_text(text) == shown

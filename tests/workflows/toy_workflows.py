@@ -1,0 +1,31 @@
+"""A small library and tasks for it, in which everything can be worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from resilisim.tasks import Task
+from resilisim.tool_library import Parameter, Tool, ToolLibrary
+
+
+def tool(name: str, *dependencies: str, parameters: Sequence[Parameter] = ()) -> Tool:
+    return Tool(name, f"Does {name}.", dependencies=tuple(dependencies), parameters=tuple(parameters))
+
+
+# write needs merge, merge needs parse; fetch and read stand alone.
+LIBRARY = ToolLibrary(
+    [
+        tool("read", parameters=[Parameter("source"), Parameter("options", "object", required=False)]),
+        tool("fetch"),
+        tool("parse"),
+        tool("merge", "parse"),
+        tool("write", "merge", parameters=[Parameter("destination"), Parameter("data", "object")]),
+    ],
+    "toy library",
+)
+
+
+def task(*required_tools: str, **fields: Any) -> Task:
+    mapping: Mapping[str, Any] = {"required_tools": list(required_tools), "description": "Do the work.", **fields}
+    return Task.from_mapping(mapping, LIBRARY)
