@@ -16,7 +16,8 @@ from resilisim.errors import ResiliSimError
 if TYPE_CHECKING:
     from resilisim.evaluation import evaluate
     from resilisim.simulator.exact import references as bound
-    from resilisim.tasks import Task, benchmark_tasks
+    from resilisim.tasks import Task
+    from resilisim.tasks.benchmark import benchmark_tasks
     from resilisim.tool_library import ToolLibrary, default_library, load_library
 
 __version__ = "0.1.0"
@@ -38,7 +39,7 @@ __all__ = [
 _LAZY_NAMES = {
     "Task": ("resilisim.tasks", "Task"),
     "ToolLibrary": ("resilisim.tool_library", "ToolLibrary"),
-    "benchmark_tasks": ("resilisim.tasks", "benchmark_tasks"),
+    "benchmark_tasks": ("resilisim.tasks.benchmark", "benchmark_tasks"),
     "bound": ("resilisim.simulator.exact", "references"),
     "default_library": ("resilisim.tool_library", "default_library"),
     "evaluate": ("resilisim.evaluation", "evaluate"),

@@ -16,7 +16,7 @@ import platform
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -70,7 +70,7 @@ def run_manifest(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "arguments": dict(arguments),
         "versions": versions,
         "platform": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
@@ -182,7 +182,9 @@ class JsonLinesWriter:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise StoreError(f"another process is writing to {self.path}: wait for it, or use another folder") from error
+            raise StoreError(
+                f"another process is writing to {self.path}: wait for it, or use another folder"
+            ) from error
 
 
 def _cut_torn_line(descriptor: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -55,7 +54,7 @@ def bound(
     chosen = load(library)
     law, rules = law_and_rules(success_probability, turns, max_consecutive_failures)
     if task == EVERY_TASK:
-        from resilisim.tasks import read_tasks
+        from resilisim.tasks.sources import read_tasks
 
         _print_means(means_by_type(read_tasks(tasks, chosen), chosen, law, rules, clairvoyant_seeds), as_json)
         return

@@ -1,7 +1,111 @@
-"""`resilisim demo`: the summary table and the HTML report of a folder of results."""
+"""`resilisim demo`: the whole chain once, small: tasks, bounds, four policies on held-out tasks, the report."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-def demo() -> None:
-    """Placeholder."""
+import typer
+
+from resilisim.cli.options import JsonFlag
+from resilisim.cli.output import console, error_console, print_json, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from resilisim.tasks import Task
+
+POLICIES = ("random", "plan-follower", "repairing-follower", "exact-optimum")
+PROMPTS = ("baseline", "optimal")
+DEFAULT_TASKS = 120
+DEFAULT_SEEDS = 4
+MOST_WORKERS = 4
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder of the results.")] = Path("demo-results"),
+    tasks: Annotated[int, typer.Option("--tasks", help="Held-out tasks to evaluate on.", min=5)] = DEFAULT_TASKS,
+    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task.", min=1)] = DEFAULT_SEEDS,
+    workers: Annotated[int | None, typer.Option("--workers", help="Processes; as many as cores, up to 4.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what ResiliSim does: tasks, their exact bounds, four policies on held-out tasks, and a report."""
+    from resilisim.evaluation.report import write_report
+    from resilisim.evaluation.runner import evaluate
+    from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
+    from resilisim.tasks.sources import sample_tasks
+    from resilisim.tasks.statistics import task_statistics
+
+    show = error_console() if as_json else console()
+    show.print(
+        f"[bold]1. Tasks[/bold]  {BENCHMARK_VERSION} ships with the package; agents are tested on combinations of"
+    )
+    show.print("   tools that nothing was trained on (the test split).")
+    statistics = task_statistics(benchmark_tasks())
+    held_out = sample_tasks(benchmark_tasks(), tasks, split="test")
+    show.print(
+        table(
+            f"{statistics['tasks']} tasks, {statistics['by_split']['test']} of them held out",
+            ["type", "tasks"],
+            list(statistics["by_type"].items()),
+        )
+    )
+    show.print(
+        "\n[bold]2. Bounds[/bold]  Tools fail by a known law, so the best possible success rate is solved exactly."
+    )
+    examples = one_of_each_complexity(held_out)
+    bounds = [bounds_of(task) for task in examples]
+    _show_bounds(show, examples, bounds)
+    workers = workers or min(os.cpu_count() or 1, MOST_WORKERS)
+    show.print(
+        f"\n[bold]3. Agents[/bold]  {len(POLICIES)} policies on {tasks} held-out tasks, {len(PROMPTS)} prompt types, "
+        f"{seeds} seeds each,\n   all on the same luck."
+    )
+    result = evaluate(POLICIES, held_out, PROMPTS, seeds, out=out, workers=workers)
+    show.print(result.table())
+    report = write_report(out)
+    if as_json:
+        print_json({"tasks": statistics, "bounds": bounds, **result.to_mapping(), "report": str(report)})
+        return
+    show.print("\n[bold]4. Report[/bold]  Open it in a browser; it needs no network:")
+    show.print(f"   {report.resolve()}", markup=False, soft_wrap=True)
+    show.print("\n[bold]Where to look next[/bold]")
+    for command, what in (
+        (f"resilisim play --task {held_out[0].instance_id}", "be the agent yourself, and see what each call cost"),
+        (f"resilisim bound --task {held_out[0].instance_id}", "the bounds of any task, or of any list of tools"),
+        ("resilisim evaluate --policy my_module:MyPolicy ...", "your own policy, on the same luck (README.md)"),
+        ("resilisim --help", "everything else"),
+    ):
+        show.print(f"   {command:<54} {what}", markup=False, soft_wrap=True)
+
+
+def one_of_each_complexity(tasks: list[Task]) -> list[Task]:
+    """Return the first task of each complexity, in the order in which they were met."""
+    first: dict[str, Task] = {}
+    for task in tasks:
+        first.setdefault(task.complexity, task)
+    return list(first.values())
+
+
+def bounds_of(task: Task) -> dict[str, Any]:
+    """Return the solved references of a task, with its id."""
+    from resilisim.simulator.exact import references
+
+    return {"instance_id": task.instance_id, **references(task.required_tools, clairvoyant_seeds=0)}
+
+
+def _show_bounds(show: Console, tasks: list[Task], bounds: list[dict[str, Any]]) -> None:
+    """Print the references of some tasks."""
+    rows = [
+        [
+            task.complexity,
+            ", ".join(task.required_tools),
+            values["known_probabilities"],
+            values["plan_following"],
+            values["first_call"],
+        ]
+        for task, values in zip(tasks, bounds, strict=True)
+    ]
+    columns = ["task", "required tools", "best possible", "just following the plan", "best first call"]
+    show.print(table("One task of each complexity", columns, rows))

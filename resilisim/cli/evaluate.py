@@ -1,7 +1,92 @@
-"""`resilisim evaluate`: the summary table and the HTML report of a folder of results."""
+"""`resilisim evaluate`: policies on tasks, under prompts and seeds, all on the same luck."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-def evaluate() -> None:
-    """Placeholder."""
+import typer
+
+from resilisim.cli.options import BaseOption, FailuresOption, JsonFlag, LibraryOption, TurnsOption, load
+from resilisim.cli.output import console, error_console, print_json
+from resilisim.cli.tasks import TasksOption
+
+if TYPE_CHECKING:
+    from resilisim.tasks import Task
+    from resilisim.tool_library import ToolLibrary
+
+
+def evaluate(
+    policy: Annotated[
+        list[str], typer.Option("--policy", help="Name, or module:attribute, of a policy; again for more.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the results; the same command goes on in it.")],
+    tasks: TasksOption = "benchmark-v1",
+    split: Annotated[
+        str | None, typer.Option("--split", help="Only tasks of train, validation or test; N tasks drawn from it.")
+    ] = None,
+    prompt: Annotated[list[str] | None, typer.Option("--prompt", help="Prompt type; again for more.")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1)] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
+    turns: TurnsOption = 10,
+    max_consecutive_failures: FailuresOption = 5,
+    loop_length: Annotated[
+        int, typer.Option("--loop-length", help="Same unproductive messages in a row that end an episode; 0: never.")
+    ] = 4,
+    success_probability: BaseOption = 0.8,
+    planner: Annotated[str, typer.Option("--planner", help="Who makes the plan of prompts that hold one.")] = "auto",
+    parameters: Annotated[
+        Literal["lenient", "strict", "ignore"],
+        typer.Option("--parameters", help="How parameters of calls are checked."),
+    ] = "lenient",
+    listed: Annotated[bool, typer.Option("--list-tools", help="Put the names of the tools into the prompt.")] = False,
+    protocol: Annotated[
+        Literal["text", "native"], typer.Option("--protocol", help="How messages are written.")
+    ] = "text",
+    salt: Annotated[str | None, typer.Option("--salt", help="Any text: other luck, a private leaderboard.")] = None,
+    library: LibraryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Evaluate policies; each episode becomes one line of OUT/episodes.jsonl."""
+    from resilisim.evaluation.runner import evaluate as run
+    from resilisim.seeding import EVALUATION_SALT
+
+    result = run(
+        policy,
+        chosen_tasks(tasks, split, load(library)),
+        tuple(prompt or ["baseline"]),
+        seeds,
+        out=out,
+        workers=workers,
+        salt=EVALUATION_SALT if salt is None else salt,
+        base=success_probability,
+        max_turns=turns,
+        max_consecutive_failures=max_consecutive_failures,
+        loop_length=loop_length,
+        planner=planner,
+        parameters=parameters,
+        tools="listed" if listed else "discovery",
+        protocol=protocol,
+        library=None if library is None else load(library),
+    )
+    if as_json:
+        print_json(result.to_mapping())
+        return
+    console().print(result.table())
+    error_console().print(f"{result.num_episodes:,} episodes in {out}; next: resilisim report {out}", markup=False)
+
+
+def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Task]:
+    """Return the tasks that `--tasks` and `--split` mean: with a split, a number draws a sample from that part."""
+    from resilisim.errors import unknown_name
+    from resilisim.tasks.benchmark import BENCHMARK_VERSION
+    from resilisim.tasks.sources import read_tasks, sample_tasks
+    from resilisim.tasks.split import SPLITS, split_of
+
+    if split is None:
+        return read_tasks(tasks, library)
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS, "option --split")
+    if tasks.isdecimal():
+        return sample_tasks(read_tasks(BENCHMARK_VERSION, library), int(tasks), split=split)
+    return [task for task in read_tasks(tasks, library) if split_of(task.required_tools) == split]

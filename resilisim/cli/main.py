@@ -53,7 +53,7 @@ def _is_usage_error(error: Exception) -> bool:
 
 def _usage_message(error: Exception, arguments: Sequence[str]) -> str:
     """Return the parser's message, with the value that it refused where the message leaves it out."""
-    message = str(getattr(error, "format_message", error.__str__)())
+    message = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
     for option in getattr(getattr(error, "param", None), "opts", ()):
         for place, argument in enumerate(arguments):
             name, separator, value = argument.partition("=")

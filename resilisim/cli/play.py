@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resilisim.cli.options import BaseOption, FailuresOption, JsonFlag, LibraryOption, TurnsOption, law_and_rules, load
+from resilisim.cli.options import BaseOption, FailuresOption, JsonFlag, LibraryOption, TurnsOption, load
 from resilisim.cli.output import console, error_console, print_json, table
 from resilisim.cli.tasks import TasksOption, find_task
 
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.console import Console
+
+    from resilisim.evaluation.records import EpisodeRecord
+    from resilisim.tool_library.retrieval import ToolHit
 
 SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
@@ -36,6 +42,47 @@ def expand(line: str) -> str:
         return f"<{tag}>{rest}</{tag}>"
     name, _, parameters = rest.partition(" ")
     return f"<{tag}>{name} {parameters.strip()}</{tag}>" if parameters.strip() else f"<{tag}>{name}</{tag}>"
+
+
+def play(
+    task: Annotated[str, typer.Option("--task", help="instance_id of a task.")],
+    prompt: Annotated[str, typer.Option("--prompt", help="Prompt type.")] = "baseline",
+    seed: Annotated[int, typer.Option("--seed", help="The seed fixes all luck of the episode.", min=0)] = 0,
+    turns: TurnsOption = 10,
+    max_consecutive_failures: FailuresOption = 5,
+    success_probability: BaseOption = 0.8,
+    tasks: TasksOption = "benchmark-v1",
+    library: LibraryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take the agent's place in the terminal, and see afterwards what each call cost."""
+    from resilisim.envs.conversation import ConversationEnv
+    from resilisim.evaluation.rollout import play_episode
+    from resilisim.tool_library.retrieval import default_retriever
+
+    chosen = load(library)
+
+    def search(query: str, count: int) -> Sequence[ToolHit]:
+        # The first search loads the embedding model, which takes seconds.
+        with error_console().status("searching"):
+            return default_retriever(chosen).search(query, count)
+
+    env = ConversationEnv(
+        library=chosen,
+        base=success_probability,
+        max_turns=turns,
+        max_consecutive_failures=max_consecutive_failures,
+        search=search,
+        render_mode="ansi",
+    )
+    out = error_console() if as_json else console()
+    record = play_episode(env, PersonPolicy(out), find_task(task, tasks, chosen), prompt, seed)
+    out.rule()
+    out.print(env.render(), markup=False)
+    if as_json:
+        print_json(record)
+    else:
+        show_costs(record, out)
 
 
 class PersonPolicy:
@@ -70,18 +117,45 @@ class PersonPolicy:
                 return expand(line)
 
 
+def show_costs(record: EpisodeRecord, out: Console) -> None:
+    """Print what each message of an episode cost, and how the lost points add up."""
+    rows = [
+        [
+            step["turn"],
+            " ".join([step["kind"], step["tool"] or ""]).strip(),
+            {True: "success", False: step["error"] or "failure", None: ""}[step["success"]],
+            step["value"],
+            step["action_value"],
+            step["regret"],
+            step["luck"],
+            step["label"] or "",
+        ]
+        for step in record["steps"]
+    ]
+    columns = ["turn", "message", "result", "V before", "Q", "regret", "luck", "label"]
+    out.print(table("What each message cost", columns, rows))
+    score = record["score"]
+    unavoidable = 1.0 - record["optimum"]
+    out.print(
+        f"{score['level']} (ended by {record['ended_by']}, {score['coverage']:.0%} of the required tools succeeded)\n"
+        f"best possible from the start: {record['optimum']:.4f}\n"
+        f"points lost: {1 - record['outcome']} = {unavoidable:.4f} unavoidable + {record['regret']:.4f} by calls "
+        f"- {record['luck']:.4f} luck",
+        markup=False,
+    )
+
+
 def _ask(prompt: str) -> str:
-    """Ask for a line; the prompt goes to standard error when the output is not a terminal, so that JSON stays whole."""
+    """Ask for a line; without a terminal the prompt goes to standard error, so that what is piped on stays whole."""
     if sys.stdin.isatty() and sys.stdout.isatty():
+        # Line editing and history, where the platform has them.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("readline")
         return input(prompt)
     sys.stderr.write(prompt)
     sys.stderr.flush()
     line = sys.stdin.readline()
+    sys.stderr.write(line.rstrip("\n") + "\n")
     if not line:
         raise EOFError
-    sys.stderr.write(line.rstrip("\n") + "\n")
     return line.rstrip("\n")
-
-
-def play() -> None:
-    """Place."""

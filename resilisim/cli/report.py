@@ -2,6 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
 
-def report() -> None:
-    """Placeholder."""
+import typer
+
+from resilisim.cli.options import JsonFlag
+from resilisim.cli.output import console, error_console, print_json
+
+
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `resilisim evaluate` wrote.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="HTML file to write; DIR/report.html if left out.", dir_okay=False)
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write the HTML report of a run, finished or not, and print its summary."""
+    from resilisim.evaluation.report import write_report
+    from resilisim.evaluation.runner import read_results
+
+    with error_console().status("reading episodes"):
+        result = read_results(directory)
+        path = write_report(directory, out)
+    if as_json:
+        print_json({**result.to_mapping(), "report": str(path)})
+        return
+    console().print(result.table())
+    console().print(f"report: {path}", markup=False, soft_wrap=True)

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from resilisim.tasks import Task
     from resilisim.tool_library import ToolLibrary
 
-SPLITS = ("train", "validation", "test")
 
 TasksOption = Annotated[
-    str, typer.Option("--tasks", help="benchmark-v1, a JSON Lines file of tasks, or a number of them.")
+    str, typer.Option("--tasks", help="benchmark-v1, a number N (its first N tasks), or a JSON Lines file of tasks.")
 ]
 
 app = command_group("Generate tasks, list, show and count them.")
@@ -41,7 +40,7 @@ def generate(
     started = time.perf_counter()
     with progress_bar() as progress:
         tasks = generate_tasks(seed=seed, count=count, library=chosen)
-        write_tasks(progress.track(tasks, total=count, description="generating tasks"), out)
+        write_tasks(out, iter(progress.track(tasks, total=count, description="generating tasks")))
     seconds = time.perf_counter() - started
     if as_json:
         print_json({"file": str(out), "count": count, "seed": seed, "seconds": seconds})
@@ -60,7 +59,9 @@ def list_tasks(
     as_json: JsonFlag = False,
 ) -> None:
     """List tasks with type, split and required tools."""
-    from resilisim.tasks import COMPLEXITIES, read_tasks, split_of
+    from resilisim.tasks import COMPLEXITIES
+    from resilisim.tasks.sources import read_tasks
+    from resilisim.tasks.split import SPLITS, split_of
 
     found = read_tasks(tasks, load(library))
     if task_type is not None:
@@ -104,7 +105,7 @@ def show_task(
     as_json: JsonFlag = False,
 ) -> None:
     """Show one task whole."""
-    from resilisim.tasks import split_of
+    from resilisim.tasks.split import split_of
 
     task = find_task(instance_id, tasks, load(library))
     if as_json:
@@ -124,10 +125,10 @@ def show_task(
 @app.command("stats")
 def stats(tasks: TasksOption = "benchmark-v1", library: LibraryOption = None, as_json: JsonFlag = False) -> None:
     """Count tasks by type, complexity, number of tools and split."""
-    from resilisim.tasks import read_tasks
-    from resilisim.tasks.statistics import count_tasks
+    from resilisim.tasks.sources import read_tasks
+    from resilisim.tasks.statistics import task_statistics
 
-    counts = count_tasks(read_tasks(tasks, load(library)))
+    counts = task_statistics(read_tasks(tasks, load(library)))
     if as_json:
         print_json(counts)
         return
@@ -148,7 +149,7 @@ def _one_of(what: str, value: str, valid: Sequence[str], option: str) -> None:
 
 def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:
     """Return the task of that id among `tasks`."""
-    from resilisim.tasks import read_tasks
+    from resilisim.tasks.sources import read_tasks
 
     found = {task.instance_id: task for task in read_tasks(tasks, library)}
     if instance_id not in found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +21,7 @@ app = command_group("Look at the tools: list, show, search, export.")
 def list_tools(library: LibraryOption = None, as_json: JsonFlag = False) -> None:
     """List the tools with their category, operation, semantic type and direct dependencies."""
     chosen = load(library)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "index": index,
             "name": tool.name,

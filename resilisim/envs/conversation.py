@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import gymnasium
 
@@ -46,9 +46,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
     """A multi-turn conversation in which an agent searches, inspects and executes unreliable tools to do a task.
 
     **Actions.** One assistant message a step, a text of at most 1,000,000 characters. Text protocol:
-    `<tool_search>query</tool_search>`, `<tool_info>name</tool_info>`, `<tool_call>name {"parameter": value}</tool_call>`
-    (parameters may be left out), or, without any of these, `<finish/>`. The first tag counts. Native protocol: an
-    OpenAI-style assistant message as JSON text, or `native_step` with the message itself; `native_tools()` are the functions.
+    `<tool_search>query</tool_search>`, `<tool_info>name</tool_info>`, `<tool_call>name {"parameter":
+    value}</tool_call>` (parameters may be left out), or, without any of these, `<finish/>`. The first tag counts.
+    Native protocol: an OpenAI-style assistant message as JSON text, or `native_step` with the message itself;
+    `native_tools()` are the functions.
 
     **Observations.** Text: the prompt at reset, then the reply to the last message. Native: a JSON list of the messages
     that answer it (`role` is "tool" with the call's id, or "user").
@@ -59,18 +60,19 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     **Rewards.** 1.0 on the step that ends in full success, otherwise 0.0.
 
-    **Termination.** Completion signal; the closing message after the last turn; too many failed executions in a row; the
-    same unproductive message too many times in a row. Turns are part of the task, so running out is termination; nothing
-    is ever truncated.
+    **Termination.** Completion signal; the closing message after the last turn; too many failed executions in a row;
+    the same unproductive message too many times in a row. Turns are part of the task, so running out is termination;
+    nothing is ever truncated.
 
-    **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `turn` (messages sent), `turns_left`,
-    `event` (kind of the last message: execute, search, info, format_error, rejected, finish, stop; absent at reset). After a
-    search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or format error:
-    `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt}` with `attempt`
+    **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `turn` (messages sent),
+    `turns_left`, `event` (kind of the last message: execute, search, info, format_error, rejected, finish, stop; absent
+    at reset). After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or
+    format error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt}` with `attempt`
     from 1, and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies
     (`public_info` takes them out): `required_tools`, `seed`, `problem`, `state`, `message`, and `score` before the end.
 
-    **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4. **Version history.** v0.
+    **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4. 
+    **Version history.** v0.
 
     Args:
         prompt: Prompt type of episodes whose reset names none.
@@ -93,7 +95,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
         render_mode: `ansi` or None.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}
+    metadata = {  # noqa: RUF012  (Gymnasium declares it as it is)
+        "render_modes": ["ansi"],
+        "render_fps": 1,
+    }
 
     def __init__(
         self,
@@ -292,9 +297,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if state.ended_by is not None:
             executions = [(past.tool or "", bool(past.success)) for past in self._episode.events if past.executed]
             outputs = self.library.outputs.intersection(self._task.required_tools)
-            score = score_episode(
-                self._task.required_tools, outputs, self._task.task_type, executions, state.ended_by
-            )
+            score = score_episode(self._task.required_tools, outputs, self._task.task_type, executions, state.ended_by)
             info["score"] = score.to_mapping()
         return info
 

@@ -13,8 +13,8 @@ from resilisim.simulator.state import EpisodeState
 from resilisim.tool_library import DEPENDENCY_ERROR, Tool
 
 _CALL_HINT = {
-    "text": "Use <tool_search>query</tool_search>, <tool_info>name</tool_info> or <tool_call>name</tool_call>, one a message, "
-    "or say <finish/> when the task is complete.",
+    "text": "Use <tool_search>query</tool_search>, <tool_info>name</tool_info> or <tool_call>name</tool_call>, one a "
+    "message, or say <finish/> when the task is complete.",
     "native": "Use one of the functions tool_search, tool_info, tool_call or finish.",
 }
 _FINISH_HINT = {"text": "<finish/>", "native": "the function finish"}
@@ -46,7 +46,9 @@ def execution_reply(event: Event) -> str:
 def rejection_reply(name: str, problems: Sequence[str], known: bool) -> str:
     """Return the answer to a call that is not executed."""
     code = "INVALID_PARAMETERS" if known else "UNKNOWN_TOOL"
-    return "\n".join([f"The call of {name} was rejected and not executed.", *(f"Error: {code}: {line}" for line in problems)])
+    return "\n".join(
+        [f"The call of {name} was rejected and not executed.", *(f"Error: {code}: {line}" for line in problems)]
+    )
 
 
 def search_reply(query: str, hits: Sequence[tuple[Tool, float]], detail: str) -> str:
@@ -90,7 +92,9 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, protocol: str)
     """Return what every reply ends with: what was ignored, how far the episode is, what to do next."""
     lines = []
     if ignored:
-        lines.append(f"Only the first call of a message counts; {ignored} more {'was' if ignored == 1 else 'were'} ignored.")
+        lines.append(
+            f"Only the first call of a message counts; {ignored} more {'was' if ignored == 1 else 'were'} ignored."
+        )
     if state.ended_by is not None:
         return "\n".join([*lines, _ENDINGS[state.ended_by]])
     executed = sum(status == SUCCEEDED for status in state.status)
@@ -102,7 +106,9 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, protocol: str)
     if turns_left:
         lines.append(f"Continue with the next step, or finish with {_FINISH_HINT[protocol]} if the task is complete.")
     else:
-        lines.append(f"Send a closing message: {_FINISH_HINT[protocol]} if the task is complete. Nothing more is executed.")
+        lines.append(
+            f"Send a closing message: {_FINISH_HINT[protocol]} if the task is complete. Nothing more is executed."
+        )
     return "\n".join(lines)
 
 

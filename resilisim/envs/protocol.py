@@ -97,7 +97,9 @@ def read_native(message: Mapping[str, Any], library: ToolLibrary, mode: Paramete
     arguments, problem = _read_object(raw)
     if problem is not None:
         if name == "tool_call":
-            return Message("rejected", tool=name, problems=(problem,), text=str(raw), thoughts=thoughts, ignored=ignored)
+            return Message(
+                "rejected", tool=name, problems=(problem,), text=str(raw), thoughts=thoughts, ignored=ignored
+            )
         return _format_error(f"arguments of {name}: {problem}", visible + str(raw), thoughts)
     if name == "finish":
         return Message("finish", text=visible, thoughts=thoughts, ignored=ignored)
@@ -116,8 +118,8 @@ def read_native(message: Mapping[str, Any], library: ToolLibrary, mode: Paramete
 
 def _split_thoughts(text: str) -> tuple[str, str]:
     """Return what stands in <think> blocks (also unclosed, or closed without being opened), and the rest."""
-    thoughts: list[str] = []
-    visible = _THOUGHT.sub(lambda match: thoughts.append(match.group(1).strip()) or "", text)
+    thoughts = [match.group(1).strip() for match in _THOUGHT.finditer(text)]
+    visible = _THOUGHT.sub("", text)
     headless = _THOUGHT_END.match(visible)
     if headless is not None:
         thoughts.insert(0, headless.group(1).strip())
@@ -180,7 +182,10 @@ def _read_object(raw: object) -> tuple[dict[str, Any], str | None]:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
             return {}, f"the parameters are not valid JSON ({reason}): {raw[:_EXCERPT_LENGTH]!r}"
     if not isinstance(value, dict):
-        return {}, f"the parameters are a JSON {type(value).__name__}, expected an object: {str(raw)[:_EXCERPT_LENGTH]!r}"
+        return (
+            {},
+            f"the parameters are a JSON {type(value).__name__}, expected an object: {str(raw)[:_EXCERPT_LENGTH]!r}",
+        )
     return value, None
 
 

@@ -128,9 +128,10 @@ class RunStore:
 
 def encode_record(record: EpisodeRecord) -> bytes:
     """Return a record as one JSON line, keys in the order of its schema."""
-    return json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(
-        "utf-8", "surrogatepass"
-    ) + b"\n"
+    return (
+        json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
+        + b"\n"
+    )
 
 
 def read_manifest(directory: Path | str) -> dict[str, Any]:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar
 
 import numba
 from numba.extending import register_jitable
@@ -18,12 +18,14 @@ R = TypeVar("R")
 
 def scalar(function: Callable[P, R]) -> Callable[P, R]:
     """Mark a small function over numbers and plain arrays as callable from kernels; Python calls it unchanged."""
-    return cast("Callable[P, R]", register_jitable(function))
+    marked: Callable[P, R] = register_jitable(function)
+    return marked
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function at its first call, releasing the interpreter lock, and keep the result on disk if possible."""
     try:
-        return cast("Callable[P, R]", numba.njit(cache=True, nogil=True)(function))
+        compiled: Callable[P, R] = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # Numba found no folder that it may write its cache to
-        return cast("Callable[P, R]", numba.njit(nogil=True)(function))
+        compiled = numba.njit(nogil=True)(function)
+    return compiled

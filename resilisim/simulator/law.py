@@ -103,7 +103,7 @@ def tabulate_law(law: BenchmarkLaw, bases: Sequence[float], max_dependencies: in
 
 
 def success_threshold(probability: float) -> int:
-    """Return ceil(p * 2^53): uniform bits below it succeed. The product is exact, since 2^53 only moves the exponent."""
+    """Return ceil(p * 2^53): uniform bits below it succeed. The product is exact: 2^53 only moves the exponent."""
     return math.ceil(probability * 2.0**UNIFORM_BITS)
 
 

@@ -12,7 +12,8 @@ MessageKind = Literal["execute", "search", "info", "format_error", "rejected", "
 
 UNPRODUCTIVE_KINDS = frozenset({"search", "info", "format_error", "rejected"})
 
-# Signatures of unproductive messages lie above every tool index; below them, a tool's index stands for calling it again.
+# Signatures of unproductive messages lie above every tool index; below them, a tool's index stands for calling it
+# again.
 _SIGNATURE_BIT = 1 << 62
 
 
@@ -21,8 +22,10 @@ class Message:
     """One message of an agent, understood.
 
     Attributes:
-        kind: execute (a tool runs), search, info, format_error (nothing could be read), rejected (unknown tool or refused
-            parameters: not an execution), finish (completion signal), stop (the agent stopped by itself or hit its cap).
+        kind: execute (a tool runs), search, info, format_error (nothing could be read), rejected (unknown tool or
+            refused
+            parameters: not an execution), finish (completion signal), stop (the agent stopped by itself or hit its
+                cap).
         tool: Canonical tool name (execute, info), or the name as it was given (rejected).
         parameters: Parameters of an execution, as given.
         query: What was searched for.

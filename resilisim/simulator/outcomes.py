@@ -55,8 +55,8 @@ def failed_outcome(
 ) -> Outcome:
     """Return which failure an unsuccessful execution shows.
 
-    If the execution would have succeeded with all dependencies in place, the dependencies are to blame; otherwise one of
-    the tool's documented errors is drawn.
+    If the execution would have succeeded with all dependencies in place, the dependencies are to blame; otherwise one
+    of the tool's documented errors is drawn.
 
     Args:
         problem: The task's numbers.

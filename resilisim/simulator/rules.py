@@ -27,7 +27,9 @@ class EndRules:
         if self.max_turns < 1:
             raise InvalidInputError(f"max_turns is {self.max_turns}: expected at least 1")
         if self.max_consecutive_failures < 0:
-            raise InvalidInputError(f"max_consecutive_failures is {self.max_consecutive_failures}: expected 0 (off) or more")
+            raise InvalidInputError(
+                f"max_consecutive_failures is {self.max_consecutive_failures}: expected 0 (off) or more"
+            )
         if self.loop_length < 0 or self.loop_length == 1:
             raise InvalidInputError(f"loop_length is {self.loop_length}: expected 0 (off) or at least 2")
 

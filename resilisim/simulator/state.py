@@ -56,9 +56,7 @@ def start_state(problem: Problem) -> EpisodeState:
     """Return the state in which an episode of a problem begins."""
     counters = [0] * NUM_COUNTERS
     counters[LOOP_SIGNATURE] = NO_LOOP
-    return EpisodeState(
-        (NOT_EXECUTED,) * problem.num_tools, tuple(counters), (0,) * problem.num_tools
-    )
+    return EpisodeState((NOT_EXECUTED,) * problem.num_tools, tuple(counters), (0,) * problem.num_tools)
 
 
 def is_done(problem: Problem, state: EpisodeState) -> bool:
@@ -121,9 +119,7 @@ def next_state(problem: Problem, state: EpisodeState, message: Message, success:
         tool = problem.library.index(message.tool or "")
         signature = tool if status[tool] == SUCCEEDED else NO_LOOP
         executions[tool] += 1
-        record_execution(
-            status, counters, problem.place[tool], tool, success, problem.rules.max_consecutive_failures
-        )
+        record_execution(status, counters, problem.place[tool], tool, success, problem.rules.max_consecutive_failures)
         record_turn(counters, signature, problem.rules.loop_length)
     else:
         record_turn(counters, message.signature, problem.rules.loop_length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -15,6 +16,11 @@ TICKET_STEP = 7_368_787  # coprime to the modulus: tickets of one seed never mee
 FIRST_DAY = datetime.date(2025, 1, 6)  # tasks play within a year from here; no clock is read
 NUM_DAYS = 364
 
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 GIVEN_NAMES = (
     *("Nadia", "Tomasz", "Ingrid", "Kwame", "Leila", "Matteo", "Sanne", "Rafael", "Yuki", "Oisin", "Priya", "Emre"),
     *("Carmen", "Henrik", "Zanele", "Bruno", "Aylin", "Dmitri", "Maeve", "Joaquim", "Freya", "Samuel", "Mei", "Anselm"),
@@ -41,7 +47,6 @@ class Domain:
 
     key: str
     name: str
-    host: str
     organisations: tuple[str, ...]
     units: tuple[str, ...]
     roles: tuple[str, ...]
@@ -68,6 +73,11 @@ class Scene:
     event: str
     num_records: int
 
+    @property
+    def host(self) -> str:
+        """Internet host of the organisation, under a top-level domain that is kept for examples."""
+        return "-".join(re.findall("[a-z0-9]+", self.organisation.lower())) + ".example"
+
 
 @lru_cache(maxsize=1)
 def domains() -> tuple[Domain, ...]:
@@ -77,7 +87,6 @@ def domains() -> tuple[Domain, ...]:
         Domain(
             key=entry["key"],
             name=entry["name"],
-            host=entry["host"],
             organisations=tuple(entry["organisations"]),
             units=tuple(entry["units"]),
             roles=tuple(entry["roles"]),
@@ -96,7 +105,7 @@ def draw_scene(draws: Draws, seed: int, index: int) -> Scene:
     domain = draws.choice(domains())
     artefact = draws.choice(domain.artefacts)
     organisation = draws.choice(domain.organisations)
-    day = FIRST_DAY + datetime.timedelta(days=draws.below(NUM_DAYS))
+    day = _working_day(FIRST_DAY + datetime.timedelta(days=draws.below(NUM_DAYS)))
     return Scene(
         domain=domain,
         artefact=artefact,
@@ -106,7 +115,7 @@ def draw_scene(draws: Draws, seed: int, index: int) -> Scene:
         role=draws.choice(domain.roles),
         ticket=_ticket(organisation, seed, index),
         day=day,
-        due=day + datetime.timedelta(days=draws.between(1, 9)),
+        due=_working_day(day + datetime.timedelta(days=draws.between(1, 9))),
         due_time=f"{draws.between(6, 18):02d}:{15 * draws.below(4):02d}",
         reason=draws.choice(domain.reasons).replace("{items}", artefact.items),
         event=draws.choice(domain.events),
@@ -123,8 +132,11 @@ def _ticket(organisation: str, seed: int, index: int) -> str:
     return f"{initials}-{number:07d}" + (f"-{lap}" if lap else "")
 
 
+def _working_day(day: datetime.date) -> datetime.date:
+    """Return the day, or the Monday after it if it is at a weekend."""
+    return day + datetime.timedelta(days=7 - day.weekday() if day.weekday() >= 5 else 0)
+
+
 def spoken_date(day: datetime.date) -> str:
     """Return a date as people write it, in English whatever the locale: "Monday 6 January 2025"."""
-    months = "January February March April May June July August September October November December".split()
-    weekdays = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-    return f"{weekdays[day.weekday()]} {day.day} {months[day.month - 1]} {day.year}"
+    return f"{WEEKDAYS[day.weekday()]} {day.day} {MONTHS[day.month - 1]} {day.year}"

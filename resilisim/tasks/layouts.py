@@ -11,6 +11,7 @@ from typing import Any
 from resilisim.provenance import canonical_json
 from resilisim.seeding import Draws
 from resilisim.tasks.domains import Scene, spoken_date
+from resilisim.tasks.values import PLACES
 
 _NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -120,8 +121,9 @@ def _output_sentences(
     sentences = []
     if destination is not None:
         sentences.append(draws.choice(pool["destination"]).format(value=destination))
-    elif "location" in expected_outputs:
-        sentences.append(draws.choice(pool["location"]).format(value=expected_outputs["location"]))
+    else:
+        places = [expected_outputs[name] for name in PLACES if isinstance(expected_outputs.get(name), str)]
+        sentences += [draws.choice(pool["location"]).format(value=place) for place in places]
     for name in ("violations", "status_code", "delivered"):
         if name in expected_outputs:
             sentences.append(draws.choice(pool[name]).format(value=expected_outputs[name]))

@@ -17,9 +17,10 @@ from resilisim.tasks.templates import TEMPLATES, SkeletonStep
 from resilisim.tool_library.library import ToolLibrary
 from resilisim.tool_library.retrieval import ToolRetriever
 
-NUM_OPERATIONS = 4  # operations kept for a step, at most
-OPERATION_WINDOW = 0.20  # an operation further than this behind the best one is not kept
-NUM_HITS = 6  # tools retrieved for each kept operation
+NUM_OPERATIONS = 5  # operations kept for a step, at most
+OPERATION_WINDOW = 0.29  # an operation further than this behind the best one is not kept
+NUM_HITS = 8  # tools retrieved for each kept operation
+UNTYPED_SHARE = 0.52  # share of the best hit's score that a tool without semantic type needs
 RANK_DISCOUNT = 0.8  # a candidate one rank further down is drawn this much less often
 
 
@@ -44,20 +45,18 @@ def match_steps(library: ToolLibrary, retriever: ToolRetriever) -> Mapping[Skele
 
 def match_step(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetriever) -> Candidates:
     """Find the candidates of one step, best first."""
-    ranks: dict[str, int] = {}
-    for rank_of_operation, operation in enumerate(nearest_operations(step, library, retriever)):
-        allowed = 0
-        for hit in retriever.search(f"{operation}: {step.query}", NUM_HITS):
-            if library[hit.name].semantic_type not in (None, step.semantic_type):
-                continue
-            ranks[hit.name] = min(ranks.get(hit.name, len(library)), rank_of_operation + allowed)
-            allowed += 1
-    if not ranks:  # a library without the role, or whose tools all have other roles: what retrieval finds must do
-        hits = retriever.search(step.query, NUM_HITS)
-        fitting = [hit.name for hit in hits if library[hit.name].semantic_type in (None, step.semantic_type)]
-        ranks = {name: rank for rank, name in enumerate(fitting or [hit.name for hit in hits])}
-    tools = tuple(sorted(ranks, key=lambda name: (ranks[name], library.index(name))))
-    return Candidates(tools, tuple(RANK_DISCOUNT ** ranks[name] for name in tools))
+    found: list[str] = []
+    for operation in nearest_operations(step, library, retriever):
+        hits = retriever.search(f"{operation}: {step.query}", NUM_HITS)
+        found += [hit.name for hit in hits if library[hit.name].operation == operation]
+    hits = retriever.search(step.query, len(library))
+    least = UNTYPED_SHARE * hits[0].score
+    found += [hit.name for hit in hits if hit.score >= least and library[hit.name].semantic_type is None]
+    if not found:  # no tool has the role or none at all: what retrieval finds first must do
+        allowed = [hit.name for hit in hits if library[hit.name].semantic_type in (None, step.semantic_type)]
+        found = (allowed or [hit.name for hit in hits])[:NUM_OPERATIONS]
+    tools = tuple(dict.fromkeys(found))
+    return Candidates(tools, tuple(RANK_DISCOUNT**rank for rank in range(len(tools))))
 
 
 def nearest_operations(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetriever) -> tuple[str, ...]:

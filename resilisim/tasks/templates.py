@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -42,18 +42,50 @@ class TaskTemplate:
     minimum_for_partial: int
 
 
-_INPUT = SkeletonStep("input", "sources", "bring the input in: read a file, fetch from a remote address, or scan a folder")
-_READ = SkeletonStep("read", "sources", "read raw input from a source: a file, a directory, or a network address")
-_FETCH = SkeletonStep("fetch", "sources", "fetch data from a remote network endpoint or an external service")
-_PROCESS = SkeletonStep("process", "processors", "process data: parse, transform, validate, filter, analyze or calculate")
+_INPUT = SkeletonStep(
+    "input", "sources", "bring the input in: read a file, fetch from a remote address, or scan a folder"
+)
+_READ = SkeletonStep(
+    "read", "sources", "read the raw input: open it from disk, look for it in a folder, or fetch it from the network"
+)
+_FETCH = SkeletonStep(
+    "fetch", "sources", "fetch data from an external system: open a connection, sign in, and download from its API"
+)
+_PROCESS = SkeletonStep(
+    "process",
+    "processors",
+    "process data records: parse, filter, transform, map, validate, analyze or calculate with their values",
+)
 _PARSE = SkeletonStep("parse", "processors", "parse raw content into structured records")
-_VALIDATE = SkeletonStep("validate", "processors", "validate data: check it against a schema, rules or expectations")
-_TRANSFORM = SkeletonStep("transform", "processors", "transform data: convert records from one structure or format into another")
-_COMPUTE = SkeletonStep("compute", "processors", "compute numerical results: calculate, analyze statistics, predict or optimize")
-_AGGREGATE = SkeletonStep("aggregate", "aggregators", "aggregate many records into combined totals and summaries")
-_WRITE = SkeletonStep("write", "outputs", "write the result out: save it to a file, post it, or notify somebody of it")
-_POST = SkeletonStep("post", "outputs", "post the result: send it to a remote endpoint or deliver it to a recipient")
-_OUTPUT = SkeletonStep("output", "outputs", "output the final result: write a file, post to an endpoint, or send a notification")
+_VALIDATE = SkeletonStep(
+    "validate",
+    "processors",
+    "validate data: check records against a schema, or a network response against its contract",
+)
+_TRANSFORM = SkeletonStep(
+    "transform",
+    "processors",
+    "transform records: reshape and normalize fields, map fields between systems, or convert the file format",
+)
+_COMPUTE = SkeletonStep(
+    "compute", "processors", "compute numerical results: calculate, analyze statistics, predict, simulate or optimize"
+)
+_AGGREGATE = SkeletonStep(
+    "aggregate", "aggregators", "aggregate and combine many records: filter them and sum them up by group"
+)
+_WRITE = SkeletonStep(
+    "write", "outputs", "write the result out: save it to a file, post it to an API, or notify the team by message"
+)
+_POST = SkeletonStep(
+    "post",
+    "outputs",
+    "post the result: send it to a remote endpoint, route messages, queue them for another system, or notify people",
+)
+_OUTPUT = SkeletonStep(
+    "output",
+    "outputs",
+    "output the final result: write a file, post it to an API, queue it for another system, or notify people",
+)
 
 TEMPLATES: tuple[TaskTemplate, ...] = (
     TaskTemplate("basic_file_processing", "easy", 1200, (_INPUT, _PROCESS), {2: 0.4, 3: 0.6}, 1),
@@ -85,10 +117,10 @@ TEMPLATES: tuple[TaskTemplate, ...] = (
 )
 
 TEMPLATE_OF_TYPE: Mapping[str, TaskTemplate] = {template.task_type: template for template in TEMPLATES}
-TOTAL_SHARE = sum(template.share for template in TEMPLATES)
+SHARES: tuple[int, ...] = tuple(template.share for template in TEMPLATES)
 
 
-def quotas(count: int, weights: tuple[int, ...] = tuple(template.share for template in TEMPLATES)) -> tuple[int, ...]:
+def quotas(count: int, weights: Sequence[int] = SHARES) -> tuple[int, ...]:
     """Divide `count` places in proportion to the weights, by largest remainder (ties go to the earlier one).
 
     Args:

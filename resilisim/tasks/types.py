@@ -108,7 +108,7 @@ class Task:
 
     @classmethod
     def from_trusted_mapping(cls, mapping: Mapping[str, Any]) -> Task:
-        """Build a task from a mapping that `to_mapping` made: nothing is checked, nothing copied."""
+        """Build a task from a mapping that `to_mapping` made and that becomes the task's own: nothing is checked."""
         return cls(**{**mapping, "required_tools": tuple(mapping["required_tools"])})
 
 
@@ -180,7 +180,9 @@ def _warn_of_contradicted_dependencies(names: Sequence[str], library: ToolLibrar
     for index, name in enumerate(names):
         later = [other for other in names[index + 1 :] if other in library.closure((name,))]
         if later:
-            text = f"{where}: {name!r} is required before {later[0]!r}, on which it depends; full success gets less likely"
+            text = (
+                f"{where}: {name!r} is required before {later[0]!r}, on which it depends; full success gets less likely"
+            )
             warnings.warn(text, UserWarning, stacklevel=4)
             return
 

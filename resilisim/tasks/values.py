@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from resilisim.seeding import Draws
@@ -9,8 +10,16 @@ from resilisim.tasks.domains import Scene
 from resilisim.tool_library.types import Parameter, Tool
 
 FORMATS = ("csv", "json", "xml", "parquet")
+PLACES = ("location", "archive", "converted_file", "path")  # returns that say where an outcome lies
 OPTIONAL_SHARE = 0.4  # how often an optional parameter is given
 
+_PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "number": (int, float),
+    "integer": (int,),
+    "object": (dict,),
+    "array": (list,),
+}
 _FIELD_TYPE_OF_SUFFIX = (
     (("_at", "_on"), "datetime"),
     (("_kg", "_kw", "_m3", "_ms", "_m3s", "_mm", "_cm", "_c", "_v", "_km", "_percent", "_min"), "number"),
@@ -71,7 +80,7 @@ def file_path(scene: Scene, draws: Draws, folder: str = "incoming") -> str:
 def web_address(scene: Scene, draws: Draws, verb: str = "") -> str:
     """Draw the address of a web service of the scene's organisation (under a top-level domain kept for examples)."""
     path = scene.artefact.stem.replace("_", "-")
-    host = f"https://{draws.choice(('api', 'data', 'gateway'))}.{scene.domain.host}.example"
+    host = f"https://{draws.choice(('api', 'data', 'gateway'))}.{scene.host}"
     return f"{host}/v{draws.between(1, 3)}/{path}{verb}"
 
 
@@ -110,7 +119,7 @@ def _named_value(name: str, tool: Tool, scene: Scene, draws: Draws) -> Any:
         return {"client_id": f"svc-{account}", "secret_reference": f"vault/{account}/{artefact.stem}"}
     simple = {
         "timeout": draws.choice((15, 20, 30, 45, 60, 90)),
-        "retry_count": draws.between(1, 5),
+        "retry_count": draws.between(2, 5),
         "precision": draws.between(1, 6),
         "pattern": f"{artefact.stem}_*.{draws.choice(FORMATS)}",
         "group_by": [artefact.fields[0]],
@@ -118,7 +127,7 @@ def _named_value(name: str, tool: Tool, scene: Scene, draws: Draws) -> Any:
         "expression": f"sum({artefact.fields[-2]}) / count({artefact.fields[0]})",
         "objective": f"minimize waiting time before {scene.event}",
         "schedule": f"{scene.due.isoformat()}T{scene.due_time}",
-        "target": f"gateway.{scene.domain.host}.example:443",
+        "target": f"gateway.{scene.host}:443",
         "key": f"{artefact.stem}:{scene.day.isoformat()}",
     }
     return simple.get(name)
@@ -157,7 +166,7 @@ def _source(tool: Tool, scene: Scene, draws: Draws) -> str:
     if "folder" in about or "director" in about:
         return file_path(scene, draws).rpartition("/")[0] + f"/{scene.artefact.stem}/"
     if tool.category == "integration" or "connect" in about:
-        return f"{draws.choice(('erp', 'crm', 'postgresql'))}://{scene.domain.host}.example/{scene.artefact.stem}"
+        return f"{draws.choice(('erp', 'crm', 'postgresql'))}://{scene.host}/{scene.artefact.stem}"
     return file_path(scene, draws)
 
 
@@ -165,7 +174,7 @@ def draw_destination(tool: Tool, scene: Scene, draws: Draws) -> str:
     """Draw a place that a tool can deliver to: a person, an address or a file, by what the tool is about."""
     about = f"{tool.name} {tool.description}".lower()
     if "notif" in about or "email" in about:
-        return f"{scene.role.replace(' ', '.')}@{scene.domain.host}.example"
+        return f"{scene.role.replace(' ', '.')}@{scene.host}"
     if tool.category == "network" or "webhook" in about:
         return web_address(scene, draws, "/results")
     return file_path(scene, draws, "outgoing")
@@ -174,8 +183,7 @@ def draw_destination(tool: Tool, scene: Scene, draws: Draws) -> str:
 def _has_type(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
-    expected = {"string": str, "number": (int, float), "integer": int, "object": dict, "array": list}.get(kind)
-    return expected is not None and isinstance(value, expected)
+    return isinstance(value, _PYTHON_TYPES.get(kind, ()))
 
 
 def _typed_value(parameter: Parameter, scene: Scene, draws: Draws) -> Any:
@@ -202,7 +210,9 @@ def _array_value(parameter: Parameter, scene: Scene, draws: Draws) -> list[Any]:
     kind = items.get("type", "string") if isinstance(items, dict) else "string"
     fields = scene.artefact.fields
     values: dict[str, list[Any]] = {
-        "string": [fields[place % len(fields)] + ("" if place < len(fields) else str(place)) for place in range(length)],
+        "string": [
+            fields[place % len(fields)] + ("" if place < len(fields) else str(place)) for place in range(length)
+        ],
         "boolean": [place % 2 == 0 for place in range(length)],
         "object": [{**_batch(scene, draws), "part": place} for place in range(length)],
         "array": [[place] for place in range(length)],
@@ -236,7 +246,7 @@ def _return_value(name: str, scene: Scene, draws: Draws, destination: str | None
         return {"ticket": scene.ticket, "items": scene.artefact.items, "records": scene.num_records}
     if name in ("success", "valid", "delivered"):
         return True
-    if name in ("location", "archive", "converted_file", "path"):
+    if name in PLACES:
         return destination or file_path(scene, draws, "outgoing")
     known: dict[str, Any] = {
         "violations": [],

@@ -14,11 +14,14 @@ from functools import lru_cache
 from importlib import resources
 from typing import Protocol
 
+from resilisim.seeding import hash_words
 from resilisim.tool_library.retrieval import ToolHit
 from resilisim.tool_library.types import Tool
 
 SEARCH_SIZE = 5  # how many tools one search shows; a clause must have its tool among them (SPEC, section 2)
 DECISIVE_MARGIN = 0.002  # least lead over the sixth tool, above the 0.001 to which scores are rounded
+GENERAL_ITEMS = "entries"  # what a text calls its artefact where it does not repeat the name
+PHRASES_PER_ARTEFACT = 3  # each artefact is spoken of in some of a tool's phrasings, which bounds what must be checked
 
 _CLAUSE_END = re.compile(r"\n+|;|(?<=[.!?])(?:\s+|$)|, then\b")
 _LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?\d{1,2}[.)])\s+")
@@ -28,8 +31,8 @@ _BARE_MARK = re.compile(r"^\(?\d{1,2}[.)]$")
 class Searcher(Protocol):
     """What this module needs of a retriever."""
 
-    def search(self, query: str, k: int = SEARCH_SIZE) -> Sequence[ToolHit]:
-        """Return the k tools nearest to the query, best first."""
+    def search_many(self, queries: Sequence[str], k: int = SEARCH_SIZE) -> list[list[ToolHit]]:
+        """Return for each query the k tools nearest to it, best first."""
         ...
 
 
@@ -38,6 +41,15 @@ def vocabulary() -> Mapping[str, tuple[str, ...]]:
     """Return the phrasings of each tool of the default library; `{items}` is the place of what is worked on."""
     text = resources.files("resilisim.tasks").joinpath("data/phrases.json").read_text(encoding="utf-8")
     return {name: tuple(phrases) for name, phrases in json.loads(text).items()}
+
+
+def vocabulary_clauses(tool_name: str, items: str) -> tuple[str, ...]:
+    """Return the clauses that the vocabulary has for a tool and certain items; empty for a tool that it lacks."""
+    phrases = vocabulary().get(tool_name, ())
+    if items != GENERAL_ITEMS and len(phrases) > PHRASES_PER_ARTEFACT:
+        first = hash_words(items)[0]
+        phrases = tuple(phrases[(first + place) % len(phrases)] for place in range(PHRASES_PER_ARTEFACT))
+    return tuple(phrase.replace("{items}", items) for phrase in phrases)
 
 
 def clauses(description: str) -> list[str]:
@@ -73,12 +85,12 @@ def solving_clauses(
         such choice. None if there is none.
     """
     found: list[int] = []
-    parts = clauses(description)
+    hits_of_clause = searcher.search_many(clauses(description), k)
     index = 0
     for tool in required_tools:
-        while index < len(parts) and tool not in [hit.name for hit in searcher.search(parts[index], k)]:
+        while index < len(hits_of_clause) and tool not in [hit.name for hit in hits_of_clause[index]]:
             index += 1
-        if index == len(parts):
+        if index == len(hits_of_clause):
             return None
         found.append(index)
         index += 1
@@ -115,38 +127,40 @@ class PhraseBook:
 
     def can_word(self, tool: Tool) -> bool:
         """Return whether some phrasing, even one that names no items, leads retrieval to the tool."""
-        return self._checked or any(self._leads_to(tool, phrase) for phrase in plain_phrases(tool))
+        return self._checked or bool(self._leading(tool, plain_phrases(tool)))
 
     def _find_phrases(self, tool: Tool, items: str) -> tuple[str, ...]:
-        known = tuple(phrase.replace("{items}", items) for phrase in vocabulary().get(tool.name, ()))
+        known = vocabulary_clauses(tool.name, items)
         if self._checked and known:
             return known
-        made = tuple(phrase for phrase in (*known, *made_phrases(tool, items)) if self._leads_to(tool, phrase))
-        return made or tuple(phrase for phrase in plain_phrases(tool) if self._leads_to(tool, phrase))
+        return self._leading(tool, (*known, *made_phrases(tool, items))) or self._leading(tool, plain_phrases(tool))
 
-    def _leads_to(self, tool: Tool, phrase: str) -> bool:
-        hits = self._searcher.search(phrase, SEARCH_SIZE + 1)
-        scores = {hit.name: hit.score for hit in hits}
-        if tool.name not in scores:
-            return False
-        return len(hits) <= SEARCH_SIZE or scores[tool.name] - hits[-1].score >= DECISIVE_MARGIN
+    def _leading(self, tool: Tool, phrases: Sequence[str]) -> tuple[str, ...]:
+        """Return the phrasings that have the tool among their first hits, ahead of the sixth by more than rounding."""
+        hits_of_phrase = self._searcher.search_many(phrases, SEARCH_SIZE + 1)
+        return tuple(phrase for phrase, hits in zip(phrases, hits_of_phrase, strict=True) if _leads(tool.name, hits))
+
+
+def _leads(tool_name: str, hits: Sequence[ToolHit]) -> bool:
+    scores = {hit.name: hit.score for hit in hits}
+    if tool_name not in scores:
+        return False
+    return len(hits) <= SEARCH_SIZE or scores[tool_name] - hits[-1].score >= DECISIVE_MARGIN
 
 
 def made_phrases(tool: Tool, items: str) -> tuple[str, ...]:
     """Make phrasings for a tool without vocabulary from its name and description, with the items named."""
     words, purpose = _words(tool), _purpose(tool)
-    return (
-        f"Use the {words} on the {items}",
-        f"For the {items} use the {words} because it {purpose}",
-        f"Run the {words} with the {items}",
-        f"The {words} works on the {items} and {purpose}",
-    )
+    short = (f"Use the {words} on the {items}", f"Run the {words} with the {items}")
+    long = (f"For the {items} use the {words} as it {purpose}", f"Use the {words} on the {items} as it {purpose}")
+    first = hash_words(items)[0]
+    return (short[first % 2], long[first // 2 % 2])
 
 
 def plain_phrases(tool: Tool) -> tuple[str, ...]:
     """Make phrasings for a tool from its name and description alone, the shortest first."""
     words, purpose = _words(tool), _purpose(tool)
-    return (f"Use the {words}", f"Use the {words} as it {purpose}", f"{words}: {purpose}")
+    return (f"Use the {words}", f"Use the {words} as it {purpose}", f"{words[:1].upper()}{words[1:]}: {purpose}")
 
 
 def _words(tool: Tool) -> str:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -33,7 +34,10 @@ def default_cache_dir() -> Path:
         return Path(chosen)
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "resilisim"
-    return Path("~/.cache/resilisim").expanduser()
+    try:
+        return Path.home() / ".cache" / "resilisim"
+    except RuntimeError:  # an account without a home
+        return Path(tempfile.gettempdir()) / "resilisim-cache"
 
 
 def text_key(model_identity: str, text: str) -> bytes:

@@ -11,12 +11,12 @@ from importlib import resources
 from pathlib import Path
 
 from resilisim.errors import InvalidInputError, nearest_name, unknown_name
+from resilisim.tool_library.names import NAME_RULE, is_name, name_parts
 from resilisim.tool_library.parsing import (
     CREATED_AT,
     DEFAULT_RETURNS,
     DEFAULT_VERSION,
     LIBRARY_SCHEMA,
-    name_parts,
     tools_from_json,
 )
 from resilisim.tool_library.semantics import OUTPUT_OPERATIONS, semantic_rank
@@ -135,7 +135,7 @@ class ToolLibrary:
         resolved: list[str] = []
         for dependency in tool.dependencies:
             name = self._name_of.get(dependency.lower())
-            where = f"{source}, tool {tool.name!r}, field 'dependencies'"
+            where = f"{source}: tool {tool.name!r}, field 'dependencies'"
             if name is None:
                 raise unknown_name("tool", dependency, self.names, where)
             if name in resolved:
@@ -169,7 +169,7 @@ class ToolLibrary:
                 break
             path.append(following)
         return (
-            f"{source}, tool {cycle[0]!r}, field 'dependencies': dependency cycle {' -> '.join(cycle)}; "
+            f"{source}: tool {cycle[0]!r}, field 'dependencies': dependency cycle {' -> '.join(cycle)}; "
             "expected dependencies without a cycle"
         )
 
@@ -178,10 +178,14 @@ def _resolve_names(tools: tuple[Tool, ...], source: str) -> dict[str, str]:
     """Map every name and alias, in lower case, to the name of its tool."""
     owners: dict[str, str] = {}
     for tool in tools:
+        for field, name in (("name", tool.name), *(("aliases", alias) for alias in tool.aliases)):
+            if not is_name(name):
+                where = f"{source}: tool {tool.name!r}, field {field!r}"
+                raise InvalidInputError(f"{where}: {name!r} is not a name; expected {NAME_RULE}")
         if tool.name.lower() in owners:
             taken = owners[tool.name.lower()]
             raise InvalidInputError(
-                f"{source}, tool {tool.name!r}, field 'name': duplicate of tool {taken!r}; "
+                f"{source}: tool {tool.name!r}, field 'name': duplicate of tool {taken!r}; "
                 "expected names that differ in more than letter case"
             )
         owners[tool.name.lower()] = tool.name
@@ -190,7 +194,7 @@ def _resolve_names(tools: tuple[Tool, ...], source: str) -> dict[str, str]:
             taken = owners.setdefault(alias.lower(), tool.name)
             if taken != tool.name or tool.aliases.count(alias) > 1 or alias.lower() == tool.name.lower():
                 raise InvalidInputError(
-                    f"{source}, tool {tool.name!r}, field 'aliases': {alias!r} already stands for tool {taken!r}; "
+                    f"{source}: tool {tool.name!r}, field 'aliases': {alias!r} already stands for tool {taken!r}; "
                     "expected a name that is not in use"
                 )
     return owners

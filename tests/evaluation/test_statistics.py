@@ -92,7 +92,9 @@ def test_ratio_is_one_with_no_error_where_the_parts_are_equal() -> None:
 def test_ratio_is_its_naive_definition(pairs: list[tuple[float, float]]) -> None:
     y, x = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     ratio = sum(y) / sum(x)
-    variance = len(pairs) / (len(pairs) - 1) * sum((b - ratio * a) ** 2 for a, b in zip(x, y, strict=True)) / sum(x) ** 2
+    variance = (
+        len(pairs) / (len(pairs) - 1) * sum((b - ratio * a) ** 2 for a, b in zip(x, y, strict=True)) / sum(x) ** 2
+    )
     estimate = clustered_ratio(y, x, 10)
     assert estimate.value == pytest.approx(ratio)
     assert estimate.standard_error == pytest.approx(math.sqrt(variance), abs=1e-12)

@@ -242,8 +242,14 @@ def _bar(left: float, scale: float, middle: float, segments: Sequence[Segment]) 
         )
         if size > 32.0:
             parts.append(
-                element("text", text, x=x + size / 2.0, y=middle + 4.0, class_=f"on-bar on-{segment.style}",
-                        text_anchor="middle")
+                element(
+                    "text",
+                    text,
+                    x=x + size / 2.0,
+                    y=middle + 4.0,
+                    class_=f"on-bar on-{segment.style}",
+                    text_anchor="middle",
+                )
             )
         x += size
     return element("g", parts)
@@ -256,7 +262,9 @@ def _luck_bar(zero: float, scale: float, middle: float, estimate: Estimate) -> M
     sign = "+" if estimate.value > 0 else "−" if estimate.value < 0 else ""
     tooltip = element("title", f"luck: {sign}{format_percent(abs(estimate.value))} points {format_interval(estimate)}")
     parts: list[Child] = [
-        element("rect", tooltip, x=min(zero, end), y=middle - 6.0, width=abs(end - zero), height=12.0, class_="bar luck")
+        element(
+            "rect", tooltip, x=min(zero, end), y=middle - 6.0, width=abs(end - zero), height=12.0, class_="bar luck"
+        )
     ]
     if not math.isnan(estimate.low):
         low, high = zero + estimate.low * scale, zero + estimate.high * scale

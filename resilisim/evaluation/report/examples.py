@@ -128,9 +128,7 @@ def trace_chart(record: EpisodeRecord) -> Markup:
             style = "good-luck" if step["luck"] > 0 else "bad-luck"
             parts.append(_change(next_x, bar, y(step["action_value"]), y(after), style, step))
         parts.append(element("circle", cx=next_x, cy=y(after), r=4.0, class_="dot trace"))
-        parts.append(
-            element("text", str(step["turn"]), x=next_x, y=height - 8.0, class_="tick", text_anchor="middle")
-        )
+        parts.append(element("text", str(step["turn"]), x=next_x, y=height - 8.0, class_="tick", text_anchor="middle"))
         x = next_x
     return figure(
         width,

@@ -65,8 +65,8 @@ def _printable(text: str) -> str:
     """Replace what no HTML file may hold: control characters and lone surrogates."""
     return "".join(
         character
-        if character in "\n\t" or (ord(character) >= 32 and not 0x7F <= ord(character) <= 0x9F
-                                   and not 0xD800 <= ord(character) <= 0xDFFF)
+        if character in "\n\t"
+        or (ord(character) >= 32 and not 0x7F <= ord(character) <= 0x9F and not 0xD800 <= ord(character) <= 0xDFFF)
         else "\N{REPLACEMENT CHARACTER}"
         for character in text
     )

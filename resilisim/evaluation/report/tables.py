@@ -54,8 +54,17 @@ def success_table(rows: Sequence[GroupSummary]) -> Markup:
     """Return success, partial success, ceiling and share of it, for each policy and prompt."""
     return table(
         "Success in percent of episodes, with 95% intervals clustered by task",
-        ("policy", "prompt", "plan by", "episodes", "success", "partial success", "ceiling V*", "share of ceiling",
-         "messages"),
+        (
+            "policy",
+            "prompt",
+            "plan by",
+            "episodes",
+            "success",
+            "partial success",
+            "ceiling V*",
+            "share of ceiling",
+            "messages",
+        ),
         [
             (
                 policy_cell(row),
@@ -76,7 +85,14 @@ def success_table(rows: Sequence[GroupSummary]) -> Markup:
 
 def losses_table(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Markup:
     """Return the points lost by cause, for each policy and prompt."""
-    headings = ["policy", "prompt", "not successful", "unavoidable", *(label.replace("_", " ") for label in labels), "luck"]
+    headings = [
+        "policy",
+        "prompt",
+        "not successful",
+        "unavoidable",
+        *(label.replace("_", " ") for label in labels),
+        "luck",
+    ]
     body: list[list[Child]] = []
     for row in rows:
         cells: list[Child] = [policy_cell(row), row.prompt_type, format_percent(1.0 - row.success.value)]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 from resilisim.policies.base import Info
 from resilisim.policies.scripted import messages
 from resilisim.simulator.exact import solve
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import EpisodeState
 
 
 class ExactOptimumPolicy:
@@ -26,7 +30,15 @@ class ExactOptimumPolicy:
         Raises:
             ExactLimitError: The task is too large to be solved exactly.
         """
-        best = solve(info["problem"]).best_action(info["state"])
-        if best.kind == "execute" and best.tool is not None:
-            return messages.call(best.tool)
-        return messages.FINISH
+        state: EpisodeState = info["state"]
+        return _best_message(info["problem"], state.status, state.counters)
+
+
+# The same states come up again in other episodes of a task. Which executions of a tool were the earlier ones matters to
+# luck alone, so their numbers are left out.
+@functools.lru_cache(maxsize=20_000)
+def _best_message(problem: Problem, status: tuple[int, ...], counters: tuple[int, ...]) -> str:
+    best = solve(problem).best_action(EpisodeState(status, counters, (0,) * problem.num_tools))
+    if best.kind == "execute" and best.tool is not None:
+        return messages.call(best.tool)
+    return messages.FINISH

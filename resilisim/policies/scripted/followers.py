@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 from resilisim.errors import unknown_name
@@ -37,6 +38,12 @@ class _SearchForPlan:
         return None if not self._queries or too_late else self._queries.pop(0)
 
 
+@functools.lru_cache(maxsize=256)
+def _steps_in(prompt: str) -> tuple[PlannedStep, ...]:
+    # Many episodes in a row have the same prompt.
+    return tuple(parse_steps(prompt))
+
+
 class PlanFollower:
     """Does what the plan in its prompt says, each step again until it succeeds, then reports completion.
 
@@ -57,17 +64,19 @@ class PlanFollower:
 
     def reset(self, observation: str, info: Info) -> None:
         """Read the plan in the prompt."""
-        self._steps = parse_steps(observation)
+        self._steps = list(_steps_in(observation))
         self._search = None if self._steps else _SearchForPlan(observation)
 
     def act(self, observation: str, info: Info) -> str | None:
-        """Return the next search, the next call, or the completion signal."""
+        """Return the next search, the next call, or the completion signal; stop where no plan could be made."""
         if self._search is not None:
             self._search.read(info)
             query = self._search.next_query(info)
             if query is not None:
                 return messages.search(query)
             self._steps = [PlannedStep(tool) for tool in self._search.found]
+            if not self._steps:
+                return None  # nothing was found that could be done
             self._search = None
             return self._next(info)
         self._read_reply(info)

@@ -5,8 +5,8 @@ on the best tool that can be called just to break a row of failures. Three facts
 
 * While the order is intact the successful required tools are the first `k` of the list, so one number stands for them.
 * Whether a tool was executed and failed matters only if another tool depends on it.
-* Every touched tool (a helper executed, a required tool failed) has cost a turn of its own. With more of them than turns
-  to spare, fewer turns are left than tools are missing, and the value is 0. Such states need no entry.
+* Every touched tool (a helper executed, a required tool failed) has cost a turn of its own. With more of them than
+  turns to spare, fewer turns are left than tools are missing, and the value is 0. Such states need no entry.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Arena:
         radix: (num_arena,) 3 (not executed, failed, succeeded), 2 (not executed or failed), or 1 (no digit).
         codes: (num_codes,) the status codes that have an entry, ascending.
         compact: (product of radices,) place of a code in `codes`, or -1.
+        digits: (library index, place, stride) of each tool that has a digit, as plain numbers for looking up a state.
+        breakers: Tools outside the closure worth calling to break a row of failures, the best first.
         neutral_base: Index of the base probability of a tool that may always be called to break a row of failures,
             which needs no digit and no loop count; -1 if there is none.
         loop_tools: Whether the table tells apart how often which successful tool was called last (0 or 1).
@@ -54,6 +56,8 @@ class Arena:
     radix: NDArray[np.int64]
     codes: NDArray[np.int64]
     compact: NDArray[np.int32]
+    digits: tuple[tuple[int, int, int], ...]
+    breakers: tuple[int, ...]
     neutral_base: int
     loop_tools: int
     table_shape: tuple[int, int, int, int, int, int]
@@ -65,8 +69,8 @@ def build_arena(problem: Problem) -> Arena:
     Raises:
         ExactLimitError: The table would pass MAX_TABLE_ENTRIES.
     """
-    neutral_base, extra = _row_breakers(problem)
-    members = sorted({*problem.closure, *extra})
+    neutral_base, breakers = _row_breakers(problem)
+    members = sorted({*problem.closure, *(breakers if neutral_base == NO_TOOL else ())})
     slot = {tool: index for index, tool in enumerate(members)}
     depended_on = {dependency for tool in members for dependency in problem.dependencies[tool]}
     radix = [3 if problem.place[tool] < 0 else 2 if tool in depended_on else 1 for tool in members]
@@ -103,6 +107,10 @@ def build_arena(problem: Problem) -> Arena:
         radix=np.array(radix, dtype=np.int64),
         codes=codes,
         compact=compact,
+        digits=tuple(
+            (tool, problem.place[tool], weight) for tool, weight in zip(members, stride, strict=True) if weight > 0
+        ),
+        breakers=tuple(breakers),
         neutral_base=neutral_base,
         loop_tools=loop_tools,
         table_shape=table_shape,
@@ -110,13 +118,14 @@ def build_arena(problem: Problem) -> Arena:
 
 
 def _row_breakers(problem: Problem) -> tuple[int, list[int]]:
-    """Return the base index of a neutral tool that dominates, or the outside tools that need digits of their own.
+    """Return the outside tools worth calling, and the base index of the best if it is neutral (else -1).
 
-    Calling a tool outside the closure can only help by succeeding, which breaks a row of failures. Without the rule none
-    is needed. If two tools without dependencies share the highest base of the library, one of them is always there with
-    that probability, whatever the loop counter stands at, and no other such call is better: no digit is needed. Else the
-    best two without dependencies, all outside tools with a higher base than the second, and what those depend on, join
-    the arena together with the loop counter; everything else outside is dominated by one of the two.
+    Calling a tool outside the closure can only help by succeeding, which breaks a row of failures. Without the rule
+    none is needed. If two tools without dependencies share the highest base of the library, one of them is always there
+    with that probability, whatever the loop counter stands at, and no other such call is better: no digit is needed.
+    Else the best two without dependencies, all outside tools with a higher base than the second, and what those depend
+    on, join the arena with digits of their own, together with the loop counter; all others are dominated by one of the
+    two.
     """
     if problem.rules.max_consecutive_failures == 0:
         return NO_TOOL, []
@@ -125,7 +134,7 @@ def _row_breakers(problem: Problem) -> tuple[int, list[int]]:
     free = sorted((tool for tool in outside if not problem.dependencies[tool]), key=lambda tool: -problem.base(tool))
     highest = max(problem.base(tool) for tool in (*outside, *inside))
     if len(free) >= 2 and problem.base(free[1]) == highest:
-        return problem.base_index[free[1]], []
+        return problem.base_index[free[1]], free[:2]
     second = problem.base(free[1]) if len(free) >= 2 else -1.0
     joining = {*free[:2], *(tool for tool in outside if problem.base(tool) > second)}
     pending = list(joining)

@@ -1,11 +1,12 @@
 """The chance that some sequence of calls succeeds when all luck is known beforehand (the paper's second bound).
 
-For each seed the luck of every execution is a given number, so a search over sequences of calls decides whether the task
-can be done. The mean over seeds estimates the bound; its standard error goes with it.
+For each seed the luck of every execution is a given number, so a search over sequences of calls decides whether the
+task can be done. The mean over seeds estimates the bound; its standard error goes with it.
 
 Calls that only break a row of failures (tools outside the closure without dependencies, and tools that have succeeded)
-are considered where they succeed at once, and among those the one with the largest luck number, since a smaller one stays
-good for longer. Everything else is searched exhaustively, up to a hash of 64 bits that knows visited states again.
+are considered where they succeed at once, and among those the one with the largest luck number, since a smaller one
+stays good for longer. Everything else is searched exhaustively, up to a hash of 64 bits that knows visited states
+again.
 """
 
 from __future__ import annotations
@@ -53,9 +54,7 @@ def luck_table(problem: Problem, salt: str, seeds: Sequence[int], instance_id: s
     return bits
 
 
-def clairvoyant(
-    problem: Problem, seeds: Sequence[int], salt: str, instance_id: str
-) -> tuple[float, float]:
+def clairvoyant(problem: Problem, seeds: Sequence[int], salt: str, instance_id: str) -> tuple[float, float]:
     """Estimate the chance that some sequence of calls succeeds when all luck is known.
 
     Returns:
@@ -125,7 +124,7 @@ def _calls_needed(
     threshold: NDArray[np.int64],
     failures: int,
 ) -> int:
-    """Return a lower bound on the calls still needed: each required tool must reach a luck number that is good enough."""
+    """Return a lower bound on the calls still needed: each required tool must reach a luck number good enough."""
     needed = 0
     for place in range(done, len(required)):
         tool = required[place]
@@ -151,7 +150,7 @@ def _search(
     max_consecutive_failures: int,
     visited: NDArray[np.uint64],
 ) -> bool:
-    """Return whether some sequence of calls completes the list, by depth-first search with a table of visited states."""
+    """Return whether some sequence of calls completes the list, by depth-first search that knows visited states."""
     num_tools, num_outside = len(place), len(outside_base)
     status = np.zeros((max_turns + 1, num_tools), dtype=np.int64)
     executions = np.zeros((max_turns + 1, num_tools), dtype=np.int64)

@@ -127,9 +127,7 @@ def solve_values(
                         for tool in range(num_tools):
                             if status[tool] == SUCCEEDED:
                                 continue
-                            chance = probability[
-                                base_index[tool], num_not_executed[tool], num_failed[tool], failures
-                            ]
+                            chance = probability[base_index[tool], num_not_executed[tool], num_failed[tool], failures]
                             value = 0.0
                             if place[tool] < 0 or place[tool] == done:
                                 after_row = compact[code_success[tool]]

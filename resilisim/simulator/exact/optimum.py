@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.simulator.exact.arena import OUT_OF_TABLE, Arena, build_arena
+from resilisim.simulator.exact.arena import NO_TOOL, OUT_OF_TABLE, Arena, build_arena
 from resilisim.simulator.exact.kernel import solve_values
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import FINISH, Message, execution
@@ -91,26 +91,30 @@ class Optimum:
         """
         if is_done(self.problem, state) or is_awaiting_closing(self.problem, state):
             return FINISH
-        names = self.problem.library.names
         required_next = self.problem.required[min(state.counters[NEXT_PLACE], len(self.problem.required) - 1)]
-        best, best_value = execution(names[required_next]), -1.0
-        inside = set(self.problem.closure)
-        candidates = [required_next, *self.problem.closure]
-        if self.problem.rules.max_consecutive_failures:
-            candidates += [tool for tool in range(self.problem.num_tools) if tool not in inside]
-        for tool in candidates:
-            message = execution(names[tool])
-            value = self.action_value(state, message)
+        best, best_value = required_next, -1.0
+        for tool in (required_next, *self._worth_calling(state)):
+            value = self.action_value(state, execution(self.problem.library.names[tool]))
             if value > best_value + TIE_TOLERANCE:
-                best, best_value = message, value
-        return best
+                best, best_value = tool, value
+        return execution(self.problem.library.names[best])
+
+    def _worth_calling(self, state: EpisodeState) -> list[int]:
+        """Return tools among which there is one with the highest Q*; calling any other is dominated by one of them.
+
+        Calling a successful tool again can only break a row of failures, which a neutral tool does as well.
+        """
+        in_row = state.counters[CONSECUTIVE_FAILURES] > 0 and self.problem.rules.max_consecutive_failures > 0
+        again = in_row and self.arena.neutral_base == NO_TOOL
+        tools = [tool for tool in self.problem.closure if again or state.status[tool] != SUCCEEDED]
+        return [*tools, *self.arena.breakers] if in_row else tools
 
     def _code(self, state: EpisodeState) -> int:
         code = 0
-        for slot, tool in enumerate(self.arena.tools):
-            place = self.problem.place[tool]
-            if self.arena.radix[slot] > 1 and not 0 <= place < state.counters[NEXT_PLACE]:
-                code += state.status[tool] * int(self.arena.stride[slot])
+        done = state.counters[NEXT_PLACE]
+        for tool, place, stride in self.arena.digits:
+            if not 0 <= place < done:
+                code += state.status[tool] * stride
         return code
 
     def _loop(self, state: EpisodeState) -> int:

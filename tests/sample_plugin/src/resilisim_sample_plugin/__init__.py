@@ -6,7 +6,7 @@ class FirstHitPolicy:
 
     name = "first-hit"
 
-    def __init__(self, query: str = "read and retrieve data from files") -> None:
+    def __init__(self, query: str = "file operations reader") -> None:
         """Set what is searched for."""
         self.query = query
         self.tool: str | None = None

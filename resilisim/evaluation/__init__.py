@@ -1,0 +1,27 @@
+"""Evaluation: episodes of policies on tasks, judged by the exact optimum, stored safely, summarised honestly."""
+
+from __future__ import annotations
+
+from resilisim.evaluation.records import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
+from resilisim.evaluation.report import write_report
+from resilisim.evaluation.rollout import play_episode, rescore_record
+from resilisim.evaluation.runner import EvaluationResult, evaluate, read_results
+from resilisim.evaluation.store import read_manifest, read_records
+from resilisim.evaluation.summary import GroupSummary, summary_table
+
+__all__ = [
+    "LOSS_LABELS",
+    "RECORD_SCHEMA",
+    "EpisodeRecord",
+    "EvaluationResult",
+    "GroupSummary",
+    "StepRecord",
+    "evaluate",
+    "play_episode",
+    "read_manifest",
+    "read_records",
+    "read_results",
+    "rescore_record",
+    "summary_table",
+    "write_report",
+]

@@ -1,0 +1,184 @@
+"""What a run consists of: its settings, which decide every byte of every episode, and the list of its episodes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.errors import InvalidInputError
+from resilisim.policies.base import Policy, policy_name
+from resilisim.policies.registry import make_policy
+from resilisim.seeding import EVALUATION_SALT
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
+from resilisim.tool_library import ToolLibrary, default_library
+
+# What can be given as a policy: text that `make_policy` understands, or a class or function that returns a policy.
+PolicySpec: TypeAlias = "str | Callable[[], Policy]"
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSettings:
+    """The options of Conversation-v0 that a run passes on; their meaning stands there."""
+
+    base: float = 0.8
+    not_executed: float = 0.5
+    failed: float = 0.7
+    history: float = 0.9
+    max_turns: int = 10
+    max_consecutive_failures: int = 5
+    loop_length: int = 4
+    planner: str = "auto"
+    parameters: Literal["lenient", "strict", "ignore"] = "lenient"
+    search_detail: Literal["brief", "full"] = "brief"
+    payload: Literal["compact", "verbose"] = "compact"
+    tools: Literal["discovery", "listed"] = "discovery"
+    protocol: Literal["text", "native"] = "text"
+    salt: str = EVALUATION_SALT
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """Everything that a process needs to play episodes of a run; it travels to other processes.
+
+    Attributes:
+        policies: What makes each policy.
+        policy_names: Their names in records, all different.
+        prompts: Prompt types.
+        environment: Options of the environment.
+        library: The tool library as JSON, or None for the default one.
+        manifest_hash: Hash of the run's arguments, which every record carries.
+    """
+
+    policies: tuple[PolicySpec, ...]
+    policy_names: tuple[str, ...]
+    prompts: tuple[str, ...]
+    environment: EnvironmentSettings
+    library: str | None
+    manifest_hash: str = ""
+
+    def load_library(self) -> ToolLibrary:
+        """Return the tool library."""
+        return default_library() if self.library is None else ToolLibrary.from_json(self.library, source="library")
+
+    def make_environment(self, library: ToolLibrary) -> ConversationEnv:
+        """Return a new environment."""
+        return ConversationEnv(library=library, **asdict(self.environment))
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEpisode:
+    """One episode of a plan, by the places of its parts in the settings.
+
+    Attributes:
+        index: Its place in the plan.
+        task: The task.
+        policy: Place of its policy.
+        prompt: Place of its prompt type.
+        seed: Episode seed.
+    """
+
+    index: int
+    task: Task = field(repr=False)
+    policy: int
+    prompt: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All episodes of a run: every task with every policy, prompt type and seed, in this order of nesting.
+
+    Tasks are the outermost loop: a task's optimum is solved once for all its episodes, and the part of a run that is
+    finished when it is stopped is about the same for all policies.
+    """
+
+    tasks: Sequence[Task]
+    num_policies: int
+    num_prompts: int
+    seeds: Sequence[int]
+
+    def __len__(self) -> int:
+        """Number of episodes."""
+        return len(self.tasks) * self.num_policies * self.num_prompts * len(self.seeds)
+
+    def episode(self, index: int) -> PlannedEpisode:
+        """Return the episode at a place of the plan."""
+        rest, seed = divmod(index, len(self.seeds))
+        rest, prompt = divmod(rest, self.num_prompts)
+        task, policy = divmod(rest, self.num_policies)
+        return PlannedEpisode(index, self.tasks[task], policy, prompt, self.seeds[seed])
+
+    def pending(self, is_finished: Callable[[int], bool]) -> Iterator[PlannedEpisode]:
+        """Yield the episodes that are not finished, in order."""
+        for index in range(len(self)):
+            if not is_finished(index):
+                yield self.episode(index)
+
+
+def build_policy(spec: PolicySpec, library: ToolLibrary) -> Policy:
+    """Return a new policy.
+
+    Raises:
+        InvalidInputError: There is no such policy, or it is none.
+    """
+    if isinstance(spec, str):
+        return make_policy(spec, offered={"library": library})
+    if not callable(spec) or (not isinstance(spec, type) and hasattr(spec, "act")):
+        raise InvalidInputError(
+            f"policy {spec!r:.80}: expected a name, module:attribute, or a class or function that returns a policy"
+        )
+    policy = spec()
+    if not callable(getattr(policy, "reset", None)) or not callable(getattr(policy, "act", None)):
+        raise InvalidInputError(f"{describe_policy(spec)} gives a {type(policy).__name__} without reset() and act()")
+    return policy
+
+
+def describe_policy(spec: PolicySpec) -> str:
+    """Return how a manifest names a policy: its text, or where its class or function stands."""
+    if isinstance(spec, str):
+        return spec
+    return f"{getattr(spec, '__module__', '?')}:{getattr(spec, '__qualname__', type(spec).__qualname__)}"
+
+
+def name_policies(policies: Sequence[PolicySpec], library: ToolLibrary) -> tuple[str, ...]:
+    """Make every policy once, to see early that it can be made, and return their names.
+
+    Raises:
+        InvalidInputError: A policy cannot be made, or two have one name.
+    """
+    names: list[str] = []
+    for spec in policies:
+        name = policy_name(build_policy(spec, library))
+        if name in names:
+            raise InvalidInputError(
+                f"two policies are named {name!r}: give one of them another `name`, or leave it out"
+            )
+        names.append(name)
+    return tuple(names)
+
+
+def hash_tasks(tasks: Sequence[Task]) -> str:
+    """Return the SHA-256, in hex, of tasks as JSON Lines, without holding them all as text."""
+    digest = hashlib.sha256()
+    for task in tasks:
+        digest.update(task.to_json().encode("utf-8", "surrogatepass") + b"\n")
+    return digest.hexdigest()
+
+
+def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary) -> dict[str, Any]:
+    """Return everything that decides what a run's episodes are, as JSON values for its manifest."""
+    return {
+        "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
+        "environment": asdict(settings.environment),
+        "library": library.content_hash,
+        "num_episodes": len(plan),
+        "policies": [describe_policy(spec) for spec in settings.policies],
+        "policy_names": list(settings.policy_names),
+        "prompts": list(settings.prompts),
+        "seeds": list(plan.seeds),
+        "tasks": {"count": len(plan.tasks), "sha256": hash_tasks(plan.tasks)},
+    }

@@ -1,0 +1,91 @@
+"""How far a run is, how fast it goes and how long it will take, on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+QUIET_SECONDS = 2.0  # a run that takes no longer says nothing
+LINE_SECONDS = 10.0  # between two lines where there is no terminal
+
+
+class RunProgress:
+    """Shows the progress of a run once it has taken a while: a bar in a terminal, else a line now and then.
+
+    Args:
+        total: Episodes of the run.
+        finished: How many were there when it began.
+        show: True or False to insist; None shows it only for runs of more than QUIET_SECONDS.
+        stream: Where to; standard error if omitted.
+    """
+
+    def __init__(self, total: int, finished: int, show: bool | None = None, stream: TextIO | None = None) -> None:
+        self._total = total
+        self._start = self._finished = finished
+        self._stream = stream if stream is not None else sys.stderr
+        self._began = self._last_line = time.monotonic()
+        self._quiet = 0.0 if show else QUIET_SECONDS
+        self._enabled = show is not False and finished < total
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def advance(self) -> None:
+        """Count one more finished episode."""
+        self._finished += 1
+        if not self._enabled:
+            return
+        now = time.monotonic()
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._finished, rate=self._rate(now))
+        elif now - self._began >= self._quiet:
+            if self._stream.isatty():
+                self._open_bar(now)
+            elif now - self._last_line >= LINE_SECONDS:
+                self._last_line = now
+                self._stream.write(self._line(now) + "\n")
+                self._stream.flush()
+
+    def close(self) -> None:
+        """Take the bar away, or say in a last line how it went, if anything was said before."""
+        now = time.monotonic()
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+        elif self._enabled and self._last_line > self._began:
+            self._stream.write(self._line(now) + "\n")
+            self._stream.flush()
+        self._enabled = False
+
+    def _open_bar(self, now: float) -> None:
+        self._bar = Progress(
+            TextColumn("episodes"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]:,.0f}/s"),
+            TextColumn("time left"),
+            TimeRemainingColumn(),
+            console=Console(file=self._stream),
+            transient=True,
+        )
+        self._task = self._bar.add_task("episodes", total=self._total, completed=self._finished, rate=self._rate(now))
+        self._bar.start()
+
+    def _rate(self, now: float) -> float:
+        return (self._finished - self._start) / max(now - self._began, 1e-9)
+
+    def _line(self, now: float) -> str:
+        rate = self._rate(now)
+        left = (self._total - self._finished) / rate if rate > 0 else float("inf")
+        return f"{self._finished:,} of {self._total:,} episodes, {rate:,.1f}/s, {_duration(left)} left"
+
+
+def _duration(seconds: float) -> str:
+    if seconds == float("inf"):
+        return "unknown time"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

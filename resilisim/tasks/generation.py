@@ -1,0 +1,228 @@
+"""Generating tasks: seeded, streamed in constant memory, the same bytes for the same arguments everywhere.
+
+Task number i is a function of (seed, i, the number's type, library, model): it can be made alone, and nothing is kept
+between tasks but the candidates of each step and the phrasings that were looked up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from resilisim.errors import InvalidInputError, StoreError
+from resilisim.provenance import describe_os_error
+from resilisim.seeding import MAX_SEED, Draws
+from resilisim.tasks.domains import draw_scene
+from resilisim.tasks.layouts import describe
+from resilisim.tasks.matching import Candidates, match_steps
+from resilisim.tasks.templates import TEMPLATES, SkeletonStep, TaskTemplate, quotas
+from resilisim.tasks.types import DEFAULT_CONSTRAINTS, Task, instance_id_of, sorted_by_dependencies
+from resilisim.tasks.values import draw_destination, draw_expected_outputs, draw_inputs
+from resilisim.tasks.wording import GENERAL_ITEMS, PhraseBook
+from resilisim.tool_library.library import ToolLibrary, default_library
+from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
+
+DEFAULT_COUNT = 5040
+GENERATED_AT = "2025-01-01T00:00:00+00:00"  # a constant, so that the same arguments give the same bytes
+CLOSURE = "prerequisite"  # what a tool that was added for the others' sake is called among the operations
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A tool that was drawn, and the operation that it was drawn for."""
+
+    operation: str
+    tool: str
+
+
+def generate_tasks(
+    seed: int = 0,
+    count: int = DEFAULT_COUNT,
+    library: ToolLibrary | None = None,
+    retriever: ToolRetriever | None = None,
+) -> Iterator[Task]:
+    """Generate tasks one by one, the types interleaved in their proportions.
+
+    Args:
+        seed: 0 to 2^63 - 1.
+        count: How many, 1 or more.
+        library: The tools; None takes the library of the retriever, or the default library.
+        retriever: Search over that library; None takes the default model.
+
+    Yields:
+        Tasks, each different from every other of the same seed.
+
+    Raises:
+        InvalidInputError: Seed or count are out of range, the retriever searches another library, or no tool of the
+            library can be asked for in words.
+    """
+    if not 0 <= seed <= MAX_SEED:
+        raise InvalidInputError(f"seed {seed!r}: expected an integer from 0 to {MAX_SEED}")
+    if count < 1:
+        raise InvalidInputError(f"count {count!r}: expected an integer of 1 or more")
+    if library is None:
+        library = default_library() if retriever is None else retriever.library
+    if retriever is None:
+        retriever = default_retriever(library)
+    elif retriever.library != library:
+        raise InvalidInputError("retriever: searches another tool library than the one given; expected the same")
+    return _generate(seed, count, library, retriever)
+
+
+def write_tasks(path: str | Path, tasks: Iterable[Task]) -> int:
+    """Write tasks to a JSON Lines file, canonical and one task a line, as they come.
+
+    The file gets its name when it is whole; one that was there before stays until then.
+
+    Returns:
+        How many were written.
+
+    Raises:
+        StoreError: The file cannot be written.
+    """
+    target = Path(path)
+    direct = target.exists() and not target.is_file()  # a pipe or a device has to be written to as it is
+    place = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    written = 0
+    try:
+        with place.open("w", encoding="utf-8", newline="\n") as stream:
+            for task in tasks:
+                stream.write(task.to_json() + "\n")
+                written += 1
+        if not direct:
+            place.replace(target)
+    except OSError as error:
+        raise StoreError(f"tasks file {str(path)!r} cannot be written: {describe_os_error(error)}") from error
+    finally:
+        if not direct:
+            place.unlink(missing_ok=True)
+    return written
+
+
+def type_sequence(count: int) -> Iterator[TaskTemplate]:
+    """Yield the template of each place: largest-remainder quotas, so spread that each stays close to its share."""
+    wanted = quotas(count)
+    given = [0] * len(TEMPLATES)
+    for place in range(1, count + 1):
+        lag = [wanted[index] * place - given[index] * count for index in range(len(TEMPLATES))]
+        index = max(range(len(TEMPLATES)), key=lag.__getitem__)
+        given[index] += 1
+        yield TEMPLATES[index]
+
+
+def _generate(seed: int, count: int, library: ToolLibrary, retriever: ToolRetriever) -> Iterator[Task]:
+    checked = retriever.model is None and library == default_library()
+    book = PhraseBook(retriever, checked)
+    usable = {tool.name for tool in library if book.can_word(tool)}
+    if not usable:
+        raise InvalidInputError(
+            "tool library: retrieval finds no tool by its own words; expected distinct descriptions"
+        )
+    candidates = {step: _only(found, usable) for step, found in match_steps(library, retriever).items()}
+    for index, template in enumerate(type_sequence(count)):
+        draws = Draws("resilisim/tasks", seed, index)
+        yield _make_task(template, seed, index, draws, library, candidates, book)
+
+
+def _only(found: Candidates, usable: set[str]) -> Candidates:
+    """Leave out the tools that no words lead to; where none is left, every other tool stands in."""
+    pairs = [(tool, weight) for tool, weight in zip(found.tools, found.weights, strict=True) if tool in usable]
+    pairs = pairs or [(tool, 1.0) for tool in sorted(usable)]
+    return Candidates(tuple(tool for tool, _ in pairs), tuple(weight for _, weight in pairs))
+
+
+def _make_task(
+    template: TaskTemplate,
+    seed: int,
+    index: int,
+    draws: Draws,
+    library: ToolLibrary,
+    candidates: Mapping[SkeletonStep, Candidates],
+    book: PhraseBook,
+) -> Task:
+    chosen = draw_tools(template, draws, library, candidates)
+    operation_of = {choice.tool: choice.operation for choice in chosen}
+    names = sorted_by_dependencies([choice.tool for choice in chosen], library)
+    scene = draw_scene(draws, seed, index)
+    first, last = library[names[0]], library[names[-1]]
+    inputs = draw_inputs(first, scene, draws)
+    destination: str | None = None
+    if any(parameter.name == "destination" for parameter in last.parameters):
+        given = inputs.get("destination") if len(names) == 1 else None
+        destination = given if isinstance(given, str) else draw_destination(last, scene, draws)
+    expected_outputs = draw_expected_outputs(last, scene, draws, destination)
+    items = [scene.artefact.items, *(draws.choice((scene.artefact.items, GENERAL_ITEMS)) for _ in names[1:])]
+    tool_clauses = [draws.choice(book.phrases(library[name], each)) for name, each in zip(names, items, strict=True)]
+    told_destination = None if inputs.get("destination") == destination else destination
+    layout, description = describe(scene, tool_clauses, inputs, expected_outputs, told_destination, draws)
+    return Task(
+        instance_id=instance_id_of(template.task_type, names, inputs, expected_outputs, description),
+        task_type=template.task_type,
+        description=description,
+        inputs=inputs,
+        expected_outputs=expected_outputs,
+        required_tools=names,
+        constraints=dict(DEFAULT_CONSTRAINTS),
+        complexity=template.complexity,
+        metadata={
+            "template": template.task_type,
+            "layout": layout,
+            "domain": scene.domain.key,
+            "operations": [operation_of[name] for name in names],
+            "generated_at": GENERATED_AT,
+            "seed": seed,
+            "index": index,
+            "llm_generated": False,
+            "inputs_generated_from": "rules",
+            "semantic_generation": True,
+        },
+        original_description=description,
+    )
+
+
+def draw_tools(
+    template: TaskTemplate, draws: Draws, library: ToolLibrary, candidates: Mapping[SkeletonStep, Candidates]
+) -> list[Chosen]:
+    """Draw the tools of a task, one for each step that it keeps, none twice, in skeleton order.
+
+    Fewer tools than the skeleton: middle steps are dropped, or for a single tool all steps but one. More: a second
+    process tool where the template ends with processing, else a tool that one of the others depends on.
+    """
+    steps = list(template.steps)
+    num_tools = draws.weighted(tuple(template.num_tools), tuple(template.num_tools.values()))
+    if num_tools == 1:
+        steps = [draws.choice(steps)]
+    while len(steps) > num_tools:
+        del steps[draws.between(1, len(steps) - 2)]
+    chosen: list[Chosen] = []
+    for step in steps:
+        _add(chosen, step, draws, candidates[step])
+    if num_tools > len(steps):
+        if template.steps[-1].semantic_type == "processors":
+            _add(chosen, template.steps[-1], draws, candidates[template.steps[-1]])
+        else:
+            _add_prerequisite(chosen, draws, library)
+    return chosen
+
+
+def _add(chosen: list[Chosen], step: SkeletonStep, draws: Draws, candidates: Candidates) -> None:
+    """Append one of a step's candidates that is not in use, if any is left (or nothing is chosen yet)."""
+    taken = {choice.tool for choice in chosen}
+    free = [
+        (tool, weight) for tool, weight in zip(candidates.tools, candidates.weights, strict=True) if tool not in taken
+    ]
+    if free:
+        tool = draws.weighted([tool for tool, _ in free], [weight for _, weight in free])
+        chosen.append(Chosen(step.operation, tool))
+
+
+def _add_prerequisite(chosen: list[Chosen], draws: Draws, library: ToolLibrary) -> None:
+    """Insert a tool of the dependency closure before the first chosen tool that depends on it; none, no change."""
+    taken = [choice.tool for choice in chosen]
+    missing = [name for name in library.closure(taken) if name not in taken]
+    if missing:
+        name = draws.choice(missing)
+        place = next(index for index, tool in enumerate(taken) if name in library.closure((tool,)))
+        chosen.insert(place, Chosen(CLOSURE, name))

@@ -1,0 +1,131 @@
+"""Where tasks are taken from: the benchmark, a sample of it, a file, or one id."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from resilisim.errors import InvalidInputError, nearest_name, unknown_name
+from resilisim.seeding import Draws
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks, find_task
+from resilisim.tasks.split import SPLITS, split_of
+from resilisim.tasks.templates import quotas
+from resilisim.tasks.types import Task
+from resilisim.tool_library.library import ToolLibrary
+
+
+def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
+    """Return the tasks that a reference means.
+
+    Args:
+        ref: "benchmark-v1"; a number N (or its digits): the first N of the benchmark, which has its types interleaved
+            in proportion; the id of a task of the benchmark; or the path of a JSON Lines file.
+        library: The library that the tasks' tools must belong to.
+
+    Raises:
+        InvalidInputError: Nothing is called that, or a task does not fit the library.
+    """
+    if isinstance(ref, int) or (isinstance(ref, str) and ref.isdecimal()):
+        return _fitting(_first_of_benchmark(int(ref)), library)
+    if isinstance(ref, str):
+        if ref == BENCHMARK_VERSION:
+            return _fitting(list(benchmark_tasks()), library)
+        if ref.startswith("task_") and not Path(ref).exists():
+            return _fitting([find_task(ref)], library)
+    return read_tasks_file(Path(ref), library)
+
+
+def read_tasks_file(path: Path, library: ToolLibrary) -> list[Task]:
+    """Read a JSON Lines file of tasks, checking each.
+
+    Raises:
+        InvalidInputError: The file is missing, empty, or a line of it is wrong; the text names the line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except FileNotFoundError:
+        raise InvalidInputError(_missing_file(path)) from None
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"tasks file {str(path)!r} is not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise InvalidInputError(f"tasks file {str(path)!r} cannot be read: {error.strerror or error}") from None
+    tasks: list[Task] = []
+    line_of_id: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            value = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise InvalidInputError(f"{where}: not valid JSON: {error}") from None
+        task = Task.from_mapping(value, library, where)
+        if task.instance_id in line_of_id:
+            first = line_of_id[task.instance_id]
+            raise InvalidInputError(f"{where}: {task.instance_id!r} stands in line {first} already; ids must differ")
+        line_of_id[task.instance_id] = number
+        tasks.append(task)
+    if not tasks:
+        raise InvalidInputError(f"tasks file {str(path)!r} holds no tasks; expected one JSON object a line")
+    return tasks
+
+
+def sample_tasks(tasks: Sequence[Task], n: int, seed: int = 0, split: str | None = None) -> list[Task]:
+    """Draw n tasks, their types in the proportions that they have among the given ones.
+
+    Args:
+        tasks: What to draw from.
+        n: How many, at least 1 and at most as many as there are.
+        seed: Which sample.
+        split: "train", "validation" or "test" to draw from that part only.
+
+    Returns:
+        Different tasks, in the order in which they were given.
+
+    Raises:
+        InvalidInputError: n is out of range, or the split does not exist.
+    """
+    if split is not None and split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    places = [place for place, task in enumerate(tasks) if split is None or split_of(task.required_tools) == split]
+    if not 1 <= n <= len(places):
+        part = "" if split is None else f" of the {split} split"
+        raise InvalidInputError(
+            f"sample of {n} tasks: expected a number from 1 to {len(places)}, the tasks{part} given"
+        )
+    places_of_type: dict[str, list[int]] = defaultdict(list)
+    for place in places:
+        places_of_type[tasks[place].task_type].append(place)
+    sizes = quotas(n, tuple(len(group) for group in places_of_type.values()))
+    drawn: list[int] = []
+    for (task_type, group), size in zip(places_of_type.items(), sizes, strict=True):
+        drawn += Draws("resilisim/tasks/sample", seed, task_type).shuffled(group)[:size]
+    return [tasks[place] for place in sorted(drawn)]
+
+
+def _first_of_benchmark(n: int) -> list[Task]:
+    tasks = benchmark_tasks()
+    if not 1 <= n <= len(tasks):
+        raise InvalidInputError(f"{n} tasks: expected a number from 1 to {len(tasks)}, the size of {BENCHMARK_VERSION}")
+    return list(tasks[:n])
+
+
+def _fitting(tasks: list[Task], library: ToolLibrary) -> list[Task]:
+    """Return the tasks if the library has all their tools; benchmark tasks are checked for nothing else."""
+    for name in dict.fromkeys(name for task in tasks for name in task.required_tools):
+        if name not in library:
+            raise unknown_name("tool", name, library.names, f"{BENCHMARK_VERSION}, which needs another tool library")
+    return tasks
+
+
+def _missing_file(path: Path) -> str:
+    siblings = [entry.name for entry in path.parent.glob("*.jsonl")] if path.parent.is_dir() else []
+    near = nearest_name(path.name, siblings)
+    if near:
+        return f"tasks file {str(path)!r} does not exist; did you mean {str(path.parent / near)!r}?"
+    return (
+        f"no tasks are called {str(path)!r}; expected {BENCHMARK_VERSION!r}, a number, the id of a task, "
+        "or the path of a JSON Lines file"
+    )

@@ -1,0 +1,263 @@
+"""Conversation-v0 as agents meet it."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import gymnasium
+import pytest
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import resilisim  # noqa: F401  (registers the ids)
+from resilisim.envs.checks import check_conversation_env
+from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.envs.space import UnicodeText
+from resilisim.errors import InvalidInputError
+from resilisim.tool_library import default_library
+from tests.simulator.libraries import small_library
+
+TASK = {
+    "required_tools": ["file_operations_reader", "data_processing_transformer", "file_operations_writer"],
+    "description": "Read the orders. Transform them. Write the result.",
+}
+CALLS = [f"<tool_call>{name}</tool_call>" for name in TASK["required_tools"]]
+
+
+def certain_env(**options):
+    """An environment in which every tool succeeds."""
+    return ConversationEnv(base=1.0, not_executed=1.0, failed=1.0, history=1.0, **options)
+
+
+def run(env, messages, seed=0, prompt="baseline", task=TASK):
+    observation, info = env.reset(seed=seed, options={"task": task, "prompt": prompt})
+    steps = [(observation, 0.0, False, False, info)]
+    for message in messages:
+        steps.append(env.step(message))
+        if steps[-1][2]:
+            break
+    return steps
+
+
+def test_gymnasium_finds_and_accepts_it():
+    env = gymnasium.make("resilisim/Conversation-v0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*render.*")
+        check_env(env.unwrapped, skip_render_check=True)
+
+
+def test_it_passes_our_own_conformance_suite():
+    assert check_conversation_env(ConversationEnv, tasks=[TASK], episodes=4) == []
+
+
+class _Leaky(ConversationEnv):
+    """Breaks common luck and the turn count, as a careless wrapper might."""
+
+    def step(self, action):
+        observation, _, terminated, truncated, info = super().step(action)
+        if info.get("execution"):
+            info["execution"]["success"] = info["turn"] % 2 == 0
+        return observation, 1.0, terminated, truncated, info | {"turns_left": 3}
+
+
+def test_the_conformance_suite_finds_faults():
+    problems = "\n".join(check_conversation_env(_Leaky, tasks=[TASK], episodes=2))
+    for part in ("exactly one turn", "before the end", "changed the luck"):
+        assert part in problems
+
+
+def test_full_success_pays_one():
+    steps = run(certain_env(), [*CALLS, "<finish/>"])
+    assert [step[1] for step in steps] == [0.0, 0.0, 0.0, 0.0, 1.0]
+    assert [step[2] for step in steps] == [False, False, False, False, True]
+    assert steps[-1][4]["score"] == {
+        "level": "full_success",
+        "coverage": 1.0,
+        "minimum": True,
+        "order": True,
+        "output": True,
+        "completion": True,
+        "ended_by": "completion",
+    }
+
+
+def test_wrong_order_pays_nothing():
+    steps = run(certain_env(), [CALLS[1], CALLS[0], CALLS[2], "<finish/>"])
+    assert steps[-1][1] == 0.0
+    assert steps[-1][4]["score"]["order"] is False
+    assert steps[-1][4]["score"]["level"] == "partial_success"  # an output tool succeeded, and enough tools
+
+
+def test_execution_info():
+    env = ConversationEnv()
+    info = run(env, [CALLS[0]], seed=1)[-1][4]
+    assert set(info["execution"]) == {"tool", "success", "error", "success_probability", "attempt"}
+    assert info["execution"]["tool"] == "file_operations_reader"
+    assert info["execution"]["success_probability"] == 0.8
+    assert info["execution"]["attempt"] == 1
+    assert "execution" not in run(env, ["<tool_info>file_operations_reader</tool_info>"])[-1][4]
+    assert "execution" not in run(env, ["<tool_call>nope</tool_call>"])[-1][4]
+
+
+def test_policies_do_not_see_probabilities():
+    info = public_info(run(ConversationEnv(), CALLS)[-1][4])
+    assert "success_probability" not in str(info)
+    assert not {"required_tools", "state", "problem", "seed", "score"} & set(info)
+
+
+def test_tenth_turn_does_not_end_the_episode_and_the_closing_message_does():
+    chatter = [f"<tool_info>{name}</tool_info>" for name in default_library().names[:7]]
+    steps = run(certain_env(), [*CALLS, *chatter])
+    assert not steps[-1][2]
+    assert steps[-1][4]["turns_left"] == 0
+    assert "closing message" in steps[-1][0]
+    assert run(certain_env(), [*CALLS, *chatter, "<finish/>"])[-1][1] == 1.0
+    late = run(certain_env(), [*CALLS[:2], *chatter, "hm", CALLS[2]])
+    assert late[-1][2]
+    assert late[-1][4]["score"]["ended_by"] == "turns"
+    assert "execution" not in late[-1][4]
+
+
+def test_stop_counts_as_completion():
+    env = certain_env()
+    run(env, CALLS)
+    _, reward, terminated, _, info = env.stop()
+    assert (reward, terminated, info["score"]["ended_by"]) == (1.0, True, "stopped")
+
+
+def test_prompts_share_the_luck():
+    env = ConversationEnv()
+    for seed in range(20):
+        one = run(env, CALLS * 3, seed, "baseline")
+        other = run(env, CALLS * 3, seed, "optimal")
+        assert [step[4].get("execution") for step in one] == [step[4].get("execution") for step in other]
+        assert one[0][0] != other[0][0]
+
+
+def test_search_is_answered_and_detail_is_an_option():
+    steps = run(ConversationEnv(), ["<tool_search>file operations reader</tool_search>"])
+    assert steps[-1][4]["search"][0]["name"] == "file_operations_reader"
+    assert len(steps[-1][4]["search"]) == 5
+    full = run(ConversationEnv(search_detail="full"), ["<tool_search>file operations reader</tool_search>"])
+    assert "Possible errors" in full[-1][0]
+    assert "Possible errors" not in steps[-1][0]
+
+
+def test_tool_info_names_dependencies():
+    steps = run(ConversationEnv(), ["<tool_info>computation_analyzer</tool_info>"])
+    assert "data_processing_parser, data_processing_aggregator" in steps[-1][0]
+    assert steps[-1][4]["tool_info"]["dependencies"] == ["data_processing_parser", "data_processing_aggregator"]
+
+
+def test_listed_tools_stand_in_the_prompt():
+    assert "utility_tracker" in run(ConversationEnv(tools="listed"), [])[0][0]
+    assert "utility_tracker" not in run(ConversationEnv(), [])[0][0]
+
+
+NATIVE_OF = {"tool_call": "name", "tool_info": "name", "tool_search": "query"}
+plain = st.sampled_from(
+    [("tool_call", name) for name in TASK["required_tools"]]
+    + [("tool_info", "utility_cache"), ("tool_call", "nope"), ("tool_info", "nope"), ("finish", "")]
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(plain, min_size=1, max_size=12), st.integers(0, 50))
+def test_both_protocols_give_the_same_episodes(sent, seed):
+    texts = ["<finish/>" if name == "finish" else f"<{name}>{value}</{name}>" for name, value in sent]
+    natives = []
+    for number, (name, value) in enumerate(sent):
+        arguments = {} if name == "finish" else {NATIVE_OF[name]: value}
+        call = {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        natives.append(json.dumps({"role": "assistant", "content": None, "tool_calls": [call]}))
+    one = run(ConversationEnv(), texts, seed)
+    other = run(ConversationEnv(protocol="native"), natives, seed)
+    keys = ("event", "execution", "turns_left", "score", "problems")
+    assert [[step[4].get(key) for key in keys] for step in one] == [
+        [step[4].get(key) for key in keys] for step in other
+    ]
+    assert [step[1:4] for step in one] == [step[1:4] for step in other]
+
+
+def test_parallel_native_calls_are_answered_with_ignored():
+    env = certain_env(protocol="native")
+    env.reset(seed=0, options={"task": TASK})
+    calls = [
+        {"id": f"c{number}", "function": {"name": "tool_call", "arguments": json.dumps({"name": name})}}
+        for number, name in enumerate(TASK["required_tools"])
+    ]
+    observation, *_, info = env.native_step({"content": None, "tool_calls": calls})
+    replies = json.loads(observation)
+    assert [reply["tool_call_id"] for reply in replies] == ["c0", "c1", "c2"]
+    assert [reply["content"] for reply in replies[1:]] == ["ignored", "ignored"]
+    assert info["execution"]["tool"] == "file_operations_reader"
+    assert "2 more were ignored" in replies[0]["content"]
+
+
+def test_every_tool_may_be_required_in_any_order():
+    names = list(reversed(default_library().names))
+    env = certain_env(max_turns=40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        steps = run(
+            env, [*(f"<tool_call>{name}</tool_call>" for name in names), "<finish/>"], task={"required_tools": names}
+        )
+    assert steps[-1][1] == 1.0
+
+
+def test_another_library_works():
+    library = small_library({"alpha": [], "beta": ["alpha"]})
+    env = ConversationEnv(library=library, base=1.0)
+    steps = run(
+        env,
+        ["<tool_call>alpha</tool_call>", "<tool_call>beta</tool_call>", "<finish/>"],
+        task={"required_tools": ["alpha", "beta"]},
+    )
+    assert steps[-1][1] == 1.0
+
+
+def test_without_a_task_the_seed_chooses_one():
+    env = ConversationEnv()
+    first = env.reset(seed=5)[1]["instance_id"]
+    assert env.reset(seed=5)[1]["instance_id"] == first
+    assert len({env.reset(seed=seed)[1]["instance_id"] for seed in range(10)}) > 5
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"task": "task_nope"}, "task_nope"),
+        ({"task": {"required_tools": ["file_operations_read"]}}, "file_operations_reader"),
+        ({"task": {"required_tools": []}}, "required_tools"),
+        ({"task": TASK, "prompt": "optimall"}, "optimal"),
+        ({"taks": TASK}, "task"),
+        ({"task": 3}, "int"),
+    ],
+)
+def test_bad_reset_options_are_refused(options, part):
+    with pytest.raises(InvalidInputError, match=part):
+        ConversationEnv().reset(seed=0, options=options)
+
+
+@pytest.mark.parametrize(
+    "option", ["parameters", "search_detail", "payload", "tools", "protocol", "prompt", "render_mode"]
+)
+def test_bad_constructor_options_are_refused(option):
+    with pytest.raises(InvalidInputError, match="nonsense"):
+        ConversationEnv(**{option: "nonsense"})
+
+
+def test_messages_that_are_too_long_are_format_errors():
+    info = run(ConversationEnv(), ["x" * 1_000_001])[-1][4]
+    assert info["event"] == "format_error"
+
+
+def test_space_of_texts():
+    space = UnicodeText(100, seed=1)
+    assert all(space.contains(space.sample()) for _ in range(100))
+    assert not space.contains("x" * 101)
+    assert not space.contains(3)
+    assert space == UnicodeText(100) != UnicodeText(99)

@@ -1,0 +1,158 @@
+"""Reading messages: tags, thoughts, parameters, completion, native calls."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resilisim.envs.protocol import native_tools, read_native, read_text, signals_completion
+from resilisim.tool_library import default_library
+
+LIBRARY = default_library()
+READER = "file_operations_reader"
+
+
+def read(text, mode="lenient"):
+    return read_text(text, LIBRARY, mode)
+
+
+def native(name, arguments, content=None):
+    calls = [{"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}}]
+    return read_native({"role": "assistant", "content": content, "tool_calls": calls}, LIBRARY, "lenient")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "tool"),
+    [
+        (f"<tool_call>{READER}</tool_call>", "execute", READER),
+        (f"I call it.\n```xml\n<tool_call> {READER} </tool_call>\n```", "execute", READER),
+        (f'<tool_call>{READER} {{"source": "a.csv"}}</tool_call>', "execute", READER),
+        (f'<tool_call>{READER}{{"source": "a.csv"}}</tool_call>', "execute", READER),
+        (f"<TOOL_CALL>{READER.upper()}</TOOL_CALL>", "execute", READER),
+        ("<tool_call>data_processing_merger</tool_call>", "execute", "data_processing_aggregator"),
+        (f"<tool_info>{READER}</tool_info>", "info", READER),
+        ("<tool_search>read a file</tool_search>", "search", None),
+        ("<tool_call>file_reader</tool_call>", "rejected", "file_reader"),
+        (f'<tool_call>{READER} {{"source": 1}}</tool_call>', "rejected", READER),
+        (f"<tool_call>{READER} {{not json}}</tool_call>", "rejected", READER),
+        (f"<tool_call>{READER} [1]</tool_call>", "rejected", READER),
+        ("<tool_call></tool_call>", "format_error", None),
+        ("<tool_search> </tool_search>", "format_error", None),
+        (f"<tool_call>{READER}", "format_error", None),
+        ("", "format_error", None),
+        ("<finish/>", "finish", None),
+        ("The task is complete.", "finish", None),
+        (f"<tool_call>{READER}</tool_call> The task is complete.", "execute", READER),
+        (f"<think><tool_call>{READER}</tool_call></think><finish/>", "finish", None),
+        (f"<think>open end <tool_call>{READER}</tool_call>", "format_error", None),
+        (f"<finish/></think><tool_info>{READER}</tool_info>", "info", READER),
+    ],
+)
+def test_reading(text, kind, tool):
+    message = read(text)
+    assert (message.kind, message.tool) == (kind, tool)
+
+
+@pytest.mark.parametrize(
+    ("text", "signalled"),
+    [
+        ("I have finished executing all steps.", True),
+        ("TASK COMPLETED", True),
+        ("Task has been done", True),
+        ("The task is finished; goodbye", True),
+        ("<finish />", True),
+        ("<finish></finish>", True),
+        ("I have not finished executing.", False),
+        ("I don't think the task is complete.", False),
+        ("The task is not complete", False),
+        ("One tool did not answer. The task is complete.", True),
+        ("The logger was not needed, but the task is complete.", True),
+        ("taskcomplete", False),
+        ("The multitask is done", False),
+        ("The task is completely unclear", False),
+        ("complete the task", False),
+    ],
+)
+def test_completion_signal(text, signalled):
+    assert signals_completion(text) is signalled
+    assert (read(text).kind == "finish") is signalled
+
+
+def test_first_tag_counts_and_the_rest_is_counted():
+    message = read(f"<tool_info>{READER}</tool_info><tool_call>{READER}</tool_call><tool_search>x</tool_search>")
+    assert (message.kind, message.ignored) == ("info", 2)
+
+
+def test_thoughts_are_kept_apart():
+    message = read(f"<think>first</think>say <think>second</think><tool_call>{READER}</tool_call>")
+    assert message.thoughts == "first\nsecond"
+    assert message.text == f"say <tool_call>{READER}</tool_call>"
+
+
+def test_parameter_modes():
+    empty, wrong = f"<tool_call>{READER}</tool_call>", f'<tool_call>{READER} {{"source": 1}}</tool_call>'
+    assert [read(empty, mode).kind for mode in ("lenient", "strict", "ignore")] == ["execute", "rejected", "execute"]
+    assert [read(wrong, mode).kind for mode in ("lenient", "strict", "ignore")] == ["rejected", "rejected", "execute"]
+
+
+def test_a_misspelt_tool_is_told_its_neighbour():
+    assert "did you mean 'file_operations_reader'?" in read("<tool_call>file_operation_reader</tool_call>").problems[0]
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read(text):
+    assert read(text).kind in {"execute", "search", "info", "format_error", "rejected", "finish"}
+    assert read(f"<tool_call>{text}</tool_call>").kind in {"execute", "format_error", "rejected", "info", "search"}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5), children, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["content", "tool_calls", "role"]), json_values))
+def test_any_native_message_is_read(message):
+    assert read_native(message, LIBRARY, "lenient").kind in {"format_error", "finish", "rejected"}
+
+
+@given(st.sampled_from(["tool_call", "tool_search", "tool_info", "finish", "nope"]), json_values)
+def test_any_native_arguments_are_read(name, arguments):
+    assert native(name, arguments).kind
+    assert native(name, json.dumps(arguments)).kind
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "arguments"),
+    [
+        ("<tool_search>read a file</tool_search>", "tool_search", {"query": "read a file"}),
+        (f"<tool_info>{READER}</tool_info>", "tool_info", {"name": READER}),
+        (f"<tool_call>{READER}</tool_call>", "tool_call", {"name": READER}),
+        (
+            f'<tool_call>{READER} {{"source": "a"}}</tool_call>',
+            "tool_call",
+            {"name": READER, "parameters": {"source": "a"}},
+        ),
+        ("<tool_call>nope</tool_call>", "tool_call", {"name": "nope"}),
+        ("<finish/>", "finish", {}),
+    ],
+)
+def test_both_protocols_mean_the_same(text, name, arguments):
+    one, other = read(text), native(name, json.dumps(arguments))
+    fields = ("kind", "tool", "parameters", "query", "problems", "ignored")
+    assert [getattr(one, field) for field in fields] == [getattr(other, field) for field in fields]
+    if one.kind in {"search", "info", "rejected"}:
+        assert one.signature == other.signature
+
+
+def test_native_functions_are_valid_json_schemas():
+    from jsonschema import Draft202012Validator
+
+    functions = native_tools()
+    assert [entry["function"]["name"] for entry in functions] == ["tool_search", "tool_info", "tool_call", "finish"]
+    for entry in functions:
+        Draft202012Validator.check_schema(entry["function"]["parameters"])

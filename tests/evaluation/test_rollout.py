@@ -1,0 +1,154 @@
+"""One episode, judged: the identity, the labels of each kind of mistake, and who sees what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.evaluation.attribution import identity_error
+from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
+from resilisim.evaluation.rollout import play_episode, rescore_record
+from resilisim.evaluation.store import encode_record
+from resilisim.policies.registry import make_policy
+from resilisim.tasks import Task
+from resilisim.tool_library import default_library
+from tests.evaluation.toy_policies import PrivilegedScripted, Reading, Scripted, toy_tasks
+
+READER, PARSER = "file_operations_reader", "data_processing_parser"
+FILTER, TRANSFORMER = "data_processing_filter", "data_processing_transformer"
+CERTAIN = {"base": 1.0}  # a law under which calls without missing dependencies never fail
+
+
+def task_of(*tools: str) -> Task:
+    """Return a task that requires these tools."""
+    return Task.from_mapping({"required_tools": list(tools), "description": "Do it."}, default_library())
+
+
+def play(
+    messages: Sequence[str | None], *tools: str, prompt: str = "optimal", seed: int = 0, **options: float
+) -> EpisodeRecord:
+    """Play fixed messages on a task of these tools."""
+    env = ConversationEnv(search=lambda query, count: [], **options)
+    return play_episode(env, Scripted(messages), task_of(*tools), prompt, seed)
+
+
+def call(tool: str) -> str:
+    return f"<tool_call>{tool}</tool_call>"
+
+
+def labels(record: EpisodeRecord) -> list[str | None]:
+    return [step["label"] for step in record["steps"]]
+
+
+@pytest.mark.parametrize("policy", ["random", "plan-follower", "repairing-follower", "exact-optimum"])
+def test_the_identity_holds_for_every_policy(policy: str) -> None:
+    env = ConversationEnv(search=lambda query, count: [])
+    player = make_policy(policy)
+    for task in toy_tasks(3):
+        for seed in range(15):
+            record = play_episode(env, player, task, "optimal", seed)
+            assert identity_error(record) < 1e-9
+            assert sum(record["losses"].values()) == pytest.approx(record["regret"])
+            assert set(record["losses"]) <= set(LOSS_LABELS)
+            assert rescore_record(record) == record["score"]
+            assert record["outcome"] == (record["score"]["level"] == "full_success")
+            for step, following in zip(record["steps"], record["steps"][1:], strict=False):
+                assert step["regret"] >= 0.0
+                assert following["value"] == pytest.approx(step["action_value"] + step["luck"], abs=1e-12)
+                if step["kind"] != "execute":
+                    assert step["luck"] == 0.0
+            if policy == "exact-optimum":
+                assert record["privileged"]
+                assert record["losses"] == {}
+
+
+def test_luck_is_the_draw_weighted_by_its_chance() -> None:
+    """For each execution luck is (1 - p) (V+ - V-) or -p (V+ - V-); from one draw both mean-zero halves follow."""
+    won, lost = None, None
+    for seed in range(40):
+        step = play([call(READER)], READER, seed=seed)["steps"][0]
+        if step["success"]:
+            won = step
+        else:
+            lost = step
+    assert won is not None
+    assert lost is not None
+    probability = won["success_probability"]
+    assert probability == lost["success_probability"] == 0.8
+    assert probability * won["luck"] + (1 - probability) * lost["luck"] == pytest.approx(0.0, abs=1e-15)
+
+
+def test_each_mistake_has_its_label() -> None:
+    three = (READER, PARSER, FILTER)
+    assert labels(play([call(READER), call(PARSER), "<finish/>"], *three, **CERTAIN))[-1] == "gave_up_early"
+    assert labels(play([call(READER), None], *three, **CERTAIN))[-1] == "gave_up_early"
+    assert labels(play([call(FILTER)], *three, **CERTAIN))[0] == "wrong_order"
+    assert labels(play([call("utility_logger")], *three, max_turns=3))[0] == "unneeded_tool"
+    assert labels(play([call(READER), call(READER)], *three, max_turns=3, **CERTAIN))[1] == "repeated_success"
+    assert labels(play([call(TRANSFORMER)], TRANSFORMER))[0] == "missing_dependency_first"
+    assert labels(play(["nonsense"], *three, max_turns=3))[0] == "format_error"
+    assert labels(play([call("no_such_tool")], *three, max_turns=3))[0] == "rejected_call"
+
+
+def test_searching_is_information_only_where_the_prompt_names_no_tools_and_nothing_is_asked_twice() -> None:
+    search, info = "<tool_search>reader</tool_search>", f"<tool_info>{READER}</tool_info>"
+    tools = (READER, PARSER, FILTER)
+    assert labels(play([search, search, info, info], *tools, prompt="baseline", max_turns=8))[:4] == [
+        "information",
+        "wasted_turn",
+        "information",
+        "wasted_turn",
+    ]
+    assert labels(play([search, info], *tools, prompt="optimal", max_turns=8))[:2] == ["wasted_turn", "wasted_turn"]
+
+
+def test_everything_done_and_not_said_so_is_its_own_loss() -> None:
+    done = [call(READER), "<tool_search>x</tool_search>"]
+    record = play([*done, "that was all"], READER, max_turns=2, **CERTAIN)
+    assert labels(record) == [None, None, "no_completion_signal"]
+    assert (record["outcome"], record["ended_by"], record["losses"]) == (0, "turns", {"no_completion_signal": 1.0})
+    looping = play([call(READER)] + ["<tool_search>x</tool_search>"] * 4, READER, **CERTAIN)
+    assert looping["ended_by"] == "loop"
+    assert labels(looping)[-1] == "no_completion_signal"
+
+
+def test_a_perfect_episode_has_no_loss_and_its_luck_fills_the_gap() -> None:
+    record = play([call(READER), "<finish/>"], READER, **CERTAIN)
+    assert (record["outcome"], record["optimum"], record["luck"], record["losses"]) == (1, 1.0, 0.0, {})
+    stopped = play([call(READER), None], READER, **CERTAIN)
+    assert (stopped["outcome"], stopped["ended_by"], stopped["steps"][-1]["kind"]) == (1, "stopped", "stop")
+
+
+def test_an_ordinary_policy_sees_no_probabilities_and_a_privileged_one_sees_the_state() -> None:
+    env = ConversationEnv()
+    ordinary, privileged = Scripted([call(READER), call(READER)]), PrivilegedScripted([call(READER), call(READER)])
+    record = play_episode(env, ordinary, task_of(READER), "baseline", 0)
+    assert not record["privileged"]
+    for info in ordinary.infos:
+        assert not {"required_tools", "seed", "problem", "state", "message", "score"} & set(info)
+        assert "success_probability" not in info.get("execution", {})
+    assert any("execution" in info for info in ordinary.infos)
+    assert play_episode(env, privileged, task_of(READER), "baseline", 0)["privileged"]
+    assert all({"required_tools", "state", "problem"} <= set(info) for info in privileged.infos)
+
+
+def test_the_same_episode_gives_the_same_bytes_whatever_was_played_before() -> None:
+    env, policy, task = ConversationEnv(), Reading(), toy_tasks(3)[2]
+    first = encode_record(play_episode(env, policy, task, "optimal", 5))
+    play_episode(env, policy, toy_tasks(1)[0], "optimal", 6)
+    assert encode_record(play_episode(env, policy, task, "optimal", 5)) == first
+    assert encode_record(play_episode(ConversationEnv(), Reading(), task, "optimal", 5)) == first
+
+
+def test_luck_is_common_to_prompts_and_policies() -> None:
+    task = task_of(READER, PARSER, FILTER)
+    env = ConversationEnv(search=lambda query, count: [])
+    outcomes = {}
+    for prompt in ("baseline", "optimal"):
+        for first in ([], ["<tool_search>x</tool_search>"], ["nonsense"]):
+            record = play_episode(env, Scripted([*first, call(READER)]), task, prompt, 3)
+            step = next(step for step in record["steps"] if step["kind"] == "execute")
+            outcomes[prompt, len(first)] = (step["success"], step["success_probability"], step["attempt"])
+    assert len(set(outcomes.values())) == 1

@@ -1,0 +1,167 @@
+"""The folder of a run: it goes on where it stopped and refuses whatever is not the same run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resilisim import provenance
+from resilisim.errors import StoreError
+from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.store import (
+    RunStore,
+    encode_record,
+    first_difference,
+    read_manifest,
+    read_records,
+)
+from resilisim.provenance import content_hash
+from tests.evaluation.synthetic import synthetic_run
+
+ARGUMENTS: dict[str, Any] = {"environment": {"base": 0.8, "salt": "s"}, "seeds": [0, 1], "benchmark": {"version": "v1"}}
+
+
+def some_records(count: int = 6) -> list[EpisodeRecord]:
+    """Return records that belong to ARGUMENTS."""
+    run = synthetic_run(num_tasks=1, num_seeds=count, prompts=("optimal",), policies=("random",))
+    return [{**record, "manifest": content_hash(ARGUMENTS)} for record in run]
+
+
+def test_a_second_opening_knows_what_is_finished(tmp_path: Path) -> None:
+    records = some_records()
+    with RunStore(tmp_path / "run", ARGUMENTS, 6) as store:
+        for record in records[1:4]:
+            store.append_encoded(encode_record(record), record["index"])
+    seen: list[EpisodeRecord] = []
+    with RunStore(tmp_path / "run", ARGUMENTS, 6, on_record=seen.append) as store:
+        assert [store.is_finished(index) for index in range(6)] == [False, True, True, True, False, False]
+        assert store.num_finished == 3
+        assert seen == records[1:4]
+        with pytest.raises(StoreError, match="episode 2 is already"):
+            store.append_encoded(encode_record(records[2]), 2)
+    assert list(read_records(tmp_path / "run")) == records[1:4]
+
+
+def test_a_torn_episode_is_played_again(tmp_path: Path) -> None:
+    records = some_records()
+    with RunStore(tmp_path, ARGUMENTS, 6) as store:
+        for record in records:
+            store.append_encoded(encode_record(record), record["index"])
+    path = tmp_path / "episodes.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-10])
+    assert list(read_records(tmp_path)) == records[:-1]
+    with RunStore(tmp_path, ARGUMENTS, 6) as store:
+        assert store.num_finished == 5
+        store.append_encoded(encode_record(records[5]), 5)
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"environment": {"base": 0.9, "salt": "s"}}, r"environment\.base is 0\.8 there and 0\.9 here"),
+        ({"benchmark": {"version": "v2"}}, r'benchmark\.version is "v1" there and "v2" here'),
+        ({"seeds": [0, 1, 2]}, r"seeds is \[0, 1\] there and \[0, 1, 2\] here"),
+        ({"more": 1}, "more is null there and 1 here"),
+    ],
+)
+def test_another_run_is_refused_naming_the_first_difference(
+    tmp_path: Path, changes: dict[str, Any], expected: str
+) -> None:
+    RunStore(tmp_path, ARGUMENTS, 6).close()
+    with pytest.raises(StoreError, match=expected) as refusal:
+        RunStore(tmp_path, {**ARGUMENTS, **changes}, 6)
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_same_run_is_not_refused_when_its_arguments_hold_tuples(tmp_path: Path) -> None:
+    RunStore(tmp_path, {"seeds": (0, 1)}, 6).close()
+    RunStore(tmp_path, {"seeds": (0, 1)}, 6).close()
+
+
+def test_two_processes_cannot_write_to_one_folder(tmp_path: Path) -> None:
+    with RunStore(tmp_path, ARGUMENTS, 6), pytest.raises(StoreError, match="another process"):
+        RunStore(tmp_path, ARGUMENTS, 6)
+
+
+def write(folder: Path, *records: EpisodeRecord) -> None:
+    """Put records into a folder behind the store's back."""
+    RunStore(folder, ARGUMENTS, 6).close()
+    (folder / "episodes.jsonl").write_bytes(b"".join(encode_record(record) for record in records))
+
+
+def test_records_that_cannot_be_of_this_run_are_refused(tmp_path: Path) -> None:
+    record = some_records()[0]
+    for name, wrong, expected in (
+        ("other", [{**record, "manifest": "1" * 64}], "belongs to another run"),
+        ("outside", [{**record, "index": 6}], "outside this run of 6"),
+        ("twice", [record, record], "episode 0 stands twice"),
+        ("schema", [{**record, "schema": "other"}], "line 1 of .* does not have the schema"),
+    ):
+        write(tmp_path / name, *wrong)
+        with pytest.raises(StoreError, match=expected):
+            RunStore(tmp_path / name, ARGUMENTS, 6)
+        # The refusal let go of the file: it can be mended and opened again.
+        write(tmp_path / name, record)
+        RunStore(tmp_path / name, ARGUMENTS, 6).close()
+
+
+def test_folders_that_hold_no_run_are_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"holds no manifest\.json"):
+        read_manifest(tmp_path)
+    (tmp_path / "episodes.jsonl").touch()
+    with pytest.raises(StoreError, match=r"episodes\.jsonl but no manifest\.json"):
+        RunStore(tmp_path, ARGUMENTS, 6)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(StoreError, match="is not JSON"):
+        read_manifest(tmp_path)
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(StoreError, match="does not have the schema"):
+        read_manifest(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot make the folder"):
+        RunStore(tmp_path / "file" / "run", ARGUMENTS, 6)
+
+
+def test_a_manifest_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
+    RunStore(tmp_path, ARGUMENTS, 6).close()
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest["arguments"]["seeds"] = [7]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match="was changed"):
+        RunStore(tmp_path, ARGUMENTS, 6)
+
+
+def test_a_full_disk_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = some_records()
+    with RunStore(tmp_path, ARGUMENTS, 6) as store:
+        store.append_encoded(encode_record(records[0]), 0)
+
+        def full(descriptor: int, data: memoryview) -> int:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(provenance.os, "write", full)
+            with pytest.raises(StoreError, match="disk is full; what was finished is kept"):
+                store.append_encoded(encode_record(records[1]), 1)
+        assert not store.is_finished(1)
+    assert list(read_records(tmp_path)) == records[:1]
+
+
+def test_no_manifest_is_left_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(provenance.os, "fsync", full)
+    with pytest.raises(StoreError, match="disk is full"):
+        RunStore(tmp_path, ARGUMENTS, 6)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_first_difference_is_by_sorted_names() -> None:
+    assert first_difference({"b": 1, "a": {"c": [1]}}, {"b": 2, "a": {"c": [2]}}) == ("a.c", [1], [2])
+    assert first_difference({"a": 1}, {"a": 1}) is None

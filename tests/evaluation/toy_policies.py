@@ -1,0 +1,129 @@
+"""Policies small enough to know by heart; several processes find them by `module:attribute`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from resilisim.errors import InfrastructureError
+from resilisim.tasks import Task
+from resilisim.tool_library import default_library
+from resilisim.workflows import parse_steps
+
+TOY_LISTS = (
+    ("file_operations_reader",),
+    ("file_operations_reader", "data_processing_parser", "data_processing_filter"),
+    ("file_operations_reader", "data_processing_transformer", "file_operations_writer"),
+)
+
+
+def toy_tasks(count: int = 6) -> list[Task]:
+    """Return small tasks over the default library."""
+    library = default_library()
+    return [
+        Task.from_mapping(
+            {
+                "required_tools": list(TOY_LISTS[number % len(TOY_LISTS)]),
+                "description": f"Toy number {number}.",
+                "task_type": f"toy_{number % 2}",
+            },
+            library,
+        )
+        for number in range(count)
+    ]
+
+
+class Reading:
+    """Runs the steps of the plan in its prompt in turn, each until it succeeds."""
+
+    name = "reading"
+
+    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+        self.steps = [step.tool for step in parse_steps(observation)]
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+        execution = info.get("execution")
+        if execution is not None and execution["success"]:
+            self.steps.pop(0)
+        return f"<tool_call>{self.steps[0]}</tool_call>" if self.steps else "<finish/>"
+
+
+class Slow(Reading):
+    """The same, with a wait for something outside, and a note of the process it runs in."""
+
+    name = "slow"
+
+    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+        super().reset(observation, info)
+        folder = os.environ.get("RESILISIM_TEST_PIDS")
+        if folder:
+            (Path(folder) / str(os.getpid())).touch()
+        time.sleep(0.02)
+
+
+class Quitter:
+    """Stops at once."""
+
+    name = "quitter"
+
+    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+        pass
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+        return None
+
+
+class Scripted:
+    """Sends the given messages, then stops."""
+
+    name = "scripted"
+
+    def __init__(self, messages: Sequence[str | None] = ()) -> None:
+        self.messages = messages
+
+    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+        self.left = list(self.messages)
+        self.infos = [info]
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+        self.infos.append(info)
+        return self.left.pop(0) if self.left else None
+
+
+class PrivilegedScripted(Scripted):
+    """The same, with the full view."""
+
+    name = "privileged-scripted"
+    privileged = True
+
+
+class Broken(Reading):
+    """Raises in the third toy task."""
+
+    name = "broken"
+
+    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+        super().reset(observation, info)
+        if "Toy number 2" in observation:
+            raise KeyError("no such thing")
+
+
+class Unreachable(Reading):
+    """Loses its endpoint."""
+
+    name = "unreachable"
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+        raise InfrastructureError("the endpoint does not answer")
+
+
+class Dying(Reading):
+    """Takes its process down."""
+
+    name = "dying"
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+        os._exit(3)

@@ -1,0 +1,186 @@
+"""Plan followers, reply by reply."""
+
+from __future__ import annotations
+
+import pytest
+from drive import FINISH, REJECTED, ask, call, drive, found, missing, ran, search, told
+
+from resilisim.envs.protocol import signals_completion
+from resilisim.errors import InvalidInputError
+from resilisim.policies.scripted.followers import PlanFollower, RepairingFollower
+from resilisim.policies.scripted.messages import OUT_OF_TURNS
+
+PLAN = "1. Execute a\n2. Execute b\n"
+BASELINE = "# Task\n\n## Work order\n\nRead the orders. Check them; send them\n\n## Rest\n\nNothing. Here."
+
+
+def test_each_step_is_repeated_until_it_succeeds():
+    replies = [ran("a", False), ran("a", False), ran("a"), ran("b", False), ran("b")]
+    assert drive(PlanFollower(), PLAN, replies) == [call("a")] * 3 + [call("b")] * 2 + [FINISH]
+
+
+def test_a_repeated_step_is_done_twice():
+    assert drive(PlanFollower(), "1. Execute a\n2. Execute a\n", [ran("a"), ran("a")]) == [call("a"), call("a"), FINISH]
+
+
+def test_a_step_named_by_an_alias_is_done_when_its_tool_has_succeeded():
+    assert drive(PlanFollower(), PLAN, [ran("a_by_its_real_name")])[-1] == call("b")
+
+
+def test_dependency_problems_do_not_move_the_plan_follower():
+    assert drive(PlanFollower(), PLAN, [missing("a", "x")]) == [call("a"), call("a")]
+
+
+def test_parameters_of_the_plan_are_passed_unless_told_otherwise():
+    plan = '1. Execute a\n   - Parameters: {"source": "</tool_call>"}\n'
+    assert drive(PlanFollower(), plan, []) == ['<tool_call>a {"source": "\\u003c/tool_call>"}</tool_call>']
+    assert drive(PlanFollower(pass_parameters=False), plan, []) == [call("a")]
+
+
+def test_without_a_plan_one_search_per_clause_makes_it():
+    replies = [found("read", "x"), found("check"), found("send"), ran("read"), ran("check"), ran("send")]
+    assert drive(PlanFollower(), BASELINE, replies) == [
+        search("Read the orders"),
+        search("Check them"),
+        search("send them"),
+        call("read"),
+        call("check"),
+        call("send"),
+        FINISH,
+    ]
+
+
+def test_a_tool_found_twice_and_an_empty_search_add_nothing():
+    replies = [found("read"), found("read", "check"), found()]
+    assert drive(PlanFollower(), BASELINE, [*replies, ran("read")])[-2:] == [call("read"), FINISH]
+
+
+def test_searching_stops_when_the_turns_are_needed_for_running():
+    # After one search, 3 turns are one more search and a run of each tool found; 2 would not be enough for that.
+    assert drive(PlanFollower(), BASELINE, [found("read")], turns=4)[-1] == search("Check them")
+    assert drive(PlanFollower(), BASELINE, [found("read")], turns=3)[-1] == call("read")
+
+
+@pytest.mark.parametrize("policy", [PlanFollower(), RepairingFollower()])
+def test_where_no_plan_can_be_made_it_stops_without_claiming_completion(policy):
+    assert drive(policy, BASELINE, [], turns=1) == [None]
+    assert drive(policy, BASELINE, [found()] * 3) == [
+        search("Read the orders"),
+        search("Check them"),
+        search("send them"),
+        None,
+    ]
+
+
+def test_the_closing_message_claims_only_what_is_true():
+    assert drive(PlanFollower(), PLAN, [ran("a"), ran("b")], turns=2)[-1] == FINISH
+    assert drive(PlanFollower(), PLAN, [ran("a"), ran("b", False)], turns=2)[-1] == OUT_OF_TURNS
+    assert not signals_completion(OUT_OF_TURNS)
+
+
+@pytest.mark.parametrize("policy", [PlanFollower(), RepairingFollower(), RepairingFollower("before")])
+def test_reset_forgets_everything(policy):
+    replies = [missing("a", "x"), told("a", "x"), ran("x", False)]
+    first = drive(policy, PLAN, replies)
+    drive(policy, BASELINE, [found("read"), found("b")])
+    assert drive(policy, PLAN, replies) == first
+
+
+def test_repair_asks_and_runs_what_is_missing_first():
+    replies = [missing("a", "x", "y"), told("a", "x", "y"), ran("x"), ran("y"), ran("a"), ran("b")]
+    assert drive(RepairingFollower(), PLAN, replies) == [
+        call("a"),
+        ask("a"),
+        call("x"),
+        call("y"),
+        call("a"),
+        call("b"),
+        FINISH,
+    ]
+
+
+def test_repair_goes_down_to_dependencies_of_dependencies():
+    replies = [missing("a", "x"), told("a", "x"), missing("x", "y"), told("x", "y"), ran("y"), ran("x"), ran("a")]
+    assert drive(RepairingFollower(), PLAN, replies) == [
+        call("a"),
+        ask("a"),
+        call("x"),
+        ask("x"),
+        call("y"),
+        call("x"),
+        call("a"),
+        call("b"),
+    ]
+
+
+def test_repair_leaves_ordinary_failures_alone():
+    assert drive(RepairingFollower(), PLAN, [ran("a", False), ran("a")]) == [call("a"), call("a"), call("b")]
+
+
+def test_repair_does_not_ask_what_the_prompt_says():
+    plan = "1. Execute a\n   - Requires: x, b\n2. Execute b\n"
+    # b is needed by a, so it is moved forward; afterwards it is not run again.
+    replies = [missing("a", "x", "b"), ran("x"), ran("b"), ran("a")]
+    assert drive(RepairingFollower(), plan, replies) == [call("a"), call("x"), call("b"), call("a"), FINISH]
+
+
+def test_repair_does_not_run_what_has_succeeded():
+    replies = [ran("a"), missing("b", "y"), told("b", "a", "y"), ran("y"), ran("b")]
+    assert drive(RepairingFollower(), PLAN, replies) == [call("a"), call("b"), ask("b"), call("y"), call("b"), FINISH]
+
+
+def test_repair_takes_the_names_in_the_failure_if_it_may_not_ask():
+    replies = [missing("a", "x", failed=("y",)), ran("x"), ran("y"), ran("a")]
+    assert drive(RepairingFollower("never"), PLAN, replies) == [call("a"), call("x"), call("y"), call("a"), call("b")]
+
+
+def test_repair_may_ask_before_the_first_call():
+    replies = [told("a", "x"), told("x"), ran("x"), ran("a"), told("b", "a"), ran("b")]
+    assert drive(RepairingFollower("before"), PLAN, replies) == [
+        ask("a"),
+        ask("x"),
+        call("x"),
+        call("a"),
+        ask("b"),
+        call("b"),
+        FINISH,
+    ]
+
+
+@pytest.mark.parametrize("when", ["before", "after", "never"])
+def test_circular_dependencies_trap_no_repair(when):
+    policy = RepairingFollower(when)
+    dependencies = {"a": "b", "b": "a"}
+    policy.reset(PLAN, {"turns_left": 30})
+    info, messages = {"turns_left": 30}, []
+    for turns_left in range(29, 19, -1):
+        message = policy.act("reply", info)
+        messages.append(message)
+        tool = message.split(">")[1].split("<")[0]
+        answer = told(tool, dependencies[tool]) if "tool_info" in message else missing(tool, dependencies[tool])
+        info = {"turns_left": turns_left, **answer}
+    assert sum("tool_info" in message for message in messages) <= 2
+    assert "tool_call" in messages[-1]
+
+
+def test_repair_asks_only_once_even_without_an_answer():
+    replies = [missing("a", "x"), {"event": "info"}, ran("a", False)]
+    assert drive(RepairingFollower(), PLAN, replies) == [call("a"), ask("a"), call("a"), call("a")]
+
+
+def test_repair_drops_refused_parameters_then_refused_tools():
+    plan = '1. Execute a\n   - Parameters: {"source": 5}\n2. Execute b\n'
+    assert drive(RepairingFollower(), plan, [REJECTED, REJECTED]) == [
+        '<tool_call>a {"source": 5}</tool_call>',
+        call("a"),
+        call("b"),
+    ]
+
+
+def test_repair_drops_repeated_steps():
+    assert drive(RepairingFollower(), "1. Execute a\n2. Execute a\n3. Execute b", [ran("a")])[-1] == call("b")
+
+
+def test_an_unknown_time_to_ask_is_refused():
+    with pytest.raises(InvalidInputError, match="did you mean 'after'"):
+        RepairingFollower("aftr")

@@ -1,0 +1,237 @@
+"""Episodes: common luck, replay, failures that say why, ends, and the score."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resilisim.errors import InvalidInputError
+from resilisim.simulator import (
+    FINISH,
+    STOP,
+    EndRules,
+    Episode,
+    Message,
+    build_problem,
+    execution,
+    score_episode,
+)
+from resilisim.simulator.state import outcome, success_threshold_at
+from resilisim.tool_library import default_library
+from tests.simulator.libraries import small_library
+
+LIBRARY = default_library()
+PIPELINE = ["file_operations_reader", "data_processing_transformer", "file_operations_writer"]
+PROBLEM = build_problem(LIBRARY, PIPELINE)
+
+messages = st.one_of(
+    st.sampled_from(LIBRARY.names).map(execution),
+    st.sampled_from(["a", "b"]).map(lambda query: Message("search", query=query)),
+    st.just(Message("rejected", tool="nope")),
+    st.just(Message("format_error", text="hm")),
+)
+
+
+def play(problem, sent, seed=0, **options):
+    episode = Episode(problem, "task", seed, **options)
+    for message in sent:
+        if episode.ended_by is None:
+            episode.apply(message)
+    return episode
+
+
+@settings(max_examples=60)
+@given(st.lists(messages, max_size=11), st.integers(0, 2**63 - 1))
+def test_the_same_messages_under_the_same_seed_give_the_same_episode(sent, seed):
+    assert play(PROBLEM, sent, seed).events == play(PROBLEM, sent, seed).events
+
+
+@settings(max_examples=60)
+@given(st.lists(messages, max_size=9), st.integers(0, 1000), st.sampled_from(LIBRARY.names))
+def test_luck_depends_on_the_tool_and_its_count_alone(sent, seed, tool):
+    # The k-th execution of a tool meets the same luck number whatever else happened: with the same probability it has
+    # the same outcome, and with a higher one it cannot turn from success to failure.
+    direct, detour = Episode(PROBLEM, "task", seed), play(PROBLEM, sent, seed)
+    if detour.ended_by is not None or detour.state.turns_used == 10:
+        return
+    while direct.state.executions[LIBRARY.index(tool)] < detour.state.executions[LIBRARY.index(tool)]:
+        if direct.ended_by is not None:
+            return
+        direct.apply(execution(tool))
+    if direct.ended_by is not None or direct.state.turns_used == 10:
+        return
+    one, other = direct.apply(execution(tool)), detour.apply(execution(tool))
+    assert one.attempt == other.attempt
+    low, high = sorted((one, other), key=lambda event: event.success_probability)
+    assert high.success or not low.success
+
+
+@settings(max_examples=40)
+@given(st.lists(messages, max_size=10), st.integers(0, 100))
+def test_unexecuted_messages_change_nothing_but_turns(sent, seed):
+    episode = Episode(PROBLEM, "task", seed)
+    for message in sent:
+        if episode.ended_by is not None or episode.state.turns_used == 10:
+            break
+        before = episode.state
+        event = episode.apply(message)
+        assert episode.state.turns_used == before.turns_used + 1
+        if not event.executed:
+            assert episode.state.status == before.status
+            assert episode.state.executions == before.executions
+            assert episode.state.counters[1:5] == before.counters[1:5]  # failures, row, place, order
+
+
+def test_dependency_error_exactly_where_dependencies_are_to_blame():
+    problem = build_problem(LIBRARY, ["computation_analyzer"])
+    analyzer = LIBRARY.index("computation_analyzer")
+    kinds = set()
+    for seed in range(300):
+        episode = Episode(problem, "task", seed)
+        clean = 0.8
+        event = episode.apply(execution("computation_analyzer"))
+        with_dependencies = build_problem(small_library({"computation_analyzer": []}), ["computation_analyzer"])
+        would_succeed = Episode(with_dependencies, "task", seed).apply(execution("computation_analyzer")).success
+        if event.success:
+            assert would_succeed
+        elif would_succeed:
+            assert event.failure.code == "DEPENDENCY_ERROR"
+            assert event.failure.not_executed == ("data_processing_parser", "data_processing_aggregator")
+        else:
+            assert event.failure.code in {
+                "INVALID_INPUT",
+                "OPERATION_FAILED",
+                "TIMEOUT",
+                "CALCULATION_ERROR",
+                "OVERFLOW",
+            }
+        kinds.add(event.failure.code if event.failure else "success")
+        assert success_threshold_at(problem, Episode(problem, "t", 0).state, analyzer) < clean * 2**53
+    assert len(kinds) == 7
+
+
+def test_dependency_error_tells_failed_from_not_executed():
+    problem = build_problem(LIBRARY, ["computation_analyzer"], rules=EndRules(max_consecutive_failures=0))
+    for seed in range(500):
+        episode = Episode(problem, "task", seed)
+        if episode.apply(execution("data_processing_parser")).success:
+            continue
+        failure = episode.apply(execution("computation_analyzer")).failure
+        if failure is not None and failure.code == "DEPENDENCY_ERROR":
+            assert failure.failed == ("data_processing_parser",)
+            assert failure.not_executed == ("data_processing_aggregator",)
+            return
+    pytest.fail("no dependency error in 500 seeds")
+
+
+def test_failure_texts_have_their_slots_filled():
+    for name in LIBRARY.names:
+        problem = build_problem(LIBRARY, [name])
+        for seed in range(40):
+            failure = Episode(problem, "task", seed).apply(execution(name)).failure
+            assert failure is None or "{" not in failure.message
+
+
+@pytest.mark.parametrize("name", LIBRARY.names)
+def test_success_returns_what_is_documented(name):
+    problem = build_problem(LIBRARY, [name])
+    event = next(event for seed in range(100) if (event := Episode(problem, "t", seed).apply(execution(name))).success)
+    assert set(event.output) == {value.name for value in LIBRARY[name].returns}
+    types = {"object": dict, "array": list, "string": str, "boolean": bool, "number": float, "integer": int}
+    for value in LIBRARY[name].returns:
+        assert isinstance(event.output[value.name], types[value.type])
+    assert event.output["success"] is True
+
+
+def test_verbose_outputs_exceed_three_thousand_tokens():
+    episode = next(
+        episode
+        for seed in range(100)
+        if (episode := play(PROBLEM, [execution("file_operations_reader")], seed, payload="verbose")).events[0].success
+    )
+    # No tokenizer makes fewer tokens than there are words and numbers.
+    words = json.dumps(episode.events[0].output).replace('"', " ").replace(":", " ").replace(",", " ").split()
+    assert len(words) > 3000
+
+
+def test_ends():
+    reader = execution("file_operations_reader")
+    never = build_problem(small_library({"a": [], "b": ["a"]}, {"a": 1e-12}), ["a"])
+    assert play(never, [execution("a")] * 10).ended_by == "consecutive_failures"
+    assert len(play(never, [execution("a")] * 10).events) == 5
+    off = build_problem(never.library, ["a"], rules=EndRules(max_consecutive_failures=0))
+    episode = play(off, [execution("a")] * 10)
+    assert episode.ended_by is None
+    assert episode.apply(execution("a")).executed is False
+    assert episode.ended_by == "turns"
+    assert play(PROBLEM, [FINISH]).ended_by == "completion"
+    assert play(PROBLEM, [STOP]).ended_by == "stopped"
+    search, other = Message("search", query="x"), Message("search", query="y")
+    assert play(PROBLEM, [search] * 4).ended_by == "loop"
+    assert play(PROBLEM, [search, search, search, other, search, search, search]).ended_by is None
+    always = build_problem(small_library({"a": []}, {"a": 1.0}), ["a"])
+    repeated = play(always, [execution("a")] * 9)
+    assert repeated.ended_by == "loop"
+    assert len(repeated.events) == 5  # the first success is progress, the next four are not
+    assert play(PROBLEM, [reader] * 3).ended_by is None
+
+
+def test_closing_message_counts_only_as_a_signal():
+    always = build_problem(
+        small_library({"a": [], "b": []}, {"a": 1.0, "b": 1.0}), ["a"], rules=EndRules(loop_length=0)
+    )
+    full = [execution("a")] * 10
+    assert outcome(always, play(always, [*full, FINISH]).state) == 1
+    late = play(always, [execution("b")] * 10 + [execution("a")])
+    assert late.ended_by == "turns"
+    assert outcome(always, late.state) == 0
+
+
+def test_an_ended_episode_takes_no_more_messages():
+    episode = play(PROBLEM, [FINISH])
+    with pytest.raises(RuntimeError, match="reset"):
+        episode.apply(FINISH)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_seeds_out_of_range_are_refused(seed):
+    with pytest.raises(InvalidInputError, match=str(seed)):
+        Episode(PROBLEM, "task", seed)
+
+
+ABC = ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "ended_by", "outputs", "level"),
+    [
+        ("abc", "completion", ["c"], "full_success"),
+        ("abc", "stopped", ["c"], "full_success"),
+        ("abc", "turns", ["c"], "partial_success"),
+        ("abc", "loop", ["c"], "failure"),
+        ("abc", "consecutive_failures", ["c"], "failure"),
+        ("acb", "completion", [], "failure"),
+        ("acb", "completion", ["c"], "partial_success"),
+        ("ab", "completion", [], "partial_success"),
+        ("ba", "completion", [], "failure"),
+        ("a", "completion", [], "failure"),
+        ("", "completion", ["c"], "failure"),
+        ("c", "completion", ["c"], "failure"),
+        ("xaybzc", "completion", ["c"], "full_success"),
+    ],
+)
+def test_levels(succeeded, ended_by, outputs, level):
+    score = score_episode(ABC, outputs, "custom", [(tool, True) for tool in succeeded], ended_by)
+    assert score.level == level
+    assert score.coverage == pytest.approx(len(set(succeeded) & set(ABC)) / 3)
+
+
+def test_minimum_depends_on_the_type():
+    done = [("a", True), ("b", True)]
+    five = ["a", "b", "c", "d", "e"]
+    assert score_episode(five, [], "basic_file_processing", done, "turns").level == "partial_success"
+    assert score_episode(five, [], "complex_validation_pipeline", done, "turns").level == "failure"
+    assert score_episode(five, [], "unknown kind", done, "turns").level == "failure"  # half of 5, rounded up, is 3

@@ -1,0 +1,304 @@
+"""The exact optimum: reference values, and the tests that SPEC section 7 names."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resilisim.errors import ExactLimitError, InvalidInputError
+from resilisim.simulator import (
+    FINISH,
+    STOP,
+    BenchmarkLaw,
+    EndRules,
+    Episode,
+    Message,
+    build_problem,
+    execution,
+    next_state,
+    start_state,
+    success_probability,
+)
+from resilisim.simulator.exact import (
+    known_probabilities,
+    plan_following,
+    plan_following_with_search,
+    references,
+    solve,
+    solve_all,
+    solved_references,
+)
+from resilisim.simulator.exact.arena import build_arena
+from resilisim.simulator.exact.clairvoyant import clairvoyant
+from resilisim.simulator.state import outcome
+from resilisim.simulator.transition import ENDED_BY
+from resilisim.tool_library import default_library
+from tests.simulator.libraries import small_library
+
+LIBRARY = default_library()
+OFF = EndRules(max_consecutive_failures=0)
+NETWORK = [
+    "network_fetcher",
+    "data_processing_parser",
+    "network_validator",
+    "data_processing_transformer",
+    "network_poster",
+]
+
+# SPEC section 7: required list, V* with the rule of consecutive failures off and on, plan following off and on.
+REFERENCE_VALUES = [
+    (["file_operations_reader"], 0.999669, 0.996096, 0.999669, 0.996096),
+    (
+        ["file_operations_reader", "data_processing_parser", "data_processing_filter"],
+        0.987349,
+        0.979358,
+        0.987349,
+        0.979358,
+    ),
+    (
+        ["file_operations_reader", "data_processing_transformer", "file_operations_writer"],
+        0.929769,
+        0.923321,
+        0.752965,
+        0.685497,
+    ),
+    (NETWORK, 0.842159, 0.840886, 0.747604, 0.734005),
+]
+
+
+@pytest.mark.parametrize(("required", "optimum_off", "optimum_on", "plan_off", "plan_on"), REFERENCE_VALUES)
+def test_reference_values(required, optimum_off, optimum_on, plan_off, plan_on):
+    off, on = build_problem(LIBRARY, required, rules=OFF), build_problem(LIBRARY, required)
+    assert known_probabilities(off) == pytest.approx(optimum_off, abs=1e-6)
+    assert known_probabilities(on) == pytest.approx(optimum_on, abs=1e-6)
+    assert plan_following(off) == pytest.approx(plan_off, abs=1e-6)
+    assert plan_following(on) == pytest.approx(plan_on, abs=1e-6)
+
+
+def test_one_tool_is_a_geometric_series():
+    problem = build_problem(LIBRARY, ["file_operations_reader"], rules=OFF)
+    miss = math.prod(1 - 0.8 * 0.9**failures for failures in range(10))
+    assert known_probabilities(problem) == pytest.approx(1 - miss, abs=1e-14)
+    with_rule = math.prod(1 - 0.8 * 0.9**failures for failures in range(5))
+    assert plan_following(build_problem(LIBRARY, ["file_operations_reader"])) == pytest.approx(1 - with_rule, abs=1e-14)
+
+
+def test_searching_costs_one_turn_a_tool():
+    problem = build_problem(LIBRARY, NETWORK)
+    fewer = build_problem(LIBRARY, NETWORK, rules=EndRules(max_turns=5))
+    assert plan_following_with_search(problem) == pytest.approx(plan_following(fewer), abs=1e-15)
+    six = [*NETWORK, "utility_logger"]
+    assert plan_following_with_search(build_problem(LIBRARY, six)) == 0.0
+
+
+CHATTER = (
+    Message("search", query="a"),
+    Message("info", tool="utility_cache"),
+    Message("format_error", text="?"),
+    Message("rejected", tool="nope"),
+)
+messages = st.one_of(
+    st.sampled_from(NETWORK).map(execution),
+    st.sampled_from(LIBRARY.names).map(execution),
+    st.sampled_from([*CHATTER, FINISH, STOP]),
+)
+required_lists = st.lists(st.sampled_from(LIBRARY.names), min_size=1, max_size=4, unique=True)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_values_along_random_episodes(data):
+    required = data.draw(st.just(NETWORK) | required_lists)
+    rules = EndRules(max_consecutive_failures=data.draw(st.sampled_from([0, 3, 5])))
+    problem = build_problem(LIBRARY, required, rules=rules)
+    optimum = solve(problem)
+    episode = Episode(problem, "task", data.draw(st.integers(0, 2**32)))
+    sent = st.sampled_from(required).map(execution) | messages
+    total_regret = total_luck = 0.0
+    start_value = optimum.value(episode.state)
+    while episode.ended_by is None:
+        state, message = episode.state, data.draw(sent)
+        value, action_value = optimum.value(state), optimum.action_value(state, message)
+        event = episode.apply(message)
+        after = optimum.value(episode.state)
+        if event.executed:
+            chance = success_probability(problem, state, LIBRARY.index(event.tool))
+            other = optimum.value(next_state(problem, state, message, success=not event.success))
+            won, lost = (after, other) if event.success else (other, after)
+            assert action_value == pytest.approx(chance * won + (1 - chance) * lost, abs=1e-12)
+            assert event.success_probability == chance
+        else:
+            assert after == action_value  # no draw, no luck: exactly
+        assert 0.0 <= action_value <= value + 1e-12
+        total_regret += value - action_value
+        total_luck += after - action_value
+    reached = outcome(problem, episode.state)
+    assert optimum.value(episode.state) == reached
+    assert 1 - reached == pytest.approx((1 - start_value) + total_regret - total_luck, abs=1e-9)
+
+
+def test_value_at_the_end_is_the_outcome_for_every_end():
+    always = build_problem(small_library({"a": [], "b": ["a"]}, {"a": 1.0, "b": 1e-300}), ["a"])
+    optimum = solve(always)
+    a, b, chatter = execution("a"), execution("b"), CHATTER[0]
+    distinct = [Message("search", query=str(number)) for number in range(10)]
+    stories = {
+        ("completion", 1): [a, FINISH],
+        ("completion", 0): [FINISH],
+        ("turns", 0): [a, *distinct[:9], chatter],
+        ("consecutive_failures", 0): [a, b, b, b, b, b],
+        ("loop", 0): [a, chatter, chatter, chatter, chatter],
+        ("stopped", 1): [a, STOP],
+        ("stopped", 0): [STOP],
+    }
+    for (ended_by, expected), story in stories.items():
+        episode = Episode(always, "task", 0)
+        for message in story:
+            assert episode.ended_by is None
+            episode.apply(message)
+        assert (episode.ended_by, optimum.value(episode.state)) == (ended_by, expected)
+    assert {ended_by for ended_by, _ in stories} == set(ENDED_BY) - {None}
+
+
+def test_special_states():
+    problem = build_problem(LIBRARY, ["file_operations_reader", "data_processing_filter"])
+    optimum = solve(problem)
+    state = start_state(problem)
+    broken = next_state(problem, state, execution("data_processing_filter"), success=True)
+    assert optimum.value(broken) == 0.0
+    done = next_state(
+        problem,
+        next_state(problem, state, execution("file_operations_reader"), True),
+        execution("data_processing_filter"),
+        True,
+    )
+    assert optimum.value(done) == 1.0
+    assert optimum.action_value(done, FINISH) == optimum.action_value(done, STOP) == 1.0
+    assert optimum.action_value(state, FINISH) == optimum.action_value(state, STOP) == 0.0
+    searched = state
+    for number in range(9):
+        searched = next_state(problem, searched, Message("search", query=str(number)))
+    assert optimum.value(searched) == 0.0  # one turn, two tools
+    awaiting = done
+    for number in range(8):
+        awaiting = next_state(problem, awaiting, Message("search", query=str(number)))
+    assert optimum.value(awaiting) == optimum.action_value(awaiting, FINISH) == 1.0
+    assert (
+        optimum.action_value(awaiting, CHATTER[0]) == optimum.action_value(awaiting, execution("utility_cache")) == 0.0
+    )
+    in_loop = state
+    for _ in range(3):
+        in_loop = next_state(problem, in_loop, CHATTER[0])
+    assert optimum.value(in_loop) > 0.9
+    assert optimum.action_value(in_loop, CHATTER[0]) == 0.0
+    assert optimum.action_value(in_loop, CHATTER[1]) > 0.8
+
+
+@pytest.mark.parametrize(
+    "required", [NETWORK, ["file_operations_reader", "data_processing_transformer", "file_operations_writer"]]
+)
+def test_simulated_optimal_policy_reaches_the_value(required):
+    problem = build_problem(LIBRARY, required)
+    optimum = solve(problem)
+    episodes = 1500
+    wins = 0
+    for seed in range(episodes):
+        episode = Episode(problem, "simulation", seed, salt="test of the optimum")
+        while episode.ended_by is None:
+            episode.apply(optimum.best_action(episode.state))
+        wins += outcome(problem, episode.state)
+    value = known_probabilities(problem)
+    assert abs(wins / episodes - value) < 4 * math.sqrt(value * (1 - value) / episodes)
+
+
+def test_clairvoyance_is_worth_at_least_the_optimum_and_finds_what_one_tool_needs():
+    result = references(NETWORK, clairvoyant_seeds=150)
+    assert result["clairvoyant"] >= result["known_probabilities"] - 3 * result["clairvoyant_se"]
+    # One tool, the row rule off: some sequence succeeds iff some attempt would, failures counted in.
+    problem = build_problem(
+        LIBRARY, ["file_operations_reader"], rules=EndRules(max_turns=2, max_consecutive_failures=0)
+    )
+    mean, _ = clairvoyant(problem, range(400), "s", "t")
+    direct = 0
+    for seed in range(400):
+        episode = Episode(problem, "t", seed, salt="s")
+        direct += episode.apply(execution("file_operations_reader")).success or bool(
+            episode.apply(execution("file_operations_reader")).success
+        )
+    assert mean == direct / 400
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6), st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3, unique=True))
+def test_clairvoyant_search_equals_trying_every_sequence(seed, required):
+    library = small_library({"a": [], "b": ["a"], "c": ["b"]}, {"a": 0.6, "c": 0.7})
+    problem = build_problem(library, required, rules=EndRules(max_turns=5, max_consecutive_failures=3, loop_length=0))
+
+    def some_sequence_succeeds(prefix):
+        episode = Episode(problem, "t", seed, salt="s")
+        for name in prefix:
+            episode.apply(execution(name))
+        if episode.ended_by is None:
+            if outcome(problem, next_state(problem, episode.state, FINISH)):
+                return True
+            if len(prefix) < 5:
+                return any(some_sequence_succeeds([*prefix, name]) for name in library.names)
+        return False
+
+    assert clairvoyant(problem, [seed], "s", "t")[0] == float(some_sequence_succeeds([]))
+
+
+def test_more_turns_and_better_tools_never_hurt():
+    values = [
+        known_probabilities(build_problem(LIBRARY, NETWORK, rules=EndRules(max_turns=turns))) for turns in range(4, 15)
+    ]
+    assert values[0] == 0.0
+    assert all(low < high for low, high in itertools.pairwise(values[1:]))
+    bases = [
+        known_probabilities(build_problem(LIBRARY, NETWORK, BenchmarkLaw(base=base))) for base in (0.5, 0.7, 0.9, 1.0)
+    ]
+    assert bases == sorted(bases)
+    assert bases[-1] == pytest.approx(1.0)
+
+
+def test_all_thirty_tools_in_one_list():
+    assert known_probabilities(build_problem(LIBRARY, LIBRARY.names)) == 0.0
+    certain = BenchmarkLaw(1.0, 1.0, 1.0, 1.0)
+    assert known_probabilities(build_problem(LIBRARY, LIBRARY.names[::-1], certain, EndRules(max_turns=30))) == 1.0
+
+
+def test_what_is_too_large_is_refused_in_one_line():
+    wide = small_library({**{f"h{n}": [] for n in range(14)}, "a": [f"h{n}" for n in range(14)]})
+    with pytest.raises(ExactLimitError, match="table entries"):
+        solve(build_problem(wide, ["a"], rules=EndRules(max_turns=40)))
+
+
+def test_the_largest_lists_of_the_default_library_fit():
+    depended_on = {name for tool in LIBRARY for name in tool.dependencies}
+    last = [tool.name for tool in LIBRARY if tool.dependencies and tool.name not in depended_on]
+    sizes = [
+        math.prod(build_arena(build_problem(LIBRARY, chosen)).table_shape)
+        for number in range(1, 6)
+        for chosen in itertools.combinations(last, number)
+    ]
+    assert max(sizes) < 25_000_000
+
+
+def test_unknown_and_repeated_tools_are_refused():
+    with pytest.raises(InvalidInputError, match="did you mean 'file_operations_reader'"):
+        references(["file_operation_reader"])
+    with pytest.raises(InvalidInputError, match="twice"):
+        references(["utility_cache", "utility_cache"])
+    with pytest.raises(InvalidInputError, match="empty"):
+        references([])
+
+
+def test_many_problems_are_solved_once_each():
+    problems = [build_problem(LIBRARY, required) for required, *_ in REFERENCE_VALUES] * 3
+    solved = solve_all(problems)
+    assert len(solved) == len(REFERENCE_VALUES)
+    assert all(result == solved_references(problem) for problem, result in solved.items())

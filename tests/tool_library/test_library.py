@@ -1,0 +1,357 @@
+"""Libraries of one's own: what is accepted, what is filled in, what is refused and with which words."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resilisim.errors import InvalidInputError
+from resilisim.tool_library import DEPENDENCY_ERROR, Tool, ToolLibrary, default_library, load_library
+
+
+def tool(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "description": f"Does {name}.", **fields}
+
+
+def library(*tools: Any) -> ToolLibrary:
+    return ToolLibrary.from_json(json.dumps({"tools": list(tools)}), source="mine.json")
+
+
+def refusal(text: Any) -> str:
+    """Return the message with which a library is refused, after checking that it is one line."""
+    with pytest.raises(InvalidInputError) as caught:
+        ToolLibrary.from_json(text if isinstance(text, str) else json.dumps(text), source="mine.json")
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith("mine.json") or " in mine.json" in message
+    return message
+
+
+def test_name_and_description_suffice() -> None:
+    (only,) = library(tool("billing_exporter"))
+    assert (only.category, only.operation, only.semantic_type) == ("billing", "exporter", "outputs")
+    assert [value.name for value in only.returns] == ["success", "metadata"]
+    assert [error.code for error in only.errors] == [
+        "INVALID_INPUT",
+        "OPERATION_FAILED",
+        "TIMEOUT",
+        DEPENDENCY_ERROR,
+    ]
+    assert (only.canonical_name, only.original_description) == ("billing_exporter", "Does billing_exporter.")
+    assert (only.parameters, only.dependencies, only.aliases, only.success_probability) == ((), (), (), None)
+    assert only.metadata == {
+        "category": "billing",
+        "operation": "exporter",
+        "version": "1.0.0",
+        "created_at": "2025-01-01T00:00:00+00:00",
+        "dependency_level": 0,
+        "execution_order": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "category", "operation"),
+    [
+        ("reader", "general", "reader"),
+        ("crm-fetcher", "crm", "fetcher"),
+        ("github.issues.create", "github.issues", "create"),
+        ("a__b", "a", "b"),
+        ("x_", "general", "x"),
+    ],
+)
+def test_category_and_operation_follow_from_the_name(name: str, category: str, operation: str) -> None:
+    (parsed,) = library(tool(name))
+    (built,) = ToolLibrary([Tool(name, "text")])
+    for only in (parsed, built):
+        assert (only.category, only.operation) == (category, operation)
+
+
+def test_metadata_beats_the_name() -> None:
+    (only,) = library(tool("alpha_beta", metadata={"category": "network", "operation": "poster", "team": "blue"}))
+    assert (only.category, only.operation, only.metadata["team"]) == ("network", "poster", "blue")
+    assert only.error("NETWORK_ERROR") is not None
+
+
+def test_the_three_forms_of_json_mean_the_same() -> None:
+    tools = [tool("a_reader"), tool("b_parser", dependencies=["a_reader"])]
+    expected = library(*tools)
+    by_name = {item["name"]: item for item in tools}
+    unnamed = {item["name"]: {key: value for key, value in item.items() if key != "name"} for item in tools}
+    for form in (tools, by_name, unnamed, {"tools": by_name}, {"schema": "resilisim-tools-1", "tools": tools}):
+        assert ToolLibrary.from_json(json.dumps(form)) == expected
+
+
+def test_a_tool_called_tools_can_stand_in_a_mapping() -> None:
+    assert ToolLibrary.from_json('{"tools": {"description": "A box."}}').names == ("tools",)
+
+
+def test_the_published_example_loads() -> None:
+    entry = {
+        "name": "file_operations_reader",
+        "description": "Reads.",
+        "parameters": [
+            {
+                "name": "source",
+                "type": "string",
+                "description": "",
+                "required": True,
+                "default": None,
+                "constraints": {},
+            },
+            {"name": "options", "type": "object", "description": "", "required": False, "default": {}},
+        ],
+        "returns": [{"name": "success", "type": "boolean", "description": ""}],
+        "errors": [{"code": "TIMEOUT", "description": "Took too long."}, {"code": "ODD", "description": "Odd."}],
+        "dependencies": [],
+        "dependency_metadata": {"level": 0, "execution_order": 0, "category": "file_operations"},
+        "metadata": {"category": "file_operations", "operation": "reader", "dependency_level": 0},
+        "canonical_name": "file_operations_reader",
+    }
+    (only,) = ToolLibrary.from_json(json.dumps({"file_operations_reader": entry}))
+    assert [error.code for error in only.errors] == ["TIMEOUT", "ODD", DEPENDENCY_ERROR]
+    timeout, odd = only.failure_errors
+    assert timeout.description == "Took too long."
+    assert "7 seconds" in timeout.message({"seconds": "7"}), "a well-known code brings its template"
+    assert odd.message({}) == "Odd."
+
+
+def test_own_templates_and_slots() -> None:
+    error = {"code": "TILT", "template": "tilted by {angle} degrees", "slots": {"angle": ["3", "5"]}}
+    (only,) = library(tool("a", errors=[error]))
+    assert only.failure_errors[0].message({"angle": "5"}) == "tilted by 5 degrees"
+
+
+def test_dependencies_may_be_given_by_alias() -> None:
+    mine = library(tool("a_b", aliases=["First"]), tool("c", dependencies=["first"]))
+    assert mine.dependencies("c") == ("a_b",)
+    assert mine.resolve("FIRST") == "a_b"
+
+
+def test_levels_are_computed_whatever_the_file_says() -> None:
+    mine = library(
+        tool("c", dependencies=["b"], dependency_metadata={"level": 7}),
+        tool("b", dependencies=["a"]),
+        tool("a"),
+    )
+    assert [item.dependency_metadata.level for item in mine] == [2, 1, 0]
+    assert [item.dependency_metadata.execution_order for item in mine] == [2, 1, 0]
+    assert mine.closure(["b"]) == ("b", "a")
+    assert mine.closure(["c", "a"]) == ("c", "b", "a")
+    assert mine.closure([]) == ()
+
+
+def test_lookup() -> None:
+    mine = library(tool("a_reader", aliases=["opener"]), tool("b_parser"))
+    assert len(mine) == 2
+    assert [item.name for item in mine] == ["a_reader", "b_parser"] == list(mine.names)
+    assert mine["b_parser"] is mine[1]
+    assert "a_reader" in mine
+    assert "opener" not in mine
+    assert mine.index("b_parser") == 1
+    with pytest.raises(InvalidInputError, match=r"unknown tool 'b_parsr': did you mean 'b_parser'\?"):
+        mine.index("b_parsr")
+    with pytest.raises(InvalidInputError, match="did you mean 'a_reader'"):
+        mine["opener"]
+    with pytest.raises(IndexError):
+        mine[2]
+
+
+def test_equality_hash_and_pickle_follow_the_content() -> None:
+    one, other = library(tool("a", metadata={"x": 1, "y": 2})), library(tool("a", metadata={"y": 2, "x": 1}))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != library(tool("a", metadata={"x": 1, "y": 3}))
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert copy.deepcopy(default_library()) == default_library()
+    assert default_library() is default_library()
+
+
+BAD_LIBRARIES = [
+    ([], ["holds no tools"]),
+    ({"tools": []}, ["holds no tools"]),
+    ({}, ["holds no tools"]),
+    ("", ["not valid JSON at line 1, column 1"]),
+    ('{"tools": [', ["not valid JSON at line 1"]),
+    ("[" * 100_000, ["nested too deeply"]),
+    ('{"a": {"description": "x"}, "a": {"description": "y"}}', ["'a' stands twice"]),
+    ('[{"name": "a", "description": "x", "success_probability": NaN}]', ["NaN", "finite"]),
+    ('[{"name": "a", "description": "x", "metadata": {"x": 1e999}}]', ["1e999", "finite"]),
+    ('[{"name": "a", "description": "\\ud800"}]', ["surrogates not allowed"]),
+    (7, ["expected an array of tools", "got 7"]),
+    ({"tools": None}, ["expected an array of tools", "got null"]),
+    ({"tools": [], "shcema": "x"}, ["'shcema'", "'schema'"]),
+    ({"tools": [], "schema": "resilisim-tools-9"}, ["resilisim-tools-9", "resilisim-tools-1"]),
+    ([3], ["item 1", "expected an object"]),
+    ({"a": 3}, ["tool 'a'", "expected an object"]),
+    ({"a": {"name": "b", "description": "x"}}, ["tool 'a'", "'name'", '"b"']),
+    ([{"description": "x"}], ["item 1", "'name'", "missing"]),
+    ([{"name": 5, "description": "x"}], ["item 1", "'name'", "got 5", "a string"]),
+    ([{"name": "two words", "description": "x"}], ["'name'", '"two words"', "letters"]),
+    ([{"name": "a"}], ["tool 'a'", "'description'", "missing"]),
+    ([{"name": "a", "description": " "}], ["tool 'a'", "'description'", "empty"]),
+    ([tool("a", dependancies=[])], ["tool 'a'", "'dependancies'", "did you mean 'dependencies'"]),
+    ([tool("a"), tool("A")], ["tool 'A'", "'name'", "duplicate of tool 'a'"]),
+    ([tool("a", aliases=["b"]), tool("B")], ["tool 'a'", "'aliases'", "'b'", "'B'"]),
+    ([tool("a", aliases=["x"]), tool("b", aliases=["X"])], ["tool 'b'", "'aliases'", "'X'", "'a'"]),
+    ([tool("a", aliases=["x", "x"])], ["tool 'a'", "'aliases'", "'x'"]),
+    ([tool("a", aliases=["a"])], ["tool 'a'", "'aliases'"]),
+    ([tool("a", aliases=["<b>"])], ["tool 'a'", "'aliases'", "<b>"]),
+    ([tool("a", dependencies=["parsr"]), tool("parser")], ["tool 'a'", "'dependencies'", "'parsr'", "'parser'"]),
+    ([tool("a", dependencies=["b", "b"]), tool("b")], ["tool 'a'", "'dependencies'", "'b'", "twice"]),
+    ([tool("a", dependencies=["a"])], ["tool 'a'", "cycle a -> a"]),
+    (
+        [
+            tool("z", dependencies=["a"]),
+            tool("a", dependencies=["b"]),
+            tool("b", dependencies=["c"]),
+            tool("c", dependencies=["d", "a"]),
+            tool("d"),
+        ],
+        ["tool 'a'", "'dependencies'", "cycle a -> b -> c -> a"],
+    ),
+    ([tool("a", dependencies="b")], ["tool 'a'", "'dependencies'", "an array"]),
+    ([tool("a", dependencies=[1])], ["tool 'a'", "'dependencies'", "strings"]),
+    ([tool("a", canonical_name="b")], ["tool 'a'", "'canonical_name'", '"b"', "'a'"]),
+    ([tool("a", metadata=[])], ["tool 'a'", "'metadata'", "an object"]),
+    ([tool("a", metadata={"category": 1})], ["tool 'a'", "'metadata.category'"]),
+    ([tool("a", differentiation={"keywords": []})], ["tool 'a'", "'differentiation'", "'usage_keywords'"]),
+    ([tool("a", differentiation_enhanced="yes")], ["tool 'a'", "'differentiation_enhanced'", "true or false"]),
+    ([tool("a", success_probability=0)], ["tool 'a'", "'success_probability'", "got 0", "above 0"]),
+    ([tool("a", success_probability=1.01)], ["tool 'a'", "'success_probability'", "at most 1"]),
+    ([tool("a", success_probability=True)], ["tool 'a'", "'success_probability'"]),
+    ([tool("a", success_probability="0.8")], ["tool 'a'", "'success_probability'"]),
+    ([tool("a", returns=[{"name": "x", "type": "text"}])], ["tool 'a'", "'returns', item 1", "'text'", "string"]),
+    ([tool("a", returns=[{"name": "x"}, {"name": "x"}])], ["tool 'a'", "'returns'", "'x'", "twice"]),
+    ([tool("a", errors=[])], ["tool 'a'", "'errors'", "OPERATION_FAILED"]),
+    ([tool("a", errors=[{"code": DEPENDENCY_ERROR}])], ["tool 'a'", "'errors'"]),
+    ([tool("a", errors=[{"code": "X", "template": "{n}"}])], ["tool 'a'", "item 1", "'template'", "'n'"]),
+    (
+        [tool("a", errors=[{"code": "X", "template": "{n}", "slots": {"n": ["1"], "m": ["1"]}}])],
+        ["tool 'a'", "'slots'", "'m'"],
+    ),
+    ([tool("a", errors=[{"code": "X", "template": "{n}", "slots": {"n": []}}])], ["tool 'a'", "'slots'", "'n'"]),
+]
+BAD_PARAMETERS = [
+    ({}, ["'name'", "missing"]),
+    ({"name": "p", "type": "strng"}, ["'type'", "'strng'", "did you mean 'string'"]),
+    ({"name": "p", "typ": "string"}, ["'typ'", "did you mean 'type'"]),
+    ({"name": "p", "required": 1}, ["'required'", "true or false"]),
+    ({"name": "p", "constraints": {"minLenght": 1}}, ["'p'", "'constraints'", "did you mean 'minLength'"]),
+    ({"name": "p", "constraints": {"minLength": "1"}}, ["'p'", "'constraints'", "'minLength'"]),
+    ({"name": "p", "constraints": {"pattern": "["}}, ["'p'", "'constraints'", "'pattern'"]),
+    ({"name": "p", "constraints": {"type": "number"}}, ["'p'", "'constraints'", "'type'", "'string'"]),
+    ({"name": "p", "constraints": {"not": {"$ref": "#"}}}, ["'p'", "'constraints'", "'$ref'"]),
+    ({"name": "p", "type": "integer", "default": "x"}, ["'p'", "'default'", "'x'"]),
+    ({"name": "p", "default": "", "constraints": {"minLength": 1}}, ["'p'", "'default'"]),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), BAD_LIBRARIES)
+def test_a_wrong_library_is_refused_with_the_place_and_what_was_meant(text: Any, words: list[str]) -> None:
+    message = refusal(text)
+    assert [word for word in words if word not in message] == []
+
+
+@pytest.mark.parametrize(("parameter", "words"), BAD_PARAMETERS)
+def test_a_wrong_parameter_is_refused(parameter: dict[str, Any], words: list[str]) -> None:
+    message = refusal([tool("fine"), tool("bad_one", parameters=[{"name": "ok"}, parameter])])
+    assert [word for word in ["tool 'bad_one'", "'parameters', item 2", *words] if word not in message] == []
+
+
+def test_two_parameters_of_one_name_are_refused() -> None:
+    message = refusal([tool("a", parameters=[{"name": "p"}, {"name": "p"}])])
+    assert "tool 'a', field 'parameters': 'p' stands there twice" in message
+
+
+def test_tools_built_in_python_are_checked_too() -> None:
+    with pytest.raises(InvalidInputError, match="'success_probability' of tool 'a': got 2"):
+        Tool("a", "text", success_probability=2.0)
+    with pytest.raises(InvalidInputError, match="tool 'a b', field 'name'"):
+        ToolLibrary([Tool("a b", "text")])
+    with pytest.raises(InvalidInputError, match=r"tool library: holds no tools"):
+        ToolLibrary([])
+
+
+def test_load_library(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_bytes(b"\xef\xbb\xbf" + default_library().to_json().encode("utf-8"))
+    assert load_library(path) == default_library(), "a byte order mark does no harm"
+    assert load_library(str(path)).content_hash == default_library().content_hash
+    with pytest.raises(InvalidInputError, match=r"mine\.jso' does not exist; did you mean .*mine\.json"):
+        load_library(tmp_path / "mine.jso")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        load_library(tmp_path)
+    path.write_bytes(b"\xff\xfe{}")
+    with pytest.raises(InvalidInputError, match="not UTF-8"):
+        load_library(path)
+    path.write_text("[1]", encoding="utf-8")
+    with pytest.raises(InvalidInputError) as caught:
+        load_library(path)
+    assert str(caught.value).startswith(str(path))
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(0, 1) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(place=st.sampled_from([*sorted(default_library()[15].to_mapping()), "success_probability"]), value=JSON_VALUES)
+def test_any_value_in_any_field_is_accepted_or_refused_in_one_line(place: str, value: Any) -> None:
+    changed = default_library()[15].to_mapping()
+    changed[place] = value
+    others = [tool(name) for name in ("data_processing_parser", "network_validator")]
+    text = json.dumps({"tools": [*others, changed]})
+    try:
+        accepted = ToolLibrary.from_json(text, source="mine.json")
+    except InvalidInputError:
+        refusal(text)
+    else:
+        assert ToolLibrary.from_json(accepted.to_json()).to_json() == accepted.to_json()
+
+
+@st.composite
+def acyclic_libraries(draw: st.DrawFn) -> ToolLibrary:
+    """Draw a library of up to 12 tools whose dependencies point to earlier tools of a hidden order."""
+    size = draw(st.integers(1, 12))
+    hidden = draw(st.permutations(range(size)))
+    tools = []
+    for place in range(size):
+        earlier = [f"t_{other}" for other in range(size) if hidden[other] < hidden[place]]
+        chosen = draw(st.lists(st.sampled_from(earlier), unique=True, max_size=3)) if earlier else []
+        chance = draw(st.none() | st.floats(0.001, 1.0))
+        tools.append(Tool(f"t_{place}", "text", dependencies=tuple(chosen), success_probability=chance))
+    return ToolLibrary(tools)
+
+
+@settings(max_examples=100, deadline=None)
+@given(acyclic_libraries())
+def test_json_round_trip_levels_and_closures(mine: ToolLibrary) -> None:
+    again = ToolLibrary.from_json(mine.to_json())
+    assert again == mine
+    assert tuple(again) == tuple(mine)
+    for item in mine:
+        levels = [mine[name].dependency_metadata.level for name in item.dependencies]
+        assert item.dependency_metadata.level == (1 + max(levels) if levels else 0)
+        closure = set(mine.closure([item.name]))
+        assert closure == {item.name}.union(*(mine.closure([name]) for name in item.dependencies))
+
+
+def test_five_hundred_tools_in_one_chain() -> None:
+    tools = [tool(f"t_{n}", dependencies=[f"t_{n + 1}"] if n < 499 else []) for n in range(500)]
+    mine = library(*tools)
+    assert len(mine) == 500
+    assert mine["t_0"].dependency_metadata.level == 499
+    assert mine.closure(["t_0"]) == mine.names
+    assert ToolLibrary.from_json(mine.to_json()) == mine
+    tools[499]["dependencies"] = ["t_0"]
+    assert "cycle t_0 -> t_1" in refusal(tools)

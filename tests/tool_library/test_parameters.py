@@ -1,0 +1,130 @@
+"""What a call may carry, in the three modes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from resilisim.errors import InvalidInputError
+from resilisim.tool_library import Parameter, Tool, default_library
+from resilisim.tool_library.parameters import check_parameters, defaults, parameter_schema
+
+LIBRARY = default_library()
+FETCHER = LIBRARY["network_fetcher"]
+
+
+def test_accepted_calls() -> None:
+    assert check_parameters(FETCHER, {}, "lenient") == []
+    assert check_parameters(FETCHER, {"timeout": 12.5, "retry_count": 0}) == []
+    assert check_parameters(FETCHER, {"source": "https://example.org"}, "strict") == []
+    assert check_parameters(FETCHER, {"nonsense": object()}, "ignore") == []
+    assert check_parameters(LIBRARY["utility_cache"], {"key": "k", "value": {"a": [1, None]}}, "strict") == []
+
+
+def test_what_strict_adds_is_only_that_required_ones_must_be_given() -> None:
+    assert check_parameters(FETCHER, {}, "strict") == [
+        "required parameter 'source' of tool 'network_fetcher' is missing"
+    ]
+    mapper = LIBRARY["integration_mapper"]
+    assert check_parameters(mapper, {"schema": {}}, "strict") == [
+        "required parameter 'input_format' of tool 'integration_mapper' is missing",
+        "required parameter 'output_format' of tool 'integration_mapper' is missing",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["lenient", "strict"])
+def test_refused_calls(mode: str) -> None:
+    given_parameters = {"source": 5, "timout": 1, "retry_count": 11, "zzz": None, "options": []}
+    assert check_parameters(FETCHER, given_parameters, mode) == [
+        "parameter 'options' of tool 'network_fetcher': expected object, got array []",
+        "parameter 'retry_count' of tool 'network_fetcher': value 11 does not meet maximum 10",
+        "parameter 'source' of tool 'network_fetcher': expected string, got integer 5",
+        "unknown parameter 'timout' of tool 'network_fetcher': did you mean 'timeout'?",
+        "unknown parameter 'zzz' of tool 'network_fetcher': expected some of source, timeout, retry_count, options",
+    ]
+
+
+def test_a_boolean_is_no_number_and_null_is_no_value() -> None:
+    assert check_parameters(FETCHER, {"timeout": True}) == [
+        "parameter 'timeout' of tool 'network_fetcher': expected number, got boolean true"
+    ]
+    assert check_parameters(FETCHER, {"source": None}) == [
+        "parameter 'source' of tool 'network_fetcher': expected string, got null null"
+    ]
+
+
+def test_inner_places_are_named() -> None:
+    aggregator = LIBRARY["data_processing_aggregator"]
+    assert check_parameters(aggregator, {"group_by": ["region", 3]}) == [
+        "parameter 'group_by.1' of tool 'data_processing_aggregator': expected string, got integer 3"
+    ]
+
+
+def test_a_tool_without_parameters() -> None:
+    bare = Tool("bare", "text")
+    assert check_parameters(bare, {}, "strict") == []
+    assert check_parameters(bare, {"x": 1}) == ["unknown parameter 'x' of tool 'bare': the tool takes none"]
+
+
+def test_tools_of_the_same_name_in_different_libraries_do_not_meet() -> None:
+    one = Tool("same", "text", (Parameter("n", "integer", constraints={"minimum": 3}),))
+    other = Tool("same", "text", (Parameter("n", "integer", constraints={"minimum": 5}),))
+    assert check_parameters(one, {"n": 4}) == []
+    assert check_parameters(other, {"n": 4}) == ["parameter 'n' of tool 'same': value 4 does not meet minimum 5"]
+
+
+def test_unknown_mode() -> None:
+    with pytest.raises(InvalidInputError, match="unknown parameter mode 'stricter': did you mean 'strict'"):
+        check_parameters(FETCHER, {}, "stricter")
+
+
+def test_long_and_deep_values_give_short_lines() -> None:
+    (problem,) = check_parameters(FETCHER, {"source": {"x": "y" * 100_000}})
+    assert len(problem) < 200
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    problems = check_parameters(FETCHER, {"source": deep})
+    assert len(problems) == 1
+    assert "nested too deeply" in problems[0]
+
+
+def test_schema_and_defaults() -> None:
+    schema = parameter_schema(FETCHER, strict=True)
+    assert schema["required"] == ["source"]
+    assert schema["additionalProperties"] is False
+    assert list(schema["properties"]) == ["source", "timeout", "retry_count", "options"]
+    assert schema["properties"]["timeout"] == {
+        "type": "number",
+        "description": "Seconds to wait for an answer.",
+        "default": 30,
+        "exclusiveMinimum": 0,
+        "maximum": 3600,
+    }
+    assert "required" not in parameter_schema(FETCHER, strict=False)
+    assert defaults(FETCHER) == {"timeout": 30, "retry_count": 3, "options": {}}
+    for tool in LIBRARY:
+        assert check_parameters(tool, defaults(tool)) == []
+
+
+NAMES = sorted({parameter.name for tool in LIBRARY for parameter in tool.parameters} | {"", "x\ny"})
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(list(LIBRARY)), st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4), st.booleans())
+def test_the_verdict_is_that_of_the_json_schema(tool: Tool, parameters: dict[str, Any], strict: bool) -> None:
+    problems = check_parameters(tool, parameters, "strict" if strict else "lenient")
+    accepted = Draft202012Validator(parameter_schema(tool, strict)).is_valid(json.loads(json.dumps(parameters)))
+    assert (problems == []) == accepted
+    assert all("\n" not in problem and len(problem) < 400 for problem in problems)
+    assert problems == sorted(problems)

@@ -1,0 +1,210 @@
+"""Planners: the exact one agrees with the exact optimum, step by step, and gives its reasons."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_workflows import LIBRARY, task
+
+from resilisim.errors import ExactLimitError, InvalidInputError
+from resilisim.simulator.exact import solve
+from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.messages import execution
+from resilisim.simulator.problem import build_problem
+from resilisim.simulator.rules import EndRules
+from resilisim.simulator.state import next_state, start_state, success_probability
+from resilisim.tasks import Task
+from resilisim.tool_library import default_library
+from resilisim.tool_library.parameters import check_parameters
+from resilisim.workflows import (
+    AutoPlanner,
+    ExactPlanner,
+    Step,
+    Workflow,
+    resolve_planner,
+    similar_by_retrieval,
+)
+from resilisim.workflows import planner as planner_module
+
+REFERENCE_VALUES = [
+    (["file_operations_reader"], 0.996096),
+    (["file_operations_reader", "data_processing_parser", "data_processing_filter"], 0.979358),
+    (["file_operations_reader", "data_processing_transformer", "file_operations_writer"], 0.923321),
+    (
+        [
+            "network_fetcher",
+            "data_processing_parser",
+            "network_validator",
+            "data_processing_transformer",
+            "network_poster",
+        ],
+        0.840886,
+    ),
+]
+
+
+@pytest.mark.parametrize(("required", "value"), REFERENCE_VALUES)
+def test_the_prediction_is_the_optimum_of_the_reference_table(required, value):
+    one = Task.from_mapping({"required_tools": required}, default_library())
+    workflow = ExactPlanner().plan(one)
+    assert workflow.predicted_success_probability == pytest.approx(value, abs=1e-6)
+    assert workflow.instance_id == one.instance_id
+    assert workflow.planner == "exact"
+
+
+def toy_lists():
+    names = LIBRARY.names
+    return st.lists(st.sampled_from(names), min_size=1, max_size=len(names), unique=True).map(tuple)
+
+
+@settings(max_examples=60, deadline=None)
+@given(toy_lists(), st.integers(1, 10), st.sampled_from([0, 3, 5]))
+def test_every_step_is_an_optimal_call_and_states_its_chance(required, turns, failures):
+    rules = EndRules(turns, failures, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        workflow = ExactPlanner(LIBRARY, rules=rules).plan(task(*required))
+    problem = build_problem(LIBRARY, required, BenchmarkLaw(), rules)
+    optimum, state = solve(problem), start_state(problem)
+    assert workflow.predicted_success_probability == optimum.value(state)
+    assert [tool for tool in workflow.tools if tool in required] == list(required)
+    if workflow.predicted_success_probability == 0.0:
+        assert workflow.tools == required
+        return
+    for step in workflow.steps:
+        message = execution(step.tool)
+        assert optimum.action_value(state, message) == pytest.approx(optimum.value(state), abs=1e-12)
+        chance = success_probability(problem, state, LIBRARY.index(step.tool))
+        assert step.confidence == pytest.approx(chance, abs=1e-15)
+        assert step.requires == LIBRARY[step.tool].dependencies
+        assert step.alternatives == ()
+        state = next_state(problem, state, message, success=True)
+    assert optimum.value(state) == 1.0
+
+
+def test_tools_outside_the_list_say_what_they_are_good_for():
+    steps = ExactPlanner(LIBRARY).plan(task("write")).steps
+    assert [step.tool for step in steps] == ["parse", "merge", "write"]
+    assert [step.reason for step in steps] == [
+        "not on the task's list, required by merge (success probability 0.800 with it, 0.400 without), "
+        "a tool on which write in turn depends",
+        "not on the task's list, required by write (success probability 0.800 with it, 0.400 without)",
+        "the one operation that the task asks for",
+    ]
+    assert [step.confidence for step in steps] == [0.8, 0.8, 0.8]
+    assert steps[2].requires == ("merge",)
+
+
+def test_where_turns_are_short_a_dependency_is_left_out_and_the_reason_says_so():
+    (step,) = ExactPlanner(LIBRARY, rules=EndRules(max_turns=1)).plan(task("write")).steps
+    assert step.reason == (
+        "the one operation that the task asks for; running merge first would not pay (success probability 0.400 without)"
+    )
+    assert step.confidence == 0.4
+
+
+def test_an_order_against_the_dependencies_is_kept():
+    with pytest.warns(UserWarning, match="required before"):
+        one = task("merge", "parse")
+    workflow = ExactPlanner(LIBRARY).plan(one)
+    assert workflow.tools == ("merge", "parse")
+    assert workflow.steps[0].reason.startswith("number 1 of the 2 operations")
+    assert workflow.steps[0].confidence == 0.4
+
+
+def test_without_enough_turns_the_plan_is_the_list_and_predicts_nothing():
+    workflow = ExactPlanner(LIBRARY, rules=EndRules(max_turns=2)).plan(task("read", "fetch", "write"))
+    assert workflow.tools == ("read", "fetch", "write")
+    assert workflow.predicted_success_probability == 0.0
+    assert [step.confidence for step in workflow.steps] == [0.8, 0.8, 0.4]
+
+
+def test_parameters_are_of_the_task_although_plans_are_kept_per_list():
+    planner = ExactPlanner(LIBRARY)
+    first = planner.plan(task("read", inputs={"source": "a.json"}))
+    second = planner.plan(task("read", inputs={"source": "b.json"}))
+    assert [workflow.steps[0].parameters for workflow in (first, second)] == [
+        {"source": "a.json"},
+        {"source": "b.json"},
+    ]
+
+
+def test_each_required_list_is_solved_once_while_it_is_kept(monkeypatch):
+    solved = []
+    monkeypatch.setattr(planner_module, "solve", lambda problem: solved.append(problem) or solve(problem))
+    monkeypatch.setattr(planner_module, "KEPT_PLANS", 2)
+    planner = ExactPlanner(LIBRARY)
+    for name in ("read", "fetch", "read", "parse", "read", "fetch"):
+        planner.plan(task(name))
+    names = [problem.required_tools[0] for problem in solved]
+    # fetch was the one used longest ago when parse came.
+    assert names == ["read", "fetch", "parse", "fetch"]
+
+
+def test_alternatives_come_from_what_is_handed_in():
+    planner = ExactPlanner(LIBRARY, similar=lambda name: [f"like {name}", "other"])
+    assert planner.plan(task("read")).steps[0].alternatives == ("like read", "other")
+
+
+class FixedRetriever:
+    """Ranks tools in library order."""
+
+    def __init__(self):
+        self.asked = []
+
+    def similar_tools(self, name, k):
+        self.asked.append((name, k))
+        hits = [type("Hit", (), {"name": other, "score": 0.5}) for other in LIBRARY.names if other != name]
+        return hits[:k]
+
+
+def test_a_retriever_is_asked_once_for_each_tool():
+    retriever = FixedRetriever()
+    planner = ExactPlanner(LIBRARY, similar=similar_by_retrieval(retriever, 2))
+    assert planner.plan(task("read")).steps[0].alternatives == ("fetch", "parse")
+    assert planner.plan(task("fetch", "read")).steps[1].alternatives == ("fetch", "parse")
+    assert retriever.asked == [("read", 2), ("fetch", 2)]
+
+
+class RequiredOrder:
+    """The minimal planner of the protocol's docstring."""
+
+    name = "required-order"
+
+    def plan(self, one):
+        return Workflow(one.instance_id, tuple(Step(tool) for tool in one.required_tools), self.name, 0.0)
+
+
+def test_auto_is_exact_where_it_can_be_and_falls_back_where_it_cannot(monkeypatch):
+    auto = resolve_planner("auto", LIBRARY, fallback=RequiredOrder())
+    assert isinstance(auto, AutoPlanner)
+    assert auto.plan(task("read")) == ExactPlanner(LIBRARY).plan(task("read"))
+
+    def too_large(problem):
+        raise ExactLimitError("too large")
+
+    monkeypatch.setattr(planner_module, "solve", too_large)
+    assert auto.plan(task("write")).planner == "required-order"
+    with pytest.raises(ExactLimitError):
+        resolve_planner("auto", LIBRARY).plan(task("write"))
+
+
+def test_planners_by_name():
+    assert resolve_planner("exact", LIBRARY).name == "exact"
+    with pytest.raises(InvalidInputError, match="unknown planner 'exakt': did you mean 'exact'"):
+        resolve_planner("exakt")
+
+
+def test_planned_parameters_pass_the_strict_check_for_every_shipped_tool():
+    library = default_library()
+    planner = ExactPlanner(library)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for first, second in itertools.pairwise([*library.names, library.names[0]]):
+            one = Task.from_mapping({"required_tools": [first, second], "inputs": {"source": 5}}, library)
+            for step in planner.plan(one).steps:
+                assert check_parameters(library[step.tool], step.parameters, "strict") == []
