@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from resilisim.cli.options import BaseOption, FailuresOption, JsonFlag, LibraryOption, TurnsOption, load
-from resilisim.cli.output import console, error_console, print_json
+from resilisim.cli.output import console, note, print_json
 from resilisim.cli.tasks import TasksOption
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def evaluate(
         print_json(result.to_mapping())
         return
     console().print(result.table())
-    error_console().print(f"{result.num_episodes:,} episodes in {out}; next: resilisim report {out}", markup=False)
+    note(f"{result.num_episodes:,} episodes in {out}; next: resilisim report {out}")
 
 
 def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Task]:

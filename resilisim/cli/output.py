@@ -75,8 +75,13 @@ def _escaped(text: str) -> str:
     return text.replace("[", "\\[")
 
 
-def progress_bar(transient: bool = True) -> Progress:
-    """Return a progress bar on standard error with counts, time passed and time left."""
+def note(text: str) -> None:
+    """Print a line for people on standard error, whole, whatever the width."""
+    sys.stderr.write(text + "\n")
+
+
+def progress_bar() -> Progress:
+    """Return a progress bar with counts, time passed and time left; only a terminal sees it."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -85,5 +90,6 @@ def progress_bar(transient: bool = True) -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
         console=error_console(),
-        transient=transient,
+        transient=True,
+        disable=not sys.stderr.isatty(),
     )

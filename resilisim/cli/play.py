@@ -135,12 +135,13 @@ def show_costs(record: EpisodeRecord, out: Console) -> None:
     columns = ["turn", "message", "result", "V before", "Q", "regret", "luck", "label"]
     out.print(table("What each message cost", columns, rows))
     score = record["score"]
-    unavoidable = 1.0 - record["optimum"]
+    unavoidable, luck = 1.0 - record["optimum"], record["luck"]
+    drawn = f"+ {abs(luck):.4f} by bad luck" if luck <= 0.0 else f"- {luck:.4f} by good luck"
     out.print(
         f"{score['level']} (ended by {record['ended_by']}, {score['coverage']:.0%} of the required tools succeeded)\n"
         f"best possible from the start: {record['optimum']:.4f}\n"
         f"points lost: {1 - record['outcome']} = {unavoidable:.4f} unavoidable + {record['regret']:.4f} by calls "
-        f"- {record['luck']:.4f} luck",
+        f"{drawn}",
         markup=False,
     )
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.columns import Columns
 
 from resilisim.cli.options import JsonFlag, LibraryOption, command_group, load
-from resilisim.cli.output import console, error_console, print_json, progress_bar, table
+from resilisim.cli.output import console, note, print_json, progress_bar, table
 from resilisim.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def generate(
     if as_json:
         print_json({"file": str(out), "count": count, "seed": seed, "seconds": seconds})
     else:
-        error_console().print(f"wrote {count} tasks to {out} in {seconds:.1f} s", markup=False)
+        note(f"wrote {count} tasks to {out} in {seconds:.1f} s")
 
 
 @app.command("list")
@@ -94,7 +95,7 @@ def list_tasks(
     ]
     console().print(table(f"{len(shown)} of {len(found)} tasks", ["id", "type", "split", "required tools"], rows))
     if len(shown) < len(found):
-        error_console().print(f"{len(found) - len(shown)} more: --limit 0 shows all", markup=False)
+        note(f"{len(found) - len(shown)} more: --limit 0 shows all")
 
 
 @app.command("show")
@@ -132,13 +133,14 @@ def stats(tasks: TasksOption = "benchmark-v1", library: LibraryOption = None, as
     if as_json:
         print_json(counts)
         return
+    shown = [
+        table(key.replace("_", " "), ["", "tasks"], list(counts[key].items()))
+        for key in ("by_type", "by_complexity", "by_num_tools", "by_split")
+    ]
     out = console()
-    for key, value in counts.items():
-        if isinstance(value, dict):
-            rows = [[str(name), number] for name, number in value.items()]
-            out.print(table(key.replace("_", " "), ["", "tasks"], rows))
-        else:
-            out.print(f"{key}: {value}", markup=False)
+    out.print(f"{counts['tasks']} tasks, {counts['distinct_tool_lists']} different lists of required tools")
+    out.print(Columns(shown))
+    note("--json also counts domains and tools")
 
 
 def _one_of(what: str, value: str, valid: Sequence[str], option: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from resilisim.cli.options import JsonFlag, LibraryOption, command_group, load
-from resilisim.cli.output import console, error_console, print_json, table
+from resilisim.cli.output import console, error_console, note, print_json, table
 from resilisim.errors import unknown_name
 
 EXPORT_FORMATS = ("json", "mcp")
@@ -121,4 +121,4 @@ def export_tools(
         typer.echo(text, nl=False)
     else:
         out.write_text(text, encoding="utf-8", newline="\n")
-        error_console().print(f"wrote {len(chosen)} tools to {out}", markup=False)
+        note(f"wrote {len(chosen)} tools to {out}")

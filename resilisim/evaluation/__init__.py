@@ -7,7 +7,7 @@ from resilisim.evaluation.report import write_report
 from resilisim.evaluation.rollout import play_episode, rescore_record
 from resilisim.evaluation.runner import EvaluationResult, evaluate, read_results
 from resilisim.evaluation.store import read_manifest, read_records
-from resilisim.evaluation.summary import GroupSummary, summary_table
+from resilisim.evaluation.summary import GroupSummary, SummaryTable
 
 __all__ = [
     "LOSS_LABELS",
@@ -16,12 +16,12 @@ __all__ = [
     "EvaluationResult",
     "GroupSummary",
     "StepRecord",
+    "SummaryTable",
     "evaluate",
     "play_episode",
     "read_manifest",
     "read_records",
     "read_results",
     "rescore_record",
-    "summary_table",
     "write_report",
 ]

@@ -48,6 +48,10 @@ class TaskVector:
             values.extend([0.0] * (task + 1 - len(values)))
         values[task] += amount
 
+    def get(self, task: int) -> float:
+        """Return the sum of a task."""
+        return self._values[task] if task < len(self._values) else 0.0
+
     def to_array(self, num_tasks: int) -> FloatArray:
         """Return the sums, shape (num_tasks,)."""
         result = np.zeros(num_tasks, dtype=np.float64)

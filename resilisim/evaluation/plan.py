@@ -127,7 +127,8 @@ def build_policy(spec: PolicySpec, library: ToolLibrary) -> Policy:
     """
     if isinstance(spec, str):
         return make_policy(spec, offered={"library": library})
-    if not callable(spec) or (not isinstance(spec, type) and hasattr(spec, "act")):
+    if not isinstance(spec, type) and hasattr(spec, "act"):
+        # A policy's state would travel between episodes and processes in ways that nobody can repeat.
         raise InvalidInputError(
             f"policy {spec!r:.80}: expected a name, module:attribute, or a class or function that returns a policy"
         )

@@ -51,9 +51,9 @@ class StepRecord(TypedDict):
 class EpisodeRecord(TypedDict):
     """One episode; the identity 1 - outcome = (1 - optimum) + regret - luck holds to 1e-9.
 
-    `index` is the episode's place in the plan of its run, `manifest` the hash of the run's arguments, `optimum` is V* of
-    the start, `regret` and `luck` are sums over the steps, `losses` splits `regret` by label. `required_outputs` are the
-    output tools among the required ones: with them an episode can be scored again without its library.
+    `index` is the episode's place in the plan of its run, `manifest` the hash of the run's arguments, `optimum` is V*
+    of the start, `regret` and `luck` are sums over the steps, `losses` splits `regret` by label. `required_outputs` are
+    the output tools among the required ones: with them an episode can be scored again without its library.
     """
 
     schema: str

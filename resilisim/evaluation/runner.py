@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.table import Table
-
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.plan import (
@@ -25,7 +23,7 @@ from resilisim.evaluation.progress import RunProgress
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.store import RunStore, read_manifest, read_records
-from resilisim.evaluation.summary import GroupSummary, summarise, summary_table
+from resilisim.evaluation.summary import GroupSummary, SummaryTable, summarise
 from resilisim.evaluation.workers import play_all
 from resilisim.provenance import content_hash
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
@@ -69,9 +67,9 @@ class EvaluationResult:
         """Yield the record of every episode, in the order in which they ended."""
         return read_records(self.directory)
 
-    def table(self) -> Table:
+    def table(self) -> SummaryTable:
         """Return the summary as a table for the terminal (`rich.print` shows it)."""
-        return summary_table(self.rows)
+        return SummaryTable(self.rows)
 
     def write_report(self) -> Path:
         """Write the HTML report into the folder and return its path."""
@@ -89,7 +87,7 @@ class EvaluationResult:
 
 def evaluate(
     policies: PolicySpec | Sequence[PolicySpec],
-    tasks: Sequence[Task] | str | int,
+    tasks: Sequence[Task] | str | int | Path,
     prompts: str | Sequence[str] = ("baseline",),
     seeds: int | Sequence[int] = 1,
     *,
@@ -157,7 +155,7 @@ def evaluate(
     _check_prompts(prompt_types)
     if workers < 1:
         raise InvalidInputError(f"workers is {workers}: expected at least 1")
-    chosen_tasks = read_tasks(tasks, own_library) if isinstance(tasks, str | int) else list(tasks)
+    chosen_tasks = read_tasks(tasks, own_library) if isinstance(tasks, str | int | Path) else list(tasks)
     _check_tasks(chosen_tasks)
     plan = Plan(chosen_tasks, len(policy_specs), len(prompt_types), _check_seeds(seeds))
     settings = RunSettings(

@@ -3,10 +3,10 @@
 Everything is computed from sums per task (the cluster), so memory depends on the number of tasks and not of episodes.
 The tests pin each function to its naive definition over the single episodes.
 
-Luck-adjusted score. The luck of an episode, L = sum over its messages of V*(s_{t+1}) - Q*(s_t, a_t), has mean zero for
-every policy that does not see the draws, so outcome - beta L has the mean of the outcome for every beta that does not
-depend on the same luck. Beta is fitted for each fold of tasks on the other folds: the tasks' luck is independent, so the
-score stays unbiased, and the noise that luck explains is gone.
+Luck-adjusted score. The luck of an episode, L = sum over its messages of V*(s_{t+1}) - Q*(s_t, a_t), has mean zero
+for every policy that does not see the draws, so outcome - beta L has the mean of the outcome for every beta that does
+not depend on the same luck. Beta is fitted for each fold of tasks on the other folds: the tasks' luck is independent,
+so the score stays unbiased, and the noise that luck explains is gone.
 """
 
 from __future__ import annotations

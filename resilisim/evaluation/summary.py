@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +24,10 @@ from resilisim.evaluation.statistics import (
     cross_fitted_betas,
     luck_adjusted_mean,
 )
+
+# Characters below which intervals go to a second line, and the share of the ceiling is left out.
+WIDE_TERMINAL = 120
+NARROW_TERMINAL = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,38 +197,53 @@ def format_interval(estimate: Estimate, digits: int = 1) -> str:
     return f"[{format_percent(estimate.low, digits)}, {format_percent(estimate.high, digits)}]"
 
 
-def summary_table(rows: Sequence[GroupSummary], title: str | None = None) -> Table:
-    """Return the summary as a table for the terminal; all rates in percent with 95% intervals clustered by task."""
-    table = Table(title=title, title_justify="left", caption_justify="left", header_style="bold", pad_edge=False)
-    table.add_column("policy", no_wrap=True, overflow="ellipsis", max_width=32)
-    table.add_column("prompt", no_wrap=True)
-    for heading in ("episodes", "success %", "ceiling V* %", "of ceiling %", "luck-adjusted %"):
-        table.add_column(heading, justify="right")
-    table.add_column("biggest loss by calls")
-    for row in rows:
-        name = Text(row.policy)
-        if row.privileged:
-            name.append(" *", style="bold")
-        loss = row.biggest_loss
-        cost = Text("none") if loss is None else Text(f"{loss} {format_percent(row.losses[loss].value)}")
-        table.add_row(
-            name,
-            Text(row.prompt_type),
-            Text(str(row.num_episodes)),
-            _with_interval(row.success),
-            Text(format_percent(row.optimum.value)),
-            _with_interval(row.share_of_ceiling),
-            _with_interval(row.luck_adjusted),
-            cost,
-        )
-    caption = "95% intervals, clustered by task."
-    if any(row.privileged for row in rows):
-        caption += " * privileged: sees the state."
-    table.caption = caption
-    return table
+class SummaryTable:
+    """The summary as a table that rich can print; narrow terminals get two lines a row, and the narrowest no share.
+
+    All rates are in percent, with 95% intervals clustered by task.
+
+    Args:
+        rows: The summaries.
+    """
+
+    def __init__(self, rows: Sequence[GroupSummary]) -> None:
+        self._rows = tuple(rows)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Build the table for the width at hand."""
+        wide, shares = options.max_width >= WIDE_TERMINAL, options.max_width >= NARROW_TERMINAL
+        separator = " " if wide else "\n"
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+        table.add_column("policy" if wide else "policy\nprompt", overflow="fold", min_width=8)
+        if wide:
+            table.add_column("prompt", no_wrap=True)
+        for heading in ("episodes", "success", "V*", *(["of V*"] if shares else []), "luck-adjusted"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("biggest loss by calls", overflow="fold", min_width=8)
+        for row in self._rows:
+            name = Text.assemble(row.policy, (" *", "bold") if row.privileged else "")
+            table.add_row(
+                *([name, Text(row.prompt_type)] if wide else [Text.assemble(name, "\n", (row.prompt_type, "dim"))]),
+                Text(f"{row.num_episodes:,}"),
+                _with_interval(row.success, separator),
+                Text(format_percent(row.optimum.value)),
+                *([_with_interval(row.share_of_ceiling, separator)] if shares else []),
+                _with_interval(row.luck_adjusted, separator),
+                _biggest_loss(row),
+            )
+        yield table
+        note = "Percent, with 95% intervals clustered by task. V*: the best that any agent can reach."
+        if any(row.privileged for row in self._rows):
+            note += " * privileged: sees the state."
+        yield Text(note, style="dim")
 
 
-def _with_interval(estimate: Estimate) -> Text:
-    text = Text(format_percent(estimate.value))
-    text.append(f" {format_interval(estimate)}", style="dim")
-    return text
+def _with_interval(estimate: Estimate, separator: str) -> Text:
+    return Text.assemble(format_percent(estimate.value), separator, (format_interval(estimate), "dim"))
+
+
+def _biggest_loss(row: GroupSummary) -> Text:
+    loss = row.biggest_loss
+    if loss is None:
+        return Text("none")
+    return Text(f"{loss.replace('_', ' ')} {format_percent(row.losses[loss].value)}")

@@ -116,7 +116,7 @@ def _play_in_processes(
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, settings), daemon=True)
+            process: BaseProcess = context.Process(target=_work, args=(theirs, settings), daemon=True)
             process.start()
             theirs.close()
             processes[ours] = process
@@ -201,8 +201,8 @@ def _transportable(error: Exception) -> Exception:
         if type(copy) is type(error) and str(copy) == str(error):
             error.__notes__ = notes
             return error
-    except Exception:  # noqa: S110  what cannot be pickled is told as text below
-        pass
+    except Exception:
+        copy = None  # what cannot be pickled is told as text
     substitute = RuntimeError(f"{type(error).__name__}: {error}")
     for note in notes:
         substitute.add_note(note)

@@ -140,13 +140,9 @@ def _differences(
 ) -> list[str]:
     for (_, prompt, seed), once, again in zip(episodes, first, second, strict=True):
         if once != again:
-            turn = next(
-                (place for place, pair in enumerate(zip(once, again, strict=False)) if pair[0] != pair[1]),
-                min(len(once), len(again)),
-            )
-            return [
-                f"the same episode ({prompt} prompt, seed {seed}) gave other messages the second time, from message "
-                f"{turn + 1} on: expected reset to forget the last episode, and choices that repeat "
-                "(deterministic=False allows sampling)"
-            ]
+            pairs = zip(once, again, strict=False)
+            turn = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(once), len(again)))
+            where = f"the same episode ({prompt} prompt, seed {seed}) gave other messages the second time"
+            expected = "expected reset to forget the last episode, and choices that repeat"
+            return [f"{where}, from message {turn + 1} on: {expected} (deterministic=False allows sampling)"]
     return []

@@ -79,17 +79,15 @@ def failed_outcome(
         parts += [f"{name} was executed but failed" for name in failed]
         message = f"Unmet dependencies: {'; '.join(parts)}"
         return Outcome(False, failure=Failure(DEPENDENCY_ERROR, message, tuple(not_executed), tuple(failed)))
-    specs = [spec for spec in problem.library[tool].errors if spec.code != DEPENDENCY_ERROR]
     bits = int(uniform_bits(*key, attempt, PURPOSE_FAILURE))
-    if not specs:
-        return Outcome(False, failure=Failure("OPERATION_FAILED", "The operation could not be completed"))
+    specs = problem.library[tool].failure_errors
     bits, which = divmod(bits, len(specs))
     spec = specs[which]
     filled = {}
     for slot, options in spec.slots.items():
         bits, which = divmod(bits, len(options))
         filled[slot] = options[which]
-    return Outcome(False, failure=Failure(spec.code, spec.template.format(**filled)))
+    return Outcome(False, failure=Failure(spec.code, spec.message(filled)))
 
 
 def successful_outcome(tool: Tool, key: tuple[int, int], attempt: int, size: PayloadSize) -> Outcome:

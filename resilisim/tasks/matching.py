@@ -64,11 +64,16 @@ def nearest_operations(step: SkeletonStep, library: ToolLibrary, retriever: Tool
 
     An operation is known by its name and by what the library says about the tools that carry it out.
     """
+    texts = operation_texts(step, library)
+    operations = tuple(texts)
+    hits = retriever.search_texts(step.query, tuple(texts.values()), NUM_OPERATIONS)
+    return tuple(operations[hit.index] for hit in hits if hit.score >= hits[0].score - OPERATION_WINDOW)
+
+
+def operation_texts(step: SkeletonStep, library: ToolLibrary) -> dict[str, str]:
+    """Return the library's operations of the step's semantic type, each with the text by which it is found."""
     purposes: dict[str, list[str]] = {}
     for tool in library:
         if tool.semantic_type == step.semantic_type:
             purposes.setdefault(tool.operation, []).append(tool.original_description or tool.description)
-    operations = tuple(purposes)
-    texts = [f"{operation}: {' '.join(sentences)}" for operation, sentences in purposes.items()]
-    hits = retriever.search_texts(step.query, texts, NUM_OPERATIONS)
-    return tuple(operations[hit.index] for hit in hits if hit.score >= hits[0].score - OPERATION_WINDOW)
+    return {operation: f"{operation}: {' '.join(sentences)}" for operation, sentences in purposes.items()}

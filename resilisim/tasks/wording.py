@@ -21,7 +21,7 @@ from resilisim.tool_library.types import Tool
 SEARCH_SIZE = 5  # how many tools one search shows; a clause must have its tool among them (SPEC, section 2)
 DECISIVE_MARGIN = 0.002  # least lead over the sixth tool, above the 0.001 to which scores are rounded
 GENERAL_ITEMS = "entries"  # what a text calls its artefact where it does not repeat the name
-PHRASES_PER_ARTEFACT = 3  # each artefact is spoken of in some of a tool's phrasings, which bounds what must be checked
+PHRASES_PER_ARTEFACT = 2  # each artefact is spoken of in some of a tool's phrasings, which bounds what must be checked
 
 _CLAUSE_END = re.compile(r"\n+|;|(?<=[.!?])(?:\s+|$)|, then\b")
 _LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?\d{1,2}[.)])\s+")

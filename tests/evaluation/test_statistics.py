@@ -73,7 +73,7 @@ def test_t_quantiles_are_those_of_the_tables() -> None:
 def test_one_cluster_has_no_standard_error() -> None:
     estimate = clustered_mean([3.0], [6.0])
     assert estimate.value == 0.5
-    assert math.isnan(estimate.standard_error) and math.isnan(estimate.low) and math.isnan(estimate.high)
+    assert all(math.isnan(number) for number in (estimate.standard_error, estimate.low, estimate.high))
     assert estimate.to_mapping()["standard_error"] is None
 
 

@@ -90,7 +90,8 @@ def test_two_processes_cannot_write_to_one_folder(tmp_path: Path) -> None:
 
 def write(folder: Path, *records: EpisodeRecord) -> None:
     """Put records into a folder behind the store's back."""
-    RunStore(folder, ARGUMENTS, 6).close()
+    if not folder.exists():
+        RunStore(folder, ARGUMENTS, 6).close()
     (folder / "episodes.jsonl").write_bytes(b"".join(encode_record(record) for record in records))
 
 

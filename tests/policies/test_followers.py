@@ -147,6 +147,14 @@ def test_repair_may_ask_before_the_first_call():
     ]
 
 
+def test_repair_in_advance_believes_a_plan_that_states_requirements():
+    plan = "1. Execute a\n   - Requires: x\n2. Execute b\n"
+    assert drive(RepairingFollower("before"), plan, [ran("x"), ran("a")]) == [call("x"), call("a"), call("b")]
+    # Once b fails for a dependency, the plan is not believed any more.
+    replies = [ran("x"), ran("a"), missing("b", "y"), told("b", "y")]
+    assert drive(RepairingFollower("before"), plan, replies)[-2:] == [ask("b"), call("y")]
+
+
 @pytest.mark.parametrize("when", ["before", "after", "never"])
 def test_circular_dependencies_trap_no_repair(when):
     policy = RepairingFollower(when)

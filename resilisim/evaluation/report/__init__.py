@@ -8,8 +8,10 @@ from pathlib import Path
 
 from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.report.examples import ExamplePicker
+from resilisim.evaluation.report.facts import RunFacts
+from resilisim.evaluation.report.frame import report_title
 from resilisim.evaluation.report.markup import render
-from resilisim.evaluation.report.sections import RunFacts, report_body, report_title
+from resilisim.evaluation.report.sections import report_body
 from resilisim.evaluation.store import read_manifest, read_records
 from resilisim.provenance import write_file_atomically
 

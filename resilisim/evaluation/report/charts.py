@@ -20,6 +20,7 @@ LABEL_WIDTH = 236.0
 ROW_HEIGHT = 27.0
 AXIS_HEIGHT = 30.0
 CHARACTER_WIDTH = 6.6  # of the 12.5 pixel text, on average
+HEADING_CHARACTER_WIDTH = 7.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ def dot_chart(
     description: str,
     labels: Sequence[RowLabel],
     panels: Sequence[tuple[str, Sequence[Sequence[Mark]], Sequence[float]]],
+    num_columns: int = 1,
 ) -> Markup:
     """Draw rows of dots with intervals on an axis from 0 to 100%, in one panel or several beside each other.
 
@@ -93,10 +95,12 @@ def dot_chart(
         labels: One per row.
         panels: For each panel its heading, the marks of each row (one below the other where there are several) and the
             ceiling V* of each row (NaN draws none).
+        num_columns: Panels that fit beside each other; charts of one series share it, so that their panels are alike.
     """
-    gap = 26.0
-    panel_width = (CHART_WIDTH - LABEL_WIDTH - 18.0 - gap * (len(panels) - 1)) / len(panels)
-    headings = [_wrapped(heading, panel_width / CHARACTER_WIDTH) for heading, _, _ in panels]
+    gap = 34.0
+    num_columns = max(num_columns, len(panels))
+    panel_width = (CHART_WIDTH - LABEL_WIDTH - 18.0 - gap * (num_columns - 1)) / num_columns
+    headings = [_wrapped(heading, panel_width / HEADING_CHARACTER_WIDTH) for heading, _, _ in panels]
     top = AXIS_HEIGHT + 16.0 * max((len(lines) for lines in headings if lines != [""]), default=0)
     most_marks = max((len(marks) for _, rows, _ in panels for marks in rows), default=1)
     row_height = ROW_HEIGHT + 11.0 * (most_marks - 1)

@@ -8,6 +8,7 @@ from resilisim.evaluation.report.markup import Child, Markup, element
 from resilisim.evaluation.summary import format_percent
 
 MESSAGE_LENGTH = 160
+NUMBER_COLUMNS = ("chance", "V* before", "Q*", "regret", "luck")
 MOST_STEPS = 40  # an episode of a run with a hundred turns is cut in the report, not in its record
 
 
@@ -58,7 +59,7 @@ def example_section(record: EpisodeRecord, is_open: bool) -> Markup:
                 element("th", "turn", class_="number", scope="col"),
                 element("th", "message", scope="col"),
                 element("th", "result", scope="col"),
-                *(element("th", text, class_="number", scope="col") for text in ("V* before", "Q*", "regret", "luck")),
+                *(element("th", text, class_="number", scope="col") for text in NUMBER_COLUMNS),
                 element("th", "why it cost", scope="col"),
             ),
         ),
@@ -72,9 +73,7 @@ def example_section(record: EpisodeRecord, is_open: bool) -> Markup:
 
 def _step_row(step: StepRecord) -> Markup:
     if step["kind"] == "execute" and step["success"] is not None:
-        chance = step["success_probability"]
-        odds = f" (chance {format_percent(chance, 0)}%)" if chance is not None else ""
-        result = "succeeded" + odds if step["success"] else f"{step['error'] or 'failed'}{odds}"
+        result = "succeeded" if step["success"] else step["error"] or "failed"
     else:
         result = step["kind"].replace("_", " ")
     text = " ".join(step["message"].split())
@@ -82,11 +81,13 @@ def _step_row(step: StepRecord) -> Markup:
     label = step["label"]
     explanation = LOSS_LABELS.get(label, label) if label else None
     costly = step["regret"] >= 0.0005
+    chance = step["success_probability"]
     return element(
         "tr",
         element("td", step["turn"], class_="number"),
         element("td", element("code", message or "(stopped by itself)")),
         element("td", result, class_="good" if step["success"] else "bad" if step["success"] is False else "muted"),
+        element("td", "" if chance is None else f"{format_percent(chance, 0)}%", class_="number muted"),
         element("td", format_percent(step["value"]), class_="number"),
         element("td", format_percent(step["action_value"]), class_="number"),
         element("td", format_percent(step["regret"]) if costly else "", class_="number cost"),

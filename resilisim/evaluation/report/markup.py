@@ -17,7 +17,7 @@ class Markup(str):
     __slots__ = ()
 
 
-Child: TypeAlias = "Markup | str | int | None | Iterable[Child]"
+Child: TypeAlias = "Markup | str | int | Iterable[Child] | None"
 
 
 def render(child: Child) -> Markup:

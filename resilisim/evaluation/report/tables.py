@@ -11,7 +11,13 @@ from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import GroupSummary, format_interval, format_percent
 
 
-def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[Child]], text_columns: int = 1) -> Markup:
+def table(
+    caption: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[Child]],
+    text_columns: int = 1,
+    style: str | None = None,
+) -> Markup:
     """Return a table whose first `text_columns` columns are texts and all others numbers."""
 
     def kind(column: int) -> str | None:
@@ -32,7 +38,7 @@ def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[Child]]
     ]
     return element(
         "div",
-        element("table", element("caption", caption), element("thead", head), element("tbody", body)),
+        element("table", element("caption", caption), element("thead", head), element("tbody", body), class_=style),
         class_="scroll",
     )
 
@@ -105,6 +111,7 @@ def losses_table(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Markup:
         headings,
         body,
         text_columns=2,
+        style="stacked",
     )
 
 
@@ -135,3 +142,47 @@ def _episodes_saved(row: GroupSummary) -> str:
     if math.isnan(raw) or math.isnan(adjusted) or adjusted <= 0.0:
         return "–"
     return f"{(raw / adjusted) ** 2:.1f} ×"
+
+
+def task_type_table(rows: Sequence[tuple[str, GroupSummary]]) -> Markup:
+    """Return success by task type, for each policy and prompt."""
+    return table(
+        "Success in percent by task type, with 95% intervals clustered by task",
+        (
+            "task type",
+            "policy",
+            "prompt",
+            "costliest cause",
+            "tasks",
+            "episodes",
+            "success",
+            "ceiling V*",
+            "luck-adjusted",
+        ),
+        [
+            (
+                name.replace("_", " "),
+                policy_cell(row),
+                row.prompt_type,
+                (row.biggest_loss or "none").replace("_", " "),
+                f"{row.num_tasks:,}",
+                f"{row.num_episodes:,}",
+                with_interval(row.success),
+                format_percent(row.optimum.value),
+                with_interval(row.luck_adjusted),
+            )
+            for name, row in rows
+        ],
+        text_columns=4,
+        style="stacked",
+    )
+
+
+def worst_tasks_table(rows: Sequence[Sequence[Child]]) -> Markup:
+    """Return the tasks on which calls cost most."""
+    return table(
+        "The tasks with the most points lost by calls, in percent of their episodes",
+        ("task", "type", "required tools, in order", "costliest cause", "ceiling V*", "success", "lost by calls"),
+        rows,
+        text_columns=4,
+    )

@@ -106,7 +106,7 @@ class RepairingFollower(PlanFollower):
 
     Args:
         ask: When to spend a turn on asking: "after" a failure for missing dependencies (default), "before" the first
-            call of each tool whose dependencies the prompt does not state, or "never" (then the dependencies that the
+            call of each tool if the prompt says nothing about dependencies, or "never" (then the dependencies that the
             failure names are run).
         pass_parameters: Whether to pass the parameters that the plan gives.
     """
@@ -124,7 +124,8 @@ class RepairingFollower(PlanFollower):
         self._dependencies: dict[str, tuple[str, ...]] = {}
         self._succeeded: set[str] = set()
         self._mended: set[str] = set()  # tools in front of which their missing dependencies were put
-        self._asked: list[str] = []
+        self._asked: set[str] = set()
+        self._plan_states_requirements = False
         self._failed_for_dependencies: str | None = None
 
     def reset(self, observation: str, info: Info) -> None:
@@ -132,6 +133,7 @@ class RepairingFollower(PlanFollower):
         super().reset(observation, info)
         self._forget()
         self._dependencies = {step.tool: step.requires for step in self._steps if step.requires is not None}
+        self._plan_states_requirements = bool(self._dependencies)
 
     def _read_reply(self, info: Info) -> None:
         if not self._steps:
@@ -156,13 +158,17 @@ class RepairingFollower(PlanFollower):
         if not self._steps or messages.is_closing(info):
             return super()._next(info)
         tool = self._steps[0].tool
-        if tool not in self._mended and (self._ask == "before" or self._failed_for_dependencies == tool):
+        if tool not in self._mended and (self._failed_for_dependencies == tool or self._mends_in_advance(tool)):
             if tool not in self._dependencies and tool not in self._asked:
-                self._asked.append(tool)
+                self._asked.add(tool)
                 return messages.ask(tool)
             self._put_missing_first(tool)
             return self._next(info)
         return self._call(self._steps[0])
+
+    def _mends_in_advance(self, tool: str) -> bool:
+        # A plan that says what some of its steps require is believed about the others.
+        return self._ask == "before" and (tool in self._dependencies or not self._plan_states_requirements)
 
     def _put_missing_first(self, tool: str) -> None:
         self._mended.add(tool)

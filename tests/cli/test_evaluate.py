@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from resilisim.cli.evaluate import chosen_tasks
+from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.split import SPLITS, split_of
+from resilisim.tool_library import default_library
+
+RUN = ["evaluate", "--policy", "exact-optimum", "--policy", "plan-follower", "--prompt", "optimal", "--tasks", "6"]
+
+
+def test_evaluate_writes_records_and_prints_the_summary(command, tmp_path):
+    out = tmp_path / "results"
+    outcome = command(*RUN, "--seeds", "2", "--out", out)
+    assert outcome.code == 0, outcome.err
+    assert "plan-follower" in outcome.out
+    assert f"resilisim report {out}" in outcome.err
+    records = [json.loads(line) for line in (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(records) == 2 * 6 * 2
+    assert {record["policy"] for record in records} == {"exact-optimum", "plan-follower"}
+    assert {record["seed"] for record in records} == {0, 1}
+
+
+def test_the_same_command_changes_nothing_and_others_are_refused(command, tmp_path):
+    out = tmp_path / "results"
+    first = command(*RUN, "--out", out, "--json").json()
+    before = (out / "episodes.jsonl").read_bytes()
+    assert command(*RUN, "--out", out, "--json").json()["results"] == first["results"]
+    assert (out / "episodes.jsonl").read_bytes() == before
+    line = command(*RUN, "--out", out, "--turns", "9").refusal()
+    assert "max_turns" in line
+    assert "another folder" in line
+
+
+def test_options_reach_the_environment(command, tmp_path):
+    options = ["--turns", "7", "--max-consecutive-failures", "0", "--success-probability", "1", "--loop-length", "3"]
+    command(*RUN, "--out", tmp_path / "a", *options, "--salt", "mine", "--parameters", "ignore", "--list-tools")
+    manifest = json.loads((tmp_path / "a" / "manifest.json").read_text(encoding="utf-8"))
+    environment = manifest["arguments"]["environment"]
+    expected = {
+        "max_turns": 7,
+        "max_consecutive_failures": 0,
+        "base": 1.0,
+        "loop_length": 3,
+        "salt": "mine",
+        "parameters": "ignore",
+        "tools": "listed",
+    }
+    assert {name: environment[name] for name in expected} == expected
+
+
+def test_split_takes_tasks_of_that_part_only():
+    library = default_library()
+    drawn = chosen_tasks("8", "validation", library)
+    assert len(drawn) == 8
+    assert {split_of(task.required_tools) for task in drawn} == {"validation"}
+    whole = chosen_tasks("benchmark-v1", "validation", library)
+    assert {split_of(task.required_tools) for task in whole} == {"validation"}
+    parts = [chosen_tasks("benchmark-v1", split, library) for split in SPLITS]
+    assert sum(map(len, parts)) == 5040
+    assert chosen_tasks("8", None, library) == list(benchmark_tasks()[:8])
+
+
+def test_report_writes_the_page_and_prints_the_summary(command, tmp_path):
+    out = tmp_path / "results"
+    command(*RUN, "--out", out)
+    outcome = command("report", out)
+    assert outcome.code == 0
+    assert "plan-follower" in outcome.out
+    assert str(out / "report.html") in outcome.out
+    assert (out / "report.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
+    elsewhere = tmp_path / "page.html"
+    values = command("report", out, "--out", elsewhere, "--json").json()
+    assert values["report"] == str(elsewhere)
+    assert elsewhere.is_file()
+    assert len(values["results"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--policy", "randm"], ["randm", "'random'"]),
+        (["--policy", "no_such_module:Policy"], ["no_such_module"]),
+        (["--policy", "json:loads"], ["json:loads"]),
+        (["--policy", "random", "--prompt", "optimall"], ["'optimal'"]),
+        (["--policy", "random", "--tasks", "0"], ["0"]),
+        (["--policy", "random", "--tasks", "missing.jsonl"], ["missing.jsonl"]),
+        (["--policy", "random", "--split", "tests"], ["'test'"]),
+        (["--policy", "random", "--parameters", "loose"], ["loose", "lenient"]),
+        (["--policy", "random", "--seeds", "0"], ["--seeds"]),
+        (["--policy", "random", "--planner", "exakt"], ["exakt", "exact"]),
+        ([], ["--policy"]),
+    ],
+)
+def test_wrong_values_are_refused_and_leave_no_folder(command, tmp_path, arguments, words):
+    tasks = [] if "--tasks" in arguments else ["--tasks", "3"]
+    line = command("evaluate", *arguments, *tasks, "--out", tmp_path / "results").refusal()
+    for word in words:
+        assert word in line
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_folder_without_results_is_refused(command, tmp_path):
+    assert "manifest.json" in command("report", tmp_path).refusal()

@@ -1,0 +1,84 @@
+"""Progress: silence for short runs, lines where there is no terminal, a bar where there is one."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from resilisim.evaluation import progress
+from resilisim.evaluation.progress import RunProgress
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def test_a_short_run_says_nothing(clock: Clock) -> None:
+    out = io.StringIO()
+    shown = RunProgress(3, 0, stream=out)
+    for _ in range(3):
+        clock.now += 0.5
+        shown.advance()
+    shown.close()
+    assert out.getvalue() == ""
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then_with_rate_and_time_left(clock: Clock) -> None:
+    out = io.StringIO()
+    shown = RunProgress(1000, 400, stream=out)
+    for _ in range(300):
+        clock.now += 0.0625
+        shown.advance()
+    clock.now += 1.0
+    shown.close()
+    assert out.getvalue().splitlines() == [
+        "560 of 1,000 episodes, 16.0/s, 28 s left",
+        "700 of 1,000 episodes, 15.2/s, 20 s left",
+    ]
+
+
+def test_long_waits_are_told_in_minutes_and_hours() -> None:
+    assert [progress._duration(seconds) for seconds in (59.4, 60, 3725, float("inf"))] == [
+        "59 s",
+        "1 min 00 s",
+        "1 h 02 min",
+        "unknown time",
+    ]
+
+
+def test_a_terminal_gets_a_bar_that_goes_away(clock: Clock) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    shown = RunProgress(100, 0, stream=out)
+    for _ in range(50):
+        clock.now += 0.1
+        shown.advance()
+    shown.close()
+    assert "/100" in out.getvalue()
+    assert "10/s" in out.getvalue()
+
+
+def test_it_can_be_switched_off(clock: Clock) -> None:
+    out = io.StringIO()
+    shown = RunProgress(100, 0, show=False, stream=out)
+    for _ in range(100):
+        clock.now += 1.0
+        shown.advance()
+    shown.close()
+    assert out.getvalue() == ""

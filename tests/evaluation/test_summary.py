@@ -1,0 +1,185 @@
+"""Sums and summaries against what the records themselves say, and the table in the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from resilisim.evaluation.accumulate import RunSums, TaskVector
+from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.statistics import Estimate, FoldSums, cross_fitted_betas, fold_of
+from resilisim.evaluation.summary import (
+    SummaryTable,
+    format_interval,
+    format_percent,
+    summarise,
+    summarise_group,
+)
+from tests.evaluation.synthetic import CARELESSNESS, synthetic_record, synthetic_run
+
+
+@pytest.fixture(scope="module")
+def records() -> list[EpisodeRecord]:
+    return list(synthetic_run(num_tasks=24, num_seeds=5))
+
+
+def mean(values: Iterator[float] | list[float]) -> float:
+    numbers = list(values)
+    return sum(numbers) / len(numbers)
+
+
+def test_every_number_is_the_mean_over_the_records(records: list[EpisodeRecord]) -> None:
+    for row in summarise(RunSums.of(records)):
+        own = [r for r in records if (r["policy"], r["prompt_type"]) == (row.policy, row.prompt_type)]
+        assert row.num_episodes == len(own) == 120
+        assert row.num_tasks == 24
+        assert row.success.value == pytest.approx(mean([r["outcome"] for r in own]))
+        assert row.optimum.value == pytest.approx(mean([r["optimum"] for r in own]))
+        assert row.luck.value == pytest.approx(mean([r["luck"] for r in own]))
+        assert row.regret.value == pytest.approx(mean([r["regret"] for r in own]))
+        assert row.turns.value == pytest.approx(mean([len(r["steps"]) for r in own]))
+        assert row.luck_adjusted_beta_1.value == pytest.approx(mean([r["outcome"] - r["luck"] for r in own]))
+        assert row.share_of_ceiling.value == pytest.approx(
+            sum(r["outcome"] for r in own) / sum(r["optimum"] for r in own)
+        )
+        for label, loss in row.losses.items():
+            assert loss.value == pytest.approx(mean([r["losses"].get(label, 0.0) for r in own]))
+        assert sum(loss.value for loss in row.losses.values()) == pytest.approx(row.regret.value)
+        assert sum(row.ended_by.values()) == pytest.approx(1.0)
+
+
+def test_the_points_add_up(records: list[EpisodeRecord]) -> None:
+    for row in summarise(RunSums.of(records)):
+        lost = row.unavoidable + sum(loss.value for loss in row.losses.values()) - row.luck.value
+        assert 1.0 - row.success.value == pytest.approx(lost)
+
+
+def test_the_adjusted_score_is_its_definition_episode_by_episode(records: list[EpisodeRecord]) -> None:
+    row = summarise(RunSums.of(records), ["plan-follower"], ["baseline"])[0]
+    own = [r for r in records if (r["policy"], r["prompt_type"]) == ("plan-follower", "baseline")]
+    folds = [FoldSums()] * 10
+    for r in own:
+        gap, luck = r["outcome"] - r["optimum"], r["luck"]
+        fold = fold_of(r["instance_id"])
+        folds[fold] = folds[fold] + FoldSums(1, gap, luck, gap * luck, luck * luck)
+    betas = cross_fitted_betas(folds)
+    adjusted = [r["outcome"] - betas[fold_of(r["instance_id"])] * r["luck"] for r in own]
+    assert row.luck_adjusted.value == pytest.approx(mean(adjusted))
+    assert row.luck_adjusted.standard_error < row.success.standard_error
+
+
+def test_an_agent_without_regret_is_at_the_ceiling_once_luck_is_out(records: list[EpisodeRecord]) -> None:
+    row = next(row for row in summarise(RunSums.of(records)) if row.policy == "exact-optimum")
+    assert row.mean_beta == pytest.approx(1.0)
+    assert row.luck_adjusted.value == pytest.approx(row.optimum.value)
+    assert row.biggest_loss is None
+    assert row.regret.value == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_part_of_the_tasks_is_summarised_alone_with_the_betas_of_all(records: list[EpisodeRecord]) -> None:
+    sums = RunSums.of(records)
+    group = sums.groups["random", "optimal"]
+    parts = [
+        summarise_group(sums, group, sums.tasks_where(task_type=name))
+        for name in ("basic_file_processing", "complex_network_integration", "advanced_computation_pipeline")
+    ]
+    whole = summarise_group(sums, group)
+    assert sum(part.num_tasks for part in parts) == whole.num_tasks
+    total = sum(part.success.value * part.num_episodes for part in parts)
+    assert total == pytest.approx(whole.success.value * whole.num_episodes)
+    adjusted = sum(part.luck_adjusted.value * part.num_episodes for part in parts)
+    assert adjusted == pytest.approx(whole.luck_adjusted.value * whole.num_episodes)
+    assert summarise_group(sums, group, sums.tasks_where(task_type="none")).num_episodes == 0
+
+
+def test_the_order_of_arrival_does_not_matter(records: list[EpisodeRecord]) -> None:
+    policies, prompts = list(CARELESSNESS), ["baseline", "optimal"]
+    first = summarise(RunSums.of(records), policies, prompts)
+    second = summarise(RunSums.of(reversed(records)), policies, prompts)
+    for row, other in zip(first, second, strict=True):
+        assert (row.policy, row.prompt_type, row.biggest_loss) == (other.policy, other.prompt_type, other.biggest_loss)
+        assert row.success.value == other.success.value
+        assert row.luck_adjusted.low == pytest.approx(other.luck_adjusted.low)
+
+
+def test_a_record_that_misses_the_identity_shows() -> None:
+    record = synthetic_record(0, "random", "baseline", 3, 0, 0.5)
+    sums = RunSums.of([record])
+    assert sums.largest_identity_error < 1e-12
+    sums.add({**record, "luck": record["luck"] + 0.25})
+    assert sums.largest_identity_error == pytest.approx(0.25)
+
+
+def test_memory_is_flat_over_episodes() -> None:
+    """What is kept after many episodes is as large as after few: one number per task, policy and quantity."""
+
+    def kept(num_seeds: int) -> int:
+        sums = RunSums.of(synthetic_run(("random",), ("baseline",), num_tasks=3, num_seeds=num_seeds))
+        group = sums.groups["random", "baseline"]
+        return sum(len(vector.to_array(3)) for vector in (group.count, *group.losses.values())) + len(sums.tasks)
+
+    assert kept(20) == kept(200)
+
+
+def test_task_vectors_grow_as_tasks_appear() -> None:
+    vector = TaskVector()
+    vector.add(2, 1.5)
+    vector.add(2, 1.0)
+    vector.add(0, 4.0)
+    assert vector.to_array(4).tolist() == [4.0, 0.0, 2.5, 0.0]
+    assert (vector.get(2), vector.get(3)) == (2.5, 0.0)
+
+
+def test_one_task_has_no_interval_but_a_json_form() -> None:
+    row = summarise(RunSums.of(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=3)))[0]
+    assert math.isnan(row.luck.standard_error)
+    mapping = json.loads(json.dumps(row.to_mapping(), allow_nan=False))
+    assert mapping["luck"]["standard_error"] is None
+    assert mapping["num_tasks"] == 1
+
+
+def test_percents_never_show_a_negative_zero() -> None:
+    assert format_percent(-0.0001) == "0.0"
+    assert format_percent(0.8333) == "83.3"
+    assert format_percent(math.nan) == "–"
+    assert format_interval(Estimate(0.5, 0.1, 0.25, 0.75, 2, 2)) == "[25.0, 75.0]"
+    assert format_interval(Estimate(0.5, math.nan, math.nan, math.nan, 1, 2)) == "–"
+
+
+def printed(records: list[EpisodeRecord], width: int) -> str:
+    out = io.StringIO()
+    rows = summarise(RunSums.of(records), list(CARELESSNESS))
+    Console(file=out, width=width).print(SummaryTable(rows))
+    return out.getvalue()
+
+
+def test_the_table_shows_every_number_with_its_interval(records: list[EpisodeRecord]) -> None:
+    rows = summarise(RunSums.of(records))
+    for width in (80, 100, 160):
+        text = printed(records, width)
+        for row in rows:
+            for estimate in (row.success, row.luck_adjusted, *([row.share_of_ceiling] if width > 80 else [])):
+                assert format_percent(estimate.value) in text
+                assert format_interval(estimate) in text
+        assert "exact-optimum *" in text
+        assert "privileged" in text
+        assert max(map(len, text.splitlines())) <= width
+    one_line = next(line for line in printed(records, 160).splitlines() if line.strip().startswith("random"))
+    assert format_percent(rows[-1].optimum.value) in one_line
+
+
+def test_a_policy_named_like_markup_is_shown_as_it_is() -> None:
+    record = synthetic_record(0, "[red]evil[/red]", "baseline", 3, 0, 0.5)
+    assert "[red]evil[/red]" in printed([record], 160)
+
+
+def test_shares_are_finite_numbers(records: list[EpisodeRecord]) -> None:
+    for row in summarise(RunSums.of(records)):
+        numbers = [row.success.low, row.success.high, row.luck_adjusted.low, row.share_of_ceiling.high]
+        assert np.isfinite(numbers).all()
