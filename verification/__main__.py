@@ -92,8 +92,8 @@ def print_table(found: dict[str, list[Finding]], judged: Sequence[Judged], secon
     controls = sum(one.finding.control for one in judged)
     failed = [one for one in judged if not one.passed]
     print(
-        f"\n{tests} statistical tests at a family-wise error rate of {FAMILY_WISE_ERROR_RATE:g} (Holm), {exact} exact ones, "
-        f"{controls} controls that have to be rejected: "
+        f"\n{tests} statistical tests at a family-wise error rate of {FAMILY_WISE_ERROR_RATE:g} (Holm), {exact} exact "
+        f"tests, {controls} controls that have to be rejected: "
         f"{'all pass' if not failed else f'{len(failed)} FAIL'} ({seconds:.0f} s)"
     )
 

@@ -17,12 +17,14 @@ import numpy as np
 
 from resilisim.seeding import Draws
 from resilisim.simulator import BenchmarkLaw, EndRules, Episode, Message, build_problem, execution
+from resilisim.simulator.messages import MessageKind
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
 from verification.findings import Check, Finding
 from verification.statistics import chi_square_of_groups, chi_square_of_rows, worst_cell
 
-EXECUTIONS = 200_000  # of each setting
+EXECUTIONS = 150_000  # of each setting
 JOBS = 8  # pieces of each setting
+HARMLESS: tuple[MessageKind, ...] = ("search", "info", "rejected", "format_error")
 WRONG_HISTORY = 0.88  # what the control takes for the factor of 0.9
 
 
@@ -89,9 +91,7 @@ class Tally:
 def formula(law: BenchmarkLaw, cell: Cell) -> float:
     """Return p = p_base x 0.5^Nu x 0.7^Nf x 0.9^Nh (SPEC section 3), with the law's constants."""
     _, base, num_not_executed, num_failed, num_failures = cell
-    return math.prod(
-        (base, law.not_executed**num_not_executed, law.failed**num_failed, law.history**num_failures)
-    )
+    return math.prod((base, law.not_executed**num_not_executed, law.failed**num_failed, law.history**num_failures))
 
 
 def jobs(shift: int) -> list[tuple[int, int, int]]:
@@ -124,8 +124,7 @@ def _play(setting: Setting, draws: Draws, task: str, seed: int, salt: str, tally
     while episode.ended_by is None:
         if draws.uniform() < 0.1:
             # None of these is an execution; none may change what follows.
-            kind = draws.choice(("search", "info", "rejected", "format_error"))
-            episode.apply(Message(kind, tool=target, query=str(draws.bits()), text=str(draws.bits())))
+            episode.apply(Message(draws.choice(HARMLESS), tool=target, query=str(draws.bits()), text=str(draws.bits())))
             continue
         tool = draws.choice(pool)
         event = episode.apply(execution(tool))

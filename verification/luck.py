@@ -51,13 +51,20 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
-def grid(salt: str, tasks: Sequence[str], seeds: Sequence[int], attempts: int, purpose: int = PURPOSE_SUCCESS) -> IntArray:
+def grid(
+    salt: str, tasks: Sequence[str], seeds: Sequence[int], attempts: int, purpose: int = PURPOSE_SUCCESS
+) -> IntArray:
     """Return the 53 bits of every draw: int64 (num_tasks, num_seeds, num_tools, num_attempts)."""
     keys = np.array([[episode_key(salt, seed, task) for seed in seeds] for task in tasks], dtype=np.int64)
     names = np.array([hash_words(name) for name in default_library().names], dtype=np.int64)
     tool0, tool1 = threefry2x32(keys[:, :, None, 0], keys[:, :, None, 1], names[:, 0], names[:, 1])
     index = np.arange(attempts, dtype=np.int64)
     return np.asarray(uniform_bits(tool0[..., None], tool1[..., None], index, np.int64(purpose)))
+
+
+def _unit(bits: IntArray) -> FloatArray:
+    """Return the draws as numbers in [0, 1)."""
+    return np.asarray(bits * 2.0**-UNIFORM_BITS, dtype=np.float64)
 
 
 def _task_names(piece: int) -> list[str]:
@@ -87,7 +94,7 @@ def work(job: tuple[str, int, int]) -> Any:
 
 def _grid_counts(piece: int, shift: int) -> dict[str, Any]:
     bits = grid(f"verification/luck/{shift}", _task_names(piece), range(NUM_SEEDS), NUM_ATTEMPTS)
-    uniforms = bits * 2.0**-UNIFORM_BITS
+    uniforms = _unit(bits)
     counts: dict[str, Any] = {
         "fine": np.bincount((bits >> (UNIFORM_BITS - 12)).ravel(), minlength=4096),
         "low": np.bincount((bits & 4095).ravel(), minlength=4096),
@@ -154,17 +161,20 @@ def _between_keys(shift: int) -> list[Finding]:
     tasks, seeds = _task_names(0)[:4], range(100)
     private = f"verification/luck/{shift}"
     salts = (private, EVALUATION_SALT, VALIDATION_SALT, TRAINING_SALT)
-    uniforms = [grid(salt, tasks, seeds, NUM_ATTEMPTS).ravel() * 2.0**-UNIFORM_BITS for salt in salts]
+    uniforms = [_unit(grid(salt, tasks, seeds, NUM_ATTEMPTS)).ravel() for salt in salts]
     findings = []
-    for (name, one), (other_name, other) in pairwise(zip(("own", "evaluation", "validation", "training"), uniforms, strict=True)):
+    for (name, one), (other_name, other) in pairwise(
+        zip(("own", "evaluation", "validation", "training"), uniforms, strict=True)
+    ):
         findings += _pair_findings(f"salts {name} and {other_name}", one, other)
     seed = Draws("verification/luck/seed", shift).bits()
-    plain = grid(private, tasks, [seed] * 63, NUM_ATTEMPTS).ravel() * 2.0**-UNIFORM_BITS
+    plain = grid(private, tasks, [seed] * 63, NUM_ATTEMPTS)
+
     flipped = grid(private, tasks, [seed ^ (1 << place) for place in range(63)], NUM_ATTEMPTS)
-    # All 63 pairs share one seed: by tables of the flipped ones against each other, these are independent samples.
-    turned = flipped.ravel() * 2.0**-UNIFORM_BITS
-    findings += _pair_findings("seeds that differ in two bits", *_neighbours(turned.reshape(flipped.shape), 1))
-    same = int(np.count_nonzero(plain == turned))
+    # Each is compared with its neighbour, since pairs with the one plain seed would not be independent counts.
+
+    findings += _pair_findings("seeds that differ in two bits", *_neighbours(_unit(flipped), 1))
+    same = int(np.count_nonzero(plain == flipped))
     findings.append(Finding("no draw survives the flip of a seed's bit", SOURCE, f"{same} do", exact=same == 0))
     return findings
 
@@ -173,10 +183,7 @@ def _between_purposes(shift: int) -> list[Finding]:
     """Compare the draws made for success, kind of failure and payload of the same execution."""
     salt, tasks, seeds = f"verification/luck/{shift}", _task_names(1)[:4], range(100)
     purposes = {"success": PURPOSE_SUCCESS, "failure": PURPOSE_FAILURE, "payload": PURPOSE_PAYLOAD}
-    drawn = {
-        name: grid(salt, tasks, seeds, NUM_ATTEMPTS, purpose).ravel() * 2.0**-UNIFORM_BITS
-        for name, purpose in purposes.items()
-    }
+    drawn = {name: _unit(grid(salt, tasks, seeds, NUM_ATTEMPTS, purpose)).ravel() for name, purpose in purposes.items()}
     findings = []
     for one, other in (("success", "failure"), ("success", "payload"), ("failure", "payload")):
         findings += _pair_findings(f"purposes {one} and {other}", drawn[one], drawn[other])
@@ -271,7 +278,8 @@ def judge(pieces: Sequence[Any]) -> list[Finding]:
 def _control() -> Finding:
     """Test draws in which the tool is missing from the key: tools next to each other then share their luck."""
     tasks, seeds = _task_names(0)[:1], range(40)
-    uniforms = grid("verification/control", tasks, seeds, NUM_ATTEMPTS) * 2.0**-UNIFORM_BITS
+    uniforms = _unit(grid("verification/control", tasks, seeds, NUM_ATTEMPTS))
+
     uniforms[:, :, 1::2] = uniforms[:, :, ::2]
     result = chi_square_of_table(_pairs(*_neighbours(uniforms, 2)))
     return Finding("control: the tool is missing from the key", SOURCE, result.text, result.p_value, control=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from resilisim.seeding import PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
+from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.state import is_done, success_threshold_at
 from resilisim.simulator.transition import NEXT_PLACE
 from resilisim.tasks import Task
@@ -48,8 +49,8 @@ class GivesUp:
 class Switches:
     """After a failure it goes on with another tool, so what it does depends on its luck within the episode.
 
-    It walks over the dependency closure, leaves out what would break the order, and gives up late in an episode with many
-    failures: an agent may adapt in every way, and its luck must still be zero on average.
+    It walks over the dependency closure, leaves out what would break the order, and gives up late in an episode with
+    many failures: an agent may adapt in every way, and its luck must still be zero on average.
     """
 
     name = "switches"
@@ -118,4 +119,4 @@ class Peeks:
 
 def _succeeded(info: Mapping[str, Any]) -> set[str]:
     problem, state = info["problem"], info["state"]
-    return {name for name, status in zip(problem.library.names, state.status, strict=True) if status == 2}
+    return {name for name, status in zip(problem.library.names, state.status, strict=True) if status == SUCCEEDED}

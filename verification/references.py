@@ -12,13 +12,14 @@ import numpy as np
 from resilisim.simulator import FINISH, Episode, EpisodeState, Message, Problem, build_problem, execution
 from resilisim.simulator.exact import known_probabilities, plan_following, plan_following_with_search, solve
 from resilisim.simulator.exact.clairvoyant import clairvoyant
+from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.state import is_awaiting_closing, is_done, outcome
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
 from resilisim.tool_library import default_library
 from verification.findings import Check, Finding
-from verification.statistics import binomial_groups, normal_score, not_below, worst_cell
+from verification.statistics import TestResult, binomial_groups, normal_score, not_below, worst_cell
 
 SOURCE = "SPEC 7, references"
 NUM_LISTS = 48
@@ -93,7 +94,9 @@ def _play(problem: Problem, task: Task, seed: int, salt: str, player: Player) ->
 
 def _follow_list(problem: Problem, state: EpisodeState) -> Message:
     """Call the required tools in order, each again until it has succeeded."""
-    return next(execution(name) for name in problem.required_tools if state.status[problem.library.index(name)] != 2)
+    return next(
+        execution(name) for name in problem.required_tools if state.status[problem.library.index(name)] != SUCCEEDED
+    )
 
 
 def _search_and_follow_list(problem: Problem, state: EpisodeState) -> Message:
@@ -139,14 +142,12 @@ def judge(simulated: Sequence[Simulated]) -> list[Finding]:
         Finding(f"control: V* + {CONTROL_SHIFT}, all episodes", SOURCE, control.text, control.p_value, control=True)
     )
     gains = np.array([one.clairvoyant - one.references[0] for one in simulated])
-    chances = np.array([one.clairvoyant for one in simulated])
-    error = math.sqrt(float(np.sum(chances * (1.0 - chances) / CLAIRVOYANT_SEEDS))) / len(simulated)
+    shares = np.array([one.clairvoyant for one in simulated])
+    error = math.sqrt(float(np.sum(shares * (1.0 - shares) / CLAIRVOYANT_SEEDS))) / len(simulated)
     bound = not_below(float(gains.mean()) / error)
     overtaken = sum(one.overtaken for one in simulated)
     findings += [
-        Finding(
-            "clairvoyant >= V* on average", SOURCE, f"{bound.text}, {gains.mean():+.4f} on average", bound.p_value
-        ),
+        Finding("clairvoyant >= V* on average", SOURCE, f"{bound.text}, {gains.mean():+.4f} on average", bound.p_value),
         Finding(
             "no optimal episode succeeds where no sequence of calls does",
             SOURCE,
@@ -157,7 +158,7 @@ def judge(simulated: Sequence[Simulated]) -> list[Finding]:
     return findings
 
 
-def _total(successes: Sequence[int], trials: Sequence[int], chances: Sequence[float]):
+def _total(successes: Sequence[int], trials: Sequence[int], chances: Sequence[float]) -> TestResult:
     won, total, chance = (np.asarray(values, dtype=np.float64) for values in (successes, trials, chances))
     deviation = math.sqrt(float(np.sum(total * chance * (1.0 - chance))))
     return normal_score(float(np.sum(won - total * chance)) / deviation)

@@ -181,9 +181,7 @@ def judge(pieces: Sequence[Played]) -> list[Finding]:
     return findings
 
 
-def _judge_contestant(
-    contestant: Contestant, outcome: NDArray[np.float64], luck: NDArray[np.float64]
-) -> list[Finding]:
+def _judge_contestant(contestant: Contestant, outcome: NDArray[np.float64], luck: NDArray[np.float64]) -> list[Finding]:
     mean_luck = clustered_mean_is(luck)
     if not contestant.honest:
         name = f"control: {contestant.name}, mean luck is 0"
@@ -209,9 +207,7 @@ def _judge_contestant(
         for name, values in (("raw", outcome), ("adjusted, beta 1,", adjusted), ("adjusted, beta fitted,", fitted)):
             result = clustered_mean_is(values, expected)
             text = f"{result.text} from {expected.mean():.4f}"
-            findings.append(
-                Finding(f"{contestant.name}: {name} = closed form", SCORE_SOURCE, text, result.p_value)
-            )
+            findings.append(Finding(f"{contestant.name}: {name} = closed form", SCORE_SOURCE, text, result.p_value))
     return findings
 
 

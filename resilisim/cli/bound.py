@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,9 +28,10 @@ EXPLANATIONS = {
     "clairvoyant_se": "its standard error",
     "first_call": "what the best agent executes first",
 }
-CLAIRVOYANT = "clairvoyant"
-MEANS = ("known_probabilities", "plan_following", "plan_following_with_search", CLAIRVOYANT)
+SOLVED = ("known_probabilities", "plan_following", "plan_following_with_search")
 EVERY_TASK = "all"
+SEEDS_FOR_ONE = 200
+SEEDS_FOR_EACH_OF_ALL = 5  # a mean over more than a thousand lists needs few seeds of each
 BLOCK = 64  # problems solved between two steps of the progress bar
 
 
@@ -41,8 +43,13 @@ def bound(
     turns: TurnsOption = 10,
     max_consecutive_failures: FailuresOption = 5,
     clairvoyant_seeds: Annotated[
-        int, typer.Option("--clairvoyant-seeds", help="Seeds for the clairvoyant reference; 0 leaves it out.", min=0)
-    ] = 200,
+        int | None,
+        typer.Option(
+            "--clairvoyant-seeds",
+            help="Seeds for the clairvoyant reference: 200 for one task, 5 for each list of all; 0 leaves it out.",
+            min=0,
+        ),
+    ] = None,
     success_probability: BaseOption = 0.8,
     tasks: TasksOption = "benchmark-v1",
     library: LibraryOption = None,
@@ -56,7 +63,8 @@ def bound(
     if task == EVERY_TASK:
         from resilisim.tasks.sources import read_tasks
 
-        _print_means(means_by_type(read_tasks(tasks, chosen), chosen, law, rules, clairvoyant_seeds), as_json)
+        seeds = SEEDS_FOR_EACH_OF_ALL if clairvoyant_seeds is None else clairvoyant_seeds
+        _print_means(means_by_type(read_tasks(tasks, chosen), chosen, law, rules, seeds), as_json)
         return
     from resilisim.simulator.exact import references
 
@@ -71,7 +79,7 @@ def bound(
         library=chosen,
         law=law,
         rules=rules,
-        clairvoyant_seeds=clairvoyant_seeds,
+        clairvoyant_seeds=SEEDS_FOR_ONE if clairvoyant_seeds is None else clairvoyant_seeds,
         instance_id=instance_id,
     )
     if as_json:
@@ -84,51 +92,63 @@ def bound(
 def means_by_type(
     tasks: Sequence[Task], library: ToolLibrary, law: BenchmarkLaw, rules: EndRules, clairvoyant_seeds: int
 ) -> list[dict[str, Any]]:
-    """Return the mean references of each task type, and of all tasks; each distinct required list is solved once."""
+    """Return the mean references of each task type, and of all tasks; each distinct required list is solved once.
+
+    The standard error of the clairvoyant mean is that of its seeds alone: the tasks are not a sample.
+    """
+    from resilisim.tasks import TASK_TYPES
+
     weights: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for task in tasks:
         weights[task.required_tools][task.task_type] += 1
     counts: Counter[str] = Counter()
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    variances: dict[str, float] = defaultdict(float)
     with progress_bar() as progress:
-        for required, values in progress.track(
+        for required, values, error in progress.track(
             _solve_each(list(weights), library, law, rules, clairvoyant_seeds),
             total=len(weights),
             description="solving",
         ):
-            for task_type, count in weights[required].items():
-                for group in (task_type, EVERY_TASK):
-                    counts[group] += count
-                    for name, value in values.items():
-                        sums[group][name] += count * value
-    order = [*dict.fromkeys(task.task_type for task in tasks), EVERY_TASK]
-    return [
-        {
-            "task_type": group,
-            "tasks": counts[group],
-            **{name: sums[group][name] / counts[group] for name in MEANS if name in sums[group]},
-        }
-        for group in order
-    ]
+            for group, count in [*weights[required].items(), (EVERY_TASK, weights[required].total())]:
+                counts[group] += count
+                variances[group] += (count * error) ** 2
+                for name, value in values.items():
+                    sums[group][name] += count * value
+    met = dict.fromkeys(task.task_type for task in tasks)
+    known = [name for name in TASK_TYPES if name in met]
+    rows: list[dict[str, Any]] = []
+    for group in [*known, *[name for name in met if name not in TASK_TYPES], EVERY_TASK]:
+        means = {name: total / counts[group] for name, total in sums[group].items()}
+        if clairvoyant_seeds:
+            means["clairvoyant_se"] = math.sqrt(variances[group]) / counts[group]
+        rows.append({"task_type": group, "tasks": counts[group], **means})
+    return rows
 
 
 def _solve_each(
     lists: Sequence[tuple[str, ...]], library: ToolLibrary, law: BenchmarkLaw, rules: EndRules, clairvoyant_seeds: int
-) -> Iterator[tuple[tuple[str, ...], dict[str, float]]]:
-    """Yield each required list with its references, solved a block at a time so that progress can be shown."""
-    from resilisim.simulator.exact import references, solve_all
-    from resilisim.simulator.problem import build_problem
+) -> Iterator[tuple[tuple[str, ...], dict[str, float], float]]:
+    """Yield each list with its references and the standard error of the clairvoyant one.
+
+    Lists are solved a block at a time, so that progress can be shown.
+    """
+    from resilisim.seeding import EVALUATION_SALT
+    from resilisim.simulator import build_problem
+    from resilisim.simulator.exact import solve_all
+    from resilisim.simulator.exact.clairvoyant import clairvoyant
 
     for start in range(0, len(lists), BLOCK):
         block = lists[start : start + BLOCK]
         problems = [build_problem(library, required, law, rules) for required in block]
         solved = solve_all(problems)
         for required, problem in zip(block, problems, strict=True):
-            values = {name: getattr(solved[problem], name) for name in MEANS if name != CLAIRVOYANT}
+            values = {name: float(getattr(solved[problem], name)) for name in SOLVED}
+            error = 0.0
             if clairvoyant_seeds:
-                luck = references(required, library=library, law=law, rules=rules, clairvoyant_seeds=clairvoyant_seeds)
-                values[CLAIRVOYANT] = float(luck[CLAIRVOYANT])
-            yield required, values
+                name = ",".join(required)
+                values["clairvoyant"], error = clairvoyant(problem, range(clairvoyant_seeds), EVALUATION_SALT, name)
+            yield required, values, error
 
 
 def _print_means(rows: list[dict[str, Any]], as_json: bool) -> None:

@@ -148,23 +148,34 @@ def clustered_proportion(
 ) -> Estimate:
     """Estimate a success rate; like `clustered_mean`, with an interval that stays within 0 and 1 and is never a point.
 
-    When all episodes succeed, or none does, the clustered standard error is 0 and says nothing. The interval then is
-    the exact one of Clopper and Pearson with one observation per cluster, which is on the safe side. It also holds for
-    one cluster, where the standard error stays NaN.
+    Where the t interval would leave the range, the rate is too close to its edge for it, and Korn and Graubard's takes
+    its place: the exact interval of Clopper and Pearson for as many independent episodes as would have this standard
+    error. If all episodes succeed, or none does, the error is 0 and tells nothing; then the tasks are what is counted,
+    which is on the safe side and also holds for a single task.
     """
     plain = clustered_mean(successes, counts, level)
-    if plain.num_clusters == 0:
+    rate, error, clusters = plain.value, plain.standard_error, plain.num_clusters
+    if clusters == 0:
         return plain
-    bound = (0.5 - level / 2.0) ** (1.0 / plain.num_clusters)
-    if plain.value == 0.0:
-        low, high = 0.0, 1.0 - bound
-    elif plain.value == 1.0:
-        low, high = bound, 1.0
-    elif math.isnan(plain.low):
+    if rate in (0.0, 1.0):
+        independent = float(clusters)
+    elif math.isnan(error) or (plain.low >= 0.0 and plain.high <= 1.0):
         return plain
     else:
-        low, high = max(0.0, plain.low), min(1.0, plain.high)
-    return Estimate(plain.value, plain.standard_error, low, high, plain.num_clusters, plain.num_episodes)
+        few_tasks = t_quantile(plain.num_episodes, level) / t_quantile(clusters, level)
+        independent = min(rate * (1.0 - rate) / error**2, plain.num_episodes) * few_tasks**2
+    low, high = clopper_pearson(rate * independent, independent, level)
+    return Estimate(rate, error, low, high, clusters, plain.num_episodes)
+
+
+def clopper_pearson(successes: float, trials: float, level: float = CONFIDENCE_LEVEL) -> tuple[float, float]:
+    """Return the exact interval of a success rate; both numbers may be fractions."""
+    from scipy.special import betaincinv  # see t_quantile
+
+    tail, failures = 0.5 - level / 2.0, trials - successes
+    low = 0.0 if successes <= 0.0 else float(betaincinv(successes, failures + 1.0, tail))
+    high = 1.0 if failures <= 0.0 else float(betaincinv(successes + 1.0, failures, 1.0 - tail))
+    return low, high
 
 
 def fold_of(instance_id: str, num_folds: int = NUM_FOLDS) -> int:

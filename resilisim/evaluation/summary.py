@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,8 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
     task_betas = betas[folds]  # (num_present,)
     losses = {label: clustered_mean(column(group.losses[label]), count) for label in _ordered(group.losses)}
     num_episodes = int(count.sum())
+    success = clustered_proportion(outcome, count)
+    ceiling = clustered_mean(optimum, count)
     ended = sum(group.ended_by.values())
     return GroupSummary(
         policy=group.policy,
@@ -146,11 +148,11 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         planner=group.planner,
         num_tasks=len(count),
         num_episodes=num_episodes,
-        success=clustered_proportion(outcome, count),
+        success=success,
         partial_success=clustered_proportion(column(group.partial), count),
-        optimum=clustered_mean(optimum, count),
-        share_of_ceiling=clustered_ratio(outcome, optimum, num_episodes),
-        luck_adjusted=luck_adjusted_mean(outcome, luck, count, task_betas),
+        optimum=ceiling,
+        share_of_ceiling=_no_narrower(clustered_ratio(outcome, optimum, num_episodes), success, ceiling.value),
+        luck_adjusted=_no_narrower(luck_adjusted_mean(outcome, luck, count, task_betas), success, 1.0),
         luck_adjusted_beta_1=luck_adjusted_mean(outcome, luck, count, 1.0),
         mean_beta=float(task_betas @ count) / num_episodes if num_episodes else math.nan,
         luck=clustered_mean(luck, count),
@@ -159,6 +161,18 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         turns=clustered_mean(column(group.turns), count),
         ended_by={name: number / ended for name, number in sorted(group.ended_by.items())},
     )
+
+
+def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimate:
+    """Widen an interval to that of the success rate (divided by `scale`) where outcomes do not vary.
+
+    If no episode succeeded, or all did, what derives from the outcomes hardly varies either, and the standard error
+    would claim a certainty that nobody has.
+    """
+    if success.value not in (0.0, 1.0) or math.isnan(estimate.value):
+        return estimate
+    ends = [end for end in (estimate.low, success.low / scale, estimate.high, success.high / scale) if end == end]
+    return replace(estimate, low=min(ends), high=max(ends))
 
 
 def summarise(sums: RunSums, policies: Sequence[str] = (), prompts: Sequence[str] = ()) -> list[GroupSummary]:
@@ -214,7 +228,8 @@ class SummaryTable:
         wide, shares = options.max_width >= WIDE_TERMINAL, options.max_width >= NARROW_TERMINAL
         separator = " " if wide else "\n"
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-        table.add_column("policy" if wide else "policy\nprompt", overflow="fold", min_width=8)
+        longest = max((len(row.policy) + 2 * row.privileged for row in self._rows), default=8)
+        table.add_column("policy" if wide else "policy\nprompt", overflow="fold", min_width=min(longest, 20))
         if wide:
             table.add_column("prompt", no_wrap=True)
         for heading in ("episodes", "success", "V*", *(["of V*"] if shares else []), "luck-adjusted"):

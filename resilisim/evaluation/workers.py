@@ -9,6 +9,7 @@ there is: it tells the worker that the run is over or its parent dead, and the p
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import signal
 import time
@@ -113,10 +114,11 @@ def _play_in_processes(
     processes: dict[Connection, BaseProcess] = {}
     started: dict[Connection, tuple[float, int]] = {}
     size = FIRST_JOB_EPISODES
+    threads = max(1, (os.cpu_count() or 1) // workers)
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process: BaseProcess = context.Process(target=_work, args=(theirs, settings), daemon=True)
+            process: BaseProcess = context.Process(target=_work, args=(theirs, settings, threads), daemon=True)
             process.start()
             theirs.close()
             processes[ours] = process
@@ -158,8 +160,10 @@ def _describe_death(process: BaseProcess) -> str:
     )
 
 
-def _work(connection: Connection, settings: RunSettings) -> None:
+def _work(connection: Connection, settings: RunSettings, threads: int) -> None:
     """Be a worker until the pipe is closed."""
+    # Libraries that are loaded later (retrieval's model) would each start as many threads as the machine has cores.
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent says what it means
     try:
         try:

@@ -21,7 +21,7 @@ from resilisim.tasks.types import Task
 
 BENCHMARK_VERSION = "benchmark-v1"
 BENCHMARK_SEED = 0
-BENCHMARK_SHA256 = "34deb68491dd03b35371c432f12443ee1619d08da453315d16aed97051cdaf69"  # of the uncompressed JSON Lines
+BENCHMARK_SHA256 = "d883b0581f65a939f2ccb92bb13b1db3879c7bafceeb04ce2c46a9759e4b6568"  # of the uncompressed JSON Lines
 DATA_FILE = f"data/{BENCHMARK_VERSION}.jsonl.gz"
 
 

@@ -120,7 +120,8 @@ def _output_sentences(
     pool = _texts()["outputs"]
     sentences = []
     if destination is not None:
-        sentences.append(draws.choice(pool["destination"]).format(value=destination))
+        kind = "destination" if "@" in destination or "://" in destination else "location"
+        sentences.append(draws.choice(pool[kind]).format(value=destination))
     else:
         places = [expected_outputs[name] for name in PLACES if isinstance(expected_outputs.get(name), str)]
         sentences += [draws.choice(pool["location"]).format(value=place) for place in places]

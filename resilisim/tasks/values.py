@@ -152,7 +152,7 @@ def _options(scene: Scene, draws: Draws) -> dict[str, Any]:
         "time_zone": draws.choice(("UTC", "Europe/Lisbon", "Europe/Oslo", "America/Lima")),
         "limit": scene.num_records,
         "since": scene.day.isoformat(),
-        "strict": draws.choice((True, False)),
+        "strict_mode": draws.choice((True, False)),
     }
     chosen = draws.shuffled(sorted(every))[: draws.between(1, 2)]
     return {name: every[name] for name in sorted(chosen)}
@@ -236,7 +236,8 @@ def _within_bounds(value: Any, parameter: Parameter) -> Any:
         if "maximum" in constraints:
             value = min(value, constraints["maximum"])
     if isinstance(value, str):
-        value = value.ljust(int(constraints.get("minLength", 0)), "x")[: int(constraints.get("maxLength", len(value)))]
+        value = value.ljust(int(constraints.get("minLength", 0)), "x")
+        value = value[: int(constraints.get("maxLength", len(value)))]
     return value
 
 

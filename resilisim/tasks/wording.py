@@ -103,12 +103,13 @@ class PhraseBook:
     Args:
         searcher: Retrieval over the library.
         checked: Whether the vocabulary holds for this retrieval (the default library and model; a test proves it).
+            If not, phrasings speak of `GENERAL_ITEMS` only, so that there are few to check.
     """
 
     def __init__(self, searcher: Searcher, checked: bool) -> None:
         self._searcher = searcher
         self._checked = checked
-        self._usable: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._found: dict[str, tuple[str, ...]] = {}
 
     def phrases(self, tool: Tool, items: str) -> tuple[str, ...]:
         """Return the phrasings that lead to a tool when its work is done on certain items.
@@ -120,20 +121,12 @@ class PhraseBook:
         Returns:
             At least one phrasing, unless no wording at all leads retrieval to the tool: then none.
         """
-        key = (tool.name, items)
-        if key not in self._usable:
-            self._usable[key] = self._find_phrases(tool, items)
-        return self._usable[key]
-
-    def can_word(self, tool: Tool) -> bool:
-        """Return whether some phrasing, even one that names no items, leads retrieval to the tool."""
-        return self._checked or bool(self._leading(tool, plain_phrases(tool)))
-
-    def _find_phrases(self, tool: Tool, items: str) -> tuple[str, ...]:
-        known = vocabulary_clauses(tool.name, items)
-        if self._checked and known:
-            return known
-        return self._leading(tool, (*known, *made_phrases(tool, items))) or self._leading(tool, plain_phrases(tool))
+        if self._checked:
+            return vocabulary_clauses(tool.name, items)
+        if tool.name not in self._found:
+            candidates = (*vocabulary_clauses(tool.name, GENERAL_ITEMS), *made_phrases(tool, GENERAL_ITEMS))
+            self._found[tool.name] = self._leading(tool, candidates) or self._leading(tool, plain_phrases(tool))
+        return self._found[tool.name]
 
     def _leading(self, tool: Tool, phrases: Sequence[str]) -> tuple[str, ...]:
         """Return the phrasings that have the tool among their first hits, ahead of the sixth by more than rounding."""
@@ -151,10 +144,12 @@ def _leads(tool_name: str, hits: Sequence[ToolHit]) -> bool:
 def made_phrases(tool: Tool, items: str) -> tuple[str, ...]:
     """Make phrasings for a tool without vocabulary from its name and description, with the items named."""
     words, purpose = _words(tool), _purpose(tool)
-    short = (f"Use the {words} on the {items}", f"Run the {words} with the {items}")
-    long = (f"For the {items} use the {words} as it {purpose}", f"Use the {words} on the {items} as it {purpose}")
-    first = hash_words(items)[0]
-    return (short[first % 2], long[first // 2 % 2])
+    return (
+        f"Use the {words} on the {items}",
+        f"Run the {words} with the {items}",
+        f"For the {items} use the {words} as it {purpose}",
+        f"Use the {words} on the {items} as it {purpose}",
+    )
 
 
 def plain_phrases(tool: Tool) -> tuple[str, ...]:

@@ -90,7 +90,19 @@ def test_means_of_a_file_are_the_means_of_its_tasks(command, tmp_path):
     ]
     for name in ("known_probabilities", "plan_following", "plan_following_with_search"):
         assert rows[-1][name] == pytest.approx(sum(values[name] for values in single) / 3, abs=1e-12)
-    assert "custom" in command("bound", "--task", "all", "--tasks", path, "--clairvoyant-seeds", "2").out
+    assert "clairvoyant" not in rows[-1]
+
+
+def test_means_of_all_hold_the_clairvoyant_one_with_its_standard_error(command, tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"instance_id": "a", "required_tools": ["file_operations_reader"]}\n', encoding="utf-8")
+    arguments = ["bound", "--task", "all", "--tasks", path, "--turns", "1", "--clairvoyant-seeds", "400"]
+    row = command(*arguments, "--json").json()[0]
+    # One turn and nothing to choose: the clairvoyant agent succeeds exactly when the draw does.
+    assert row["known_probabilities"] == pytest.approx(0.8)
+    assert row["clairvoyant_se"] == pytest.approx((row["clairvoyant"] * (1 - row["clairvoyant"]) / 399) ** 0.5)
+    assert abs(row["clairvoyant"] - 0.8) < 5 * row["clairvoyant_se"]
+    assert "custom" in command(*arguments).out
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -152,3 +153,22 @@ def test_luck_is_common_to_prompts_and_policies() -> None:
             step = next(step for step in record["steps"] if step["kind"] == "execute")
             outcomes[prompt, len(first)] = (step["success"], step["success_probability"], step["attempt"])
     assert len(set(outcomes.values())) == 1
+
+
+class GivesUpAfterBadLuck(Reading):
+    """Adapts to its luck within the episode, which is what could bias a careless adjustment."""
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+        execution = info.get("execution")
+        if execution is not None and not execution["success"]:
+            return None
+        return super().act(observation, info)
+
+
+@pytest.mark.parametrize("policy", [Reading, GivesUpAfterBadLuck])
+def test_luck_has_mean_zero_also_for_a_policy_that_adapts_to_it(policy: type[Reading]) -> None:
+    env, player, task = ConversationEnv(), policy(), toy_tasks(3)[2]
+    luck = [play_episode(env, player, task, "optimal", seed)["luck"] for seed in range(400)]
+    error = (sum(value * value for value in luck) / len(luck) ** 2) ** 0.5
+    assert error > 0.005
+    assert abs(sum(luck) / len(luck)) < 3.5 * error  # one run in two thousand would miss this by chance; it is fixed

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from resilisim.evaluation.statistics import (
     FoldSums,
+    clopper_pearson,
     clustered_mean,
     clustered_proportion,
     clustered_ratio,
@@ -111,10 +112,39 @@ def test_no_success_at_all_still_has_an_interval() -> None:
     assert math.isnan(clustered_proportion([1.0], [2.0]).low)
 
 
-def test_a_proportion_stays_within_0_and_1() -> None:
-    estimate = clustered_proportion([0.0, 0.0, 1.0], [1.0, 1.0, 1.0])
-    assert estimate.low == 0.0
-    assert clustered_mean([0.0, 0.0, 1.0], [1.0, 1.0, 1.0]).low < 0.0
+def test_a_rate_in_the_middle_has_the_t_interval() -> None:
+    successes, counts = [3.0, 1.0, 2.0, 4.0, 0.0, 3.0], [4.0] * 6
+    assert clustered_proportion(successes, counts) == clustered_mean(successes, counts)
+
+
+def test_a_rate_near_the_edge_has_korn_and_graubards_interval() -> None:
+    successes, counts = [0.0] * 39 + [1.0], [3.0] * 40
+    plain, estimate = clustered_mean(successes, counts), clustered_proportion(successes, counts)
+    assert plain.low < 0.0
+    assert (estimate.value, estimate.standard_error) == (plain.value, plain.standard_error)
+    rate = 1 / 120
+    few_tasks = t_quantile(120) / t_quantile(40)
+    independent = min(rate * (1 - rate) / plain.standard_error**2, 120) * few_tasks**2
+    assert (estimate.low, estimate.high) == clopper_pearson(rate * independent, independent)
+    assert 0.0 < estimate.low < rate < estimate.high
+
+
+def test_clopper_pearson_is_the_textbook_interval() -> None:
+    low, high = clopper_pearson(8, 20)  # 0.1912, 0.6395 in the tables
+    assert (round(low, 4), round(high, 4)) == (0.1912, 0.6395)
+    # By definition each end leaves 2.5% in its tail of the binomial distribution.
+    assert sum(math.comb(20, k) * low**k * (1 - low) ** (20 - k) for k in range(8, 21)) == pytest.approx(0.025)
+    assert sum(math.comb(20, k) * high**k * (1 - high) ** (20 - k) for k in range(9)) == pytest.approx(0.025)
+    assert clopper_pearson(0, 40)[0] == 0.0
+    assert clopper_pearson(40, 40)[1] == 1.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4)), min_size=2, max_size=12))
+def test_a_proportion_stays_within_0_and_1_around_its_value(pairs: list[tuple[int, int]]) -> None:
+    successes = [float(min(success, count)) for success, count in pairs]
+    estimate = clustered_proportion(successes, [float(count) for _, count in pairs])
+    assert 0.0 <= estimate.low <= estimate.value <= estimate.high <= 1.0
+    assert estimate.low < estimate.high
 
 
 def fold_sums(episodes: list[tuple[float, float]]) -> FoldSums:

@@ -183,3 +183,12 @@ def test_shares_are_finite_numbers(records: list[EpisodeRecord]) -> None:
     for row in summarise(RunSums.of(records)):
         numbers = [row.success.low, row.success.high, row.luck_adjusted.low, row.share_of_ceiling.high]
         assert np.isfinite(numbers).all()
+
+
+def test_a_policy_that_never_succeeds_is_not_certain_to_fail() -> None:
+    run = list(synthetic_run(("random",), ("baseline",), num_tasks=30, num_seeds=2))
+    row = summarise(RunSums.of({**record, "outcome": 0} for record in run))[0]
+    assert (row.success.value, row.success.low) == (0.0, 0.0)
+    assert row.success.high == pytest.approx(1 - 0.025 ** (1 / 30))
+    assert row.luck_adjusted.high >= row.success.high
+    assert row.share_of_ceiling.high == pytest.approx(row.success.high / row.optimum.value)

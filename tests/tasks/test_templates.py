@@ -41,7 +41,9 @@ def test_quotas_are_largest_remainders(count: int, weights: list[int]) -> None:
     result = quotas(count, weights)
     assert sum(result) == count
     exact = [count * weight / total for weight in weights]
-    assert all(math.floor(share + 1e-9) <= got <= math.ceil(share - 1e-9) for got, share in zip(result, exact, strict=True))
+    assert all(
+        math.floor(share + 1e-9) <= got <= math.ceil(share - 1e-9) for got, share in zip(result, exact, strict=True)
+    )
     raised = [share % 1 for got, share in zip(result, exact, strict=True) if got > share]
     lowered = [share % 1 for got, share in zip(result, exact, strict=True) if got < share]
     assert not raised or not lowered or min(raised) >= max(lowered) - 1e-9

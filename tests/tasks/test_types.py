@@ -42,10 +42,14 @@ def test_only_the_tools_are_needed_and_everything_else_is_filled_in() -> None:
     assert task.instance_id == instance_id_of("custom", READ_PARSE, {}, {"success": True}, task.description)
 
 
-@pytest.mark.parametrize(("num_tools", "complexity"), [(1, "easy"), (3, "easy"), (4, "medium"), (5, "medium"), (6, "hard")])
+@pytest.mark.parametrize(
+    ("num_tools", "complexity"), [(1, "easy"), (3, "easy"), (4, "medium"), (5, "medium"), (6, "hard")]
+)
 def test_complexity_follows_from_the_number_of_tools(num_tools: int, complexity: str) -> None:
     names = ["file_operations_reader", *[name for name in LIBRARY.names if not LIBRARY.dependencies(name)][1:]]
-    assert Task.from_mapping({"required_tools": list(dict.fromkeys(names))[:num_tools]}, LIBRARY).complexity == complexity
+    assert (
+        Task.from_mapping({"required_tools": list(dict.fromkeys(names))[:num_tools]}, LIBRARY).complexity == complexity
+    )
 
 
 def test_to_mapping_and_back_is_the_same_task_and_the_same_json() -> None:

@@ -41,7 +41,10 @@ class WordSearcher:
     [
         ("Read it. Write it.", ["Read it", "Write it"]),
         ("Read data/x_1.csv now! Then stop?", ["Read data/x_1.csv now", "Then stop"]),
-        ("Steps:\n1. Read it.\n2) Parse it\n- Write it\n* Log it", ["Steps:", "Read it", "Parse it", "Write it", "Log it"]),
+        (
+            "Steps:\n1. Read it.\n2) Parse it\n- Write it\n* Log it",
+            ["Steps:", "Read it", "Parse it", "Write it", "Log it"],
+        ),
         ("Read it; parse it;write it.", ["Read it", "parse it", "write it"]),
         ("Read it, then write it", ["Read it", "write it"]),
         ("Version 2.5 of https://api.x.example/v1. Done", ["Version 2.5 of https://api.x.example/v1", "Done"]),
@@ -84,7 +87,7 @@ def test_the_vocabulary_has_phrasings_for_every_tool_and_no_clause_falls_apart()
             assert not set(phrase) & set(",;.:\n"), phrase
             assert phrase[0].isupper(), phrase
         for items in ITEMS:
-            assert len(set(vocabulary_clauses(name, items))) >= 3
+            assert len(set(vocabulary_clauses(name, items))) >= 2
     assert len(vocabulary_clauses("data_processing_parser", GENERAL_ITEMS)) == 5
     assert vocabulary_clauses("unknown", GENERAL_ITEMS) == ()
 
@@ -92,17 +95,17 @@ def test_the_vocabulary_has_phrasings_for_every_tool_and_no_clause_falls_apart()
 def test_every_phrasing_of_every_artefact_leads_to_its_tool() -> None:
     """The whole pool from which the benchmark's clauses are drawn: each has its tool among the first five, for certain.
 
-    The margin is the tool's lead over the best tool that must stay behind it; ten times what rounding could blur.
+    The margin is the tool's lead over the best tool that must stay behind it; twenty times what rounding could blur.
     """
     pool = [(name, clause) for name in LIBRARY.names for items in ITEMS for clause in vocabulary_clauses(name, items)]
-    assert len(pool) > 5000
+    assert len(pool) > 3000
     scores = default_retriever(LIBRARY).similarities([clause for _, clause in pool]).astype(np.float64)
     own_place = np.array([LIBRARY.index(name) for name, _ in pool])
     own = scores[np.arange(len(pool)), own_place]
     scores[np.arange(len(pool)), own_place] = -np.inf
     margin = own - np.sort(scores, axis=1)[:, -SEARCH_SIZE]
     worst = int(np.argmin(margin))
-    assert margin[worst] > 0.01, (pool[worst], float(margin[worst]))
+    assert margin[worst] > 0.02, (pool[worst], float(margin[worst]))
 
 
 def test_the_model_does_not_see_letter_case() -> None:
@@ -130,7 +133,6 @@ def test_tools_of_other_libraries_get_phrasings_that_lead_to_them(kitchen: ToolL
     retriever = default_retriever(kitchen)
     book = PhraseBook(retriever, checked=False)
     for tool in kitchen:
-        assert book.can_word(tool)
         phrases = book.phrases(tool, "berth bookings")
         assert phrases
         for phrase in phrases:
@@ -154,7 +156,6 @@ def test_phrases_that_do_not_lead_to_the_tool_are_left_out(kitchen: ToolLibrary)
 
     book = PhraseBook(Blind(kitchen), checked=False)
     assert book.phrases(kitchen["oven_heater"], "entries") == ()
-    assert not book.can_word(kitchen["oven_heater"])
 
 
 def test_a_lead_within_rounding_does_not_count(kitchen: ToolLibrary) -> None:
@@ -166,6 +167,6 @@ def test_a_lead_within_rounding_does_not_count(kitchen: ToolLibrary) -> None:
             return [[*others, ToolHit("oven_heater", 0.5 + self.lead), ToolHit("other_5", 0.5)] for _ in queries]
 
     retriever = Close(kitchen)
-    assert not PhraseBook(retriever, checked=False).can_word(kitchen["oven_heater"])
+    assert not PhraseBook(retriever, checked=False).phrases(kitchen["oven_heater"], "entries")
     retriever.lead = 0.01
-    assert PhraseBook(retriever, checked=False).can_word(kitchen["oven_heater"])
+    assert PhraseBook(retriever, checked=False).phrases(kitchen["oven_heater"], "entries")

@@ -162,7 +162,7 @@ def _row_labels(labels: Sequence[RowLabel], top: float, row_height: float) -> Ma
             element(
                 "text",
                 element("title", label.full_name),
-                _shortened(name, room / CHARACTER_WIDTH),
+                _tail(name, room / CHARACTER_WIDTH),
                 x=0,
                 y=middle + 4.0,
                 class_="policy",
@@ -224,8 +224,9 @@ def _dot_row(
             continue
         y = middle + 11.0 * (number - (len(marks) - 1) / 2.0)
         x = left + width * min(max(estimate.value, 0.0), 1.0)
-        if number == len(marks) - 1 and not math.isnan(ceiling) and estimate.value < ceiling:
-            parts.append(element("line", x1=x, x2=left + width * ceiling, y1=y, y2=y, class_="gap"))
+        reach = estimate.value if math.isnan(estimate.high) else estimate.high
+        if number == len(marks) - 1 and reach < ceiling:
+            parts.append(element("line", x1=left + width * reach, x2=left + width * ceiling, y1=y, y2=y, class_="gap"))
         if not math.isnan(estimate.low):
             low, high = (left + width * min(max(end, 0.0), 1.0) for end in (estimate.low, estimate.high))
             parts.append(element("line", x1=low, x2=high, y1=y, y2=y, class_=f"interval {mark.style}"))
@@ -289,3 +290,8 @@ def _wrapped(text: str, characters: float) -> list[str]:
 
 def _shortened(text: str, characters: float) -> str:
     return text if len(text) <= characters else text[: max(1, int(characters) - 1)] + "…"
+
+
+def _tail(text: str, characters: float) -> str:
+    """Shorten a name from its beginning: of `package.module:Class` the end tells most."""
+    return text if len(text) <= characters else "…" + text[-max(1, int(characters) - 1) :]

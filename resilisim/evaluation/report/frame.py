@@ -32,7 +32,8 @@ READING: Mapping[str, str] = {
     "identity": "Of each episode: 1 − outcome = (1 − V* of the start) + sum of regret − sum of luck.",
     "intervals": (
         "95%, Student's t, clustered by task: episodes of one task resemble each other and are one unit of evidence. "
-        "Where every episode succeeded, or none, it is Clopper and Pearson's over tasks. A single task has none."
+        "Rates close to 0 or 1 have Korn and Graubard's interval, since Student's would leave the range. A single task "
+        "has none."
     ),
     "full success": (
         "All required tools succeeded, their first successes in the required order, a required output tool among them "
@@ -111,12 +112,15 @@ def cards(facts: RunFacts) -> Markup:
                 f"{format_interval(best.share_of_ceiling)}; calls cost it {format_percent(best.regret.value)} points",
             )
         )
-    costs = [(row.losses[label].value, label, row) for row in ordinary for label in row.losses]
+    # Finding out what a prompt does not say is no mistake, so it is not shown as one.
+    costs = [
+        (row.losses[label].value, label, row) for row in ordinary for label in row.losses if label != "information"
+    ]
     if costs:
         cost, label, row = max(costs, key=lambda entry: entry[0])
         shown.append(
             _card(
-                "Costliest cause",
+                "Costliest mistake",
                 f"{format_percent(cost)} points",
                 f"{row.policy} under {row.prompt_type}: {LOSS_LABELS.get(label, label)}",
             )

@@ -53,7 +53,8 @@ def with_interval(estimate: Estimate, signed: bool = False) -> Child:
     """Return an estimate in percent with its interval behind it in smaller print."""
     value = signed_points(estimate.value) if signed and not math.isnan(estimate.value) else None
     interval = format_interval(estimate).replace("-", "−")
-    return [value or format_percent(estimate.value), " ", element("span", interval, class_="interval-text")]
+    plain = format_percent(estimate.value).replace("-", "−")
+    return [value or plain, " ", element("span", interval, class_="interval-text")]
 
 
 def success_table(rows: Sequence[GroupSummary]) -> Markup:
@@ -139,7 +140,7 @@ def luck_table(rows: Sequence[GroupSummary]) -> Markup:
 def _episodes_saved(row: GroupSummary) -> str:
     """How many times the episodes a raw rate would need for the interval of the adjusted one."""
     raw, adjusted = row.success.standard_error, row.luck_adjusted.standard_error
-    if math.isnan(raw) or math.isnan(adjusted) or adjusted <= 0.0:
+    if math.isnan(raw) or math.isnan(adjusted) or raw <= 0.0 or adjusted <= 0.0:
         return "–"
     return f"{(raw / adjusted) ** 2:.1f} ×"
 

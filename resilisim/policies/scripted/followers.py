@@ -8,7 +8,7 @@ from typing import Literal
 from resilisim.errors import unknown_name
 from resilisim.policies.base import Info
 from resilisim.policies.scripted import messages
-from resilisim.tasks.wording import clauses
+from resilisim.policies.scripted.reading import ordered_steps
 from resilisim.workflows import PlannedStep, parse_steps, parse_work_order
 
 AskWhen = Literal["before", "after", "never"]
@@ -16,13 +16,13 @@ ASK_WHEN: tuple[AskWhen, ...] = ("before", "after", "never")
 
 
 class _SearchForPlan:
-    """Makes a plan where the prompt holds none: one search per clause of the work order, each time the top result.
+    """Makes a plan where the prompt holds none: one search per ordered step, each time the top result.
 
     It stops searching when every further turn is needed to run what was found.
     """
 
     def __init__(self, prompt: str) -> None:
-        self._queries = clauses(parse_work_order(prompt))
+        self._queries = list(_queries_in(prompt))
         self.found: list[str] = []
 
     def read(self, info: Info) -> None:
@@ -38,10 +38,15 @@ class _SearchForPlan:
         return None if not self._queries or too_late else self._queries.pop(0)
 
 
+# Many episodes in a row have the same prompt, so what was read in one is remembered.
 @functools.lru_cache(maxsize=256)
 def _steps_in(prompt: str) -> tuple[PlannedStep, ...]:
-    # Many episodes in a row have the same prompt.
     return tuple(parse_steps(prompt))
+
+
+@functools.lru_cache(maxsize=256)
+def _queries_in(prompt: str) -> tuple[str, ...]:
+    return tuple(ordered_steps(parse_work_order(prompt)))
 
 
 class PlanFollower:

@@ -1,0 +1,249 @@
+"""benchmark-v1: distribution, form, and that every one of its 5,040 tasks can be solved from its text."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from importlib import resources
+
+import pytest
+
+from resilisim.errors import InvalidInputError
+from resilisim.tasks import TASK_TYPES, Task
+from resilisim.tasks import benchmark as benchmark_module
+from resilisim.tasks.benchmark import (
+    BENCHMARK_SHA256,
+    DATA_FILE,
+    benchmark_bytes,
+    benchmark_tasks,
+    find_task,
+    generate_benchmark,
+    main,
+)
+from resilisim.tasks.domains import domains
+from resilisim.tasks.matching import match_steps
+from resilisim.tasks.statistics import task_statistics
+from resilisim.tasks.templates import TEMPLATE_OF_TYPE
+from resilisim.tasks.types import FIELD_NAMES, instance_id_of, sorted_by_dependencies
+from resilisim.tasks.wording import GENERAL_ITEMS, clauses, solving_clauses, vocabulary_clauses
+from resilisim.tool_library.library import default_library
+from resilisim.tool_library.parameters import check_parameters
+from resilisim.tool_library.retrieval import default_retriever
+
+LIBRARY = default_library()
+TASKS = benchmark_tasks()
+JSON_TYPES = {"string": str, "number": (int, float), "integer": int, "boolean": bool, "object": dict, "array": list}
+
+
+def test_the_distribution_is_exact() -> None:
+    counts = task_statistics(TASKS)
+    assert counts["tasks"] == 5040
+    assert counts["by_type"] == {
+        "basic_file_processing": 1200,
+        "simple_data_transformation": 320,
+        "complex_validation_pipeline": 1520,
+        "complex_network_integration": 1360,
+        "advanced_computation_pipeline": 640,
+    }
+    assert counts["by_complexity"] == {"easy": 1520, "medium": 2880, "hard": 640}
+    assert counts["distinct_tool_lists"] >= 300
+    assert len(counts["by_domain"]) == len(domains()) >= 24
+    numbers: dict[str, set[int]] = {task_type: set() for task_type in TASK_TYPES}
+    for task in TASKS:
+        numbers[task.task_type].add(len(task.required_tools))
+        assert task.complexity == TEMPLATE_OF_TYPE[task.task_type].complexity
+    assert numbers == {
+        "basic_file_processing": {2, 3},
+        "simple_data_transformation": {1, 2, 3},
+        "complex_validation_pipeline": {4, 5},
+        "complex_network_integration": {3, 4, 5},
+        "advanced_computation_pipeline": {5, 6, 7},
+    }
+
+
+def test_single_tool_tasks_vary_over_the_skeleton() -> None:
+    single = [task for task in TASKS if len(task.required_tools) == 1]
+    operations = Counter(task.metadata["operations"][0] for task in single)
+    assert set(operations) == {"read", "process", "output"}
+    assert min(operations.values()) >= len(single) / 6
+
+
+def test_the_recipe_gives_the_shipped_bytes() -> None:
+    data = generate_benchmark()
+    assert hashlib.sha256(data).hexdigest() == BENCHMARK_SHA256
+    assert data == benchmark_bytes()
+
+
+def test_the_archive_itself_has_no_date() -> None:
+    packed = resources.files("resilisim.tasks").joinpath(DATA_FILE).read_bytes()
+    assert packed[4:8] == b"\0\0\0\0"
+    assert hashlib.sha256(gzip.decompress(packed)).hexdigest() == BENCHMARK_SHA256
+
+
+def test_damaged_data_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmark_module, "BENCHMARK_SHA256", "0" * 64)
+    with pytest.raises(AssertionError, match="reinstall"):
+        benchmark_bytes()
+
+
+def test_the_command_says_whether_the_bytes_still_agree(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(benchmark_module, "generate_benchmark", benchmark_bytes)
+    assert main([]) == 0
+    assert BENCHMARK_SHA256 in capsys.readouterr().out
+    monkeypatch.setattr(benchmark_module, "generate_benchmark", lambda: b"other")
+    assert main([]) == 1
+
+
+def test_every_line_is_canonical_json_with_the_fields_of_table_8() -> None:
+    lines = benchmark_bytes().decode("utf-8").splitlines()
+    assert len(lines) == len(TASKS)
+    for line, task in zip(lines, TASKS, strict=True):
+        assert line == task.to_json()
+        assert set(json.loads(line)) == set(FIELD_NAMES)
+
+
+def test_every_task_passes_the_checks_for_tasks_from_elsewhere() -> None:
+    for task in TASKS:
+        assert Task.from_mapping(task.to_mapping(), LIBRARY) == task
+
+
+def test_ids_follow_from_content_and_are_unique() -> None:
+    assert len({task.instance_id for task in TASKS}) == len(TASKS)
+    for task in TASKS:
+        assert re.fullmatch("task_[0-9a-f]{16}", task.instance_id)
+        assert task.instance_id == instance_id_of(
+            task.task_type, task.required_tools, task.inputs, task.expected_outputs, task.original_description
+        )
+
+
+def test_tasks_differ_in_more_than_their_number() -> None:
+    """With ticket, dates, times and numbers taken out, next to all descriptions still differ; with times in, all do."""
+    plain = {re.sub(r"[A-Z]+-\d{7}", "", task.description) for task in TASKS}
+    assert len(plain) == len(TASKS)
+    bare = {re.sub(r"[A-Z]+-\d{7}|\d+", "", task.description) for task in TASKS}
+    assert len(bare) == len(TASKS)
+
+
+def test_metadata_and_constraints() -> None:
+    for index, task in enumerate(TASKS):
+        assert task.constraints == {"timeout": 300, "max_retries": 3}
+        assert task.original_description == task.description
+        facts = dict(task.metadata)
+        assert facts.pop("template") == task.task_type
+        assert facts.pop("index") == index
+        assert len(facts.pop("operations")) == len(task.required_tools)
+        assert facts.pop("domain") in {domain.key for domain in domains()}
+        assert facts.pop("layout")
+        assert facts == {
+            "generated_at": "2025-01-01T00:00:00+00:00",
+            "seed": 0,
+            "llm_generated": False,
+            "inputs_generated_from": "rules",
+            "semantic_generation": True,
+        }
+
+
+def test_required_tools_are_sorted_by_the_dependencies_among_them() -> None:
+    for task in TASKS:
+        assert len(set(task.required_tools)) == len(task.required_tools)
+        assert sorted_by_dependencies(task.required_tools, LIBRARY) == task.required_tools
+
+
+def test_every_tool_was_a_candidate_of_its_operation() -> None:
+    candidates = {
+        step.operation: found.tools for step, found in match_steps(LIBRARY, default_retriever(LIBRARY)).items()
+    }
+    for task in TASKS:
+        prerequisites = 0
+        for name, operation in zip(task.required_tools, task.metadata["operations"], strict=True):
+            if operation == "prerequisite":
+                prerequisites += 1
+                others = [other for other in task.required_tools if other != name]
+                assert name in LIBRARY.closure(others)
+            else:
+                assert name in candidates[operation]
+        assert prerequisites == (len(task.required_tools) == 7)
+
+
+def test_inputs_fit_the_first_tool_even_when_checked_strictly() -> None:
+    for task in TASKS:
+        assert check_parameters(LIBRARY[task.required_tools[0]], task.inputs, "strict") == []
+
+
+def test_expected_outputs_fit_the_last_tool() -> None:
+    for task in TASKS:
+        types = {value.name: value.type for value in LIBRARY[task.required_tools[-1]].returns}
+        assert task.expected_outputs["success"] is True
+        assert set(task.expected_outputs) <= set(types)
+        for name, value in task.expected_outputs.items():
+            assert isinstance(value, JSON_TYPES[types[name]])
+            assert isinstance(value, bool) == (types[name] == "boolean")
+
+
+def test_inputs_are_told_in_the_text() -> None:
+    for task in TASKS:
+        for name in ("source", "destination", "expression", "objective"):
+            if name in task.inputs:
+                assert str(task.inputs[name]) in task.description
+        if "location" in task.expected_outputs:
+            assert task.expected_outputs["location"] in task.description
+
+
+def test_every_required_tool_has_a_clause_from_the_checked_pool_in_the_required_order() -> None:
+    """`test_wording` shows that every clause of the pool has its tool among retrieval's first five, with a margin."""
+    items_of_domain = {domain.key: [artefact.items for artefact in domain.artefacts] for domain in domains()}
+    pool: dict[tuple[str, str], set[str]] = {}
+    for key, items in items_of_domain.items():
+        for name in LIBRARY.names:
+            found = [clause for each in (*items, GENERAL_ITEMS) for clause in vocabulary_clauses(name, each)]
+            pool[key, name] = set(found)
+    for task in TASKS:
+        waiting = list(task.required_tools)
+        for clause in clauses(task.description):
+            canonical = clause[:1].upper() + clause[1:]
+            if waiting and canonical in pool[task.metadata["domain"], waiting[0]]:
+                waiting.pop(0)
+        assert not waiting, task.description
+
+
+def test_tasks_are_solvable_from_their_text_by_retrieval_alone() -> None:
+    """The same without knowing the pool: every clause of every 252nd description is searched for."""
+    retriever = default_retriever(LIBRARY)
+    for task in TASKS[::252]:
+        found = solving_clauses(task.description, task.required_tools, retriever)
+        assert found is not None, task.description
+        assert len(found) == len(task.required_tools)
+
+
+def test_a_coarser_reader_finds_the_same_clauses() -> None:
+    """Whoever splits at commas or colons too does not cut a clause apart."""
+    for task in TASKS[::40]:
+        fine = clauses(task.description)
+        coarse = {piece.strip() for clause in fine for piece in re.split(r"[,:]\s", clause)}
+        domain = next(domain for domain in domains() if domain.key == task.metadata["domain"])
+        for name in task.required_tools:
+            items = [*(artefact.items for artefact in domain.artefacts), GENERAL_ITEMS]
+            pool = {clause for each in items for clause in vocabulary_clauses(name, each)}
+            assert {clause[:1].upper() + clause[1:] for clause in coarse} & pool
+
+
+def test_find_task() -> None:
+    assert find_task(TASKS[7].instance_id) is TASKS[7]
+    wrong = TASKS[7].instance_id[:-1] + "x"
+    with pytest.raises(InvalidInputError, match=TASKS[7].instance_id):
+        find_task(wrong)
+
+
+def test_loading_needs_neither_torch_nor_faiss() -> None:
+    code = (
+        "import sys; from resilisim.tasks.benchmark import benchmark_tasks; assert len(benchmark_tasks()) == 5040; "
+        "heavy = {'torch', 'faiss', 'sentence_transformers', 'numba'} & set(sys.modules); assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

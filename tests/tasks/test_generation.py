@@ -1,0 +1,243 @@
+"""Generation: seeded, streamed, for any library."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from resilisim.errors import InvalidInputError, StoreError
+from resilisim.seeding import Draws
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.domains import TICKET_MODULUS, TICKET_STEP, draw_scene
+from resilisim.tasks.generation import Chosen, draw_tools, generate_tasks, write_tasks
+from resilisim.tasks.matching import Candidates
+from resilisim.tasks.templates import TEMPLATE_OF_TYPE, quotas
+from resilisim.tasks.types import sorted_by_dependencies
+from resilisim.tasks.wording import solving_clauses
+from resilisim.tool_library.library import ToolLibrary, default_library
+from resilisim.tool_library.parameters import check_parameters
+from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
+from resilisim.tool_library.types import Parameter, ReturnValue, Tool
+
+LIBRARY = default_library()
+
+
+def weather_library() -> ToolLibrary:
+    """A small library with typed and untyped tools, dependencies, and parameters that leave little room."""
+    return ToolLibrary(
+        [
+            Tool(
+                "station_reader",
+                "Reads measurements of a weather station.",
+                (
+                    Parameter("station", "string", constraints={"enum": ["north", "south"]}),
+                    Parameter("hours", "integer", constraints={"minimum": 1, "maximum": 48}),
+                    Parameter("share", "number", constraints={"exclusiveMinimum": 0, "maximum": 1}),
+                    Parameter("names", "array", constraints={"items": {"type": "string"}, "minItems": 3}),
+                    Parameter("numbers", "array", constraints={"items": {"type": "integer"}, "maxItems": 1}),
+                    Parameter("exact", "boolean"),
+                    Parameter("kind", "string", constraints={"const": "hourly"}),
+                    Parameter("code", "string", constraints={"minLength": 60}),
+                    Parameter("short", "string", constraints={"maxLength": 4}),
+                    Parameter("extra", "object", required=False),
+                ),
+            ),
+            Tool("cloud_analyzer", "Analyzes cloud cover in sky images.", dependencies=("station_reader",)),
+            Tool("storm_predictor", "Predicts storms from pressure curves.", dependencies=("cloud_analyzer",)),
+            Tool("rain_aggregator", "Adds up rainfall by river basin.", dependencies=("station_reader",)),
+            Tool(
+                "forecast_poster",
+                "Posts the forecast on the town's website.",
+                (Parameter("destination"),),
+                (ReturnValue("page", "string"), ReturnValue("visits", "integer")),
+                dependencies=("storm_predictor",),
+            ),
+            Tool("siren", "Sounds the storm siren on the town hall."),
+            Tool("balloon_launcher", "Launches a sounding balloon."),
+        ]
+    )
+
+
+def test_the_same_arguments_give_the_same_tasks_and_the_benchmark_begins_like_its_beginning() -> None:
+    first = [task.to_json() for task in generate_tasks(seed=3, count=30)]
+    assert first == [task.to_json() for task in generate_tasks(seed=3, count=30)]
+    assert len(set(first)) == 30
+    longer = [task.to_json() for task in generate_tasks(seed=0, count=63)]
+    assert longer == [task.to_json() for task in benchmark_tasks()[:63]]
+
+
+def test_another_process_gives_the_same_tasks() -> None:
+    code = "from resilisim.tasks.generation import generate_tasks\nfor t in generate_tasks(5, 12): print(t.to_json())"
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
+    expected = "".join(task.to_json() + "\n" for task in generate_tasks(5, 12))
+    assert result.stdout.decode("utf-8") == expected
+
+
+def test_other_seeds_give_other_tasks() -> None:
+    ids = [{task.instance_id for task in generate_tasks(seed=seed, count=20)} for seed in (0, 1, 2**63 - 1)]
+    assert len(set.union(*ids)) == 60
+
+
+@pytest.mark.parametrize("count", [1, 7, 100])
+def test_other_counts_keep_the_proportions(count: int) -> None:
+    types = Counter(task.task_type for task in generate_tasks(seed=1, count=count))
+    assert [types[task_type] for task_type in TEMPLATE_OF_TYPE] == list(quotas(count))
+
+
+def test_arguments_out_of_range_are_refused_at_once() -> None:
+    for seed, count in ((-1, 5), (2**63, 5), (0, 0), (0, -3)):
+        with pytest.raises(InvalidInputError):
+            generate_tasks(seed=seed, count=count)
+    with pytest.raises(InvalidInputError, match="another tool library"):
+        generate_tasks(library=weather_library(), retriever=default_retriever(LIBRARY))
+
+
+def test_tickets_never_meet() -> None:
+    """The running number makes any two tasks of a seed differ, a million of them too."""
+    assert TICKET_MODULUS > 1_000_000
+    numbers = {place * TICKET_STEP % TICKET_MODULUS for place in range(200_000)}
+    assert len(numbers) == 200_000
+    scenes = [draw_scene(Draws("test", 1), 5, index).ticket for index in (0, TICKET_MODULUS, 2 * TICKET_MODULUS)]
+    assert scenes[1] == scenes[0] + "-1"
+    assert scenes[2] == scenes[0] + "-2"
+
+
+def test_memory_does_not_grow_with_the_count() -> None:
+    stream = generate_tasks(seed=9, count=100_000)
+    for _ in itertools.islice(stream, 100):  # candidates, vocabulary and caches are in place after this
+        pass
+    tracemalloc.start()
+    try:
+        for _ in itertools.islice(stream, 50):
+            pass
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in itertools.islice(stream, 200):
+            pass
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 200_000, "200 tasks kept would be more than half a megabyte"
+
+
+def test_tasks_for_another_library() -> None:
+    library = weather_library()
+    retriever = default_retriever(library)
+    tasks = list(generate_tasks(seed=2, count=60, library=library))
+    assert len({task.instance_id for task in tasks}) == 60
+    assert len({task.required_tools for task in tasks}) >= 10
+    assert set().union(*(task.required_tools for task in tasks)) == set(library.names)
+    for task in tasks:
+        assert Task.from_mapping(task.to_mapping(), library) == task
+        assert sorted_by_dependencies(task.required_tools, library) == task.required_tools
+        assert check_parameters(library[task.required_tools[0]], task.inputs, "strict") == []
+        returns = {value.name: value.type for value in library[task.required_tools[-1]].returns}
+        assert task.expected_outputs
+        assert set(task.expected_outputs) <= set(returns)
+    for task in tasks[:6]:
+        assert solving_clauses(task.description, task.required_tools, retriever) is not None
+
+
+def test_a_changed_default_library_is_checked_again() -> None:
+    """A neighbour that draws searches away: phrasings that no longer lead to the old tool are not used."""
+    neighbours = [
+        Tool(
+            f"data_processing_parser_{place}",
+            f"Parses raw text into structured records, fields and rows, kind {place}.",
+        )
+        for place in range(6)
+    ]
+    library = ToolLibrary([*LIBRARY, *neighbours])
+    retriever = default_retriever(library)
+    for task in generate_tasks(seed=0, count=6, library=library):
+        assert solving_clauses(task.description, task.required_tools, retriever) is not None
+
+
+@pytest.mark.parametrize("num_tools", [1, 2, 3])
+def test_tiny_libraries_work(num_tools: int) -> None:
+    library = ToolLibrary(list(weather_library())[:num_tools])
+    for task in generate_tasks(seed=1, count=10, library=library):
+        assert 1 <= len(task.required_tools) <= num_tools
+
+
+def test_a_library_without_words_is_refused() -> None:
+    class Blind(ToolRetriever):
+        def search_many(self, queries: object, k: int = 5) -> list[list[object]]:
+            return [[] for _ in queries]
+
+    library = weather_library()
+    with pytest.raises(InvalidInputError, match="retrieval finds no tool"):
+        next(generate_tasks(count=1, library=library, retriever=Blind(library)))
+
+
+def only(template_name: str, **names: str) -> dict[object, Candidates]:
+    template = TEMPLATE_OF_TYPE[template_name]
+    return {step: Candidates((names[step.operation],), (1.0,)) for step in template.steps}
+
+
+def test_fewer_tools_drop_middle_steps_and_more_add_a_prerequisite() -> None:
+    template = TEMPLATE_OF_TYPE["advanced_computation_pipeline"]
+    tools = {
+        "read": "network_fetcher",
+        "validate": "network_validator",
+        "transform": "file_operations_converter",
+        "compute": "computation_analyzer",
+        "aggregate": "data_processing_filter",
+        "write": "network_poster",
+    }
+    operations = list(tools)
+    sizes = Counter()
+    for number in range(200):
+        chosen = draw_tools(template, Draws("test", number), LIBRARY, only(template.task_type, **tools))
+        sizes[len(chosen)] += 1
+        kept = [choice for choice in chosen if choice.operation != "prerequisite"]
+        assert kept == [Chosen(name, tools[name]) for name in operations if Chosen(name, tools[name]) in kept]
+        assert {"read", "write"} <= {choice.operation for choice in kept}
+        if len(chosen) == 7:
+            place, added = next((p, c) for p, c in enumerate(chosen) if c.operation == "prerequisite")
+            assert len(kept) == 6
+            assert added.tool in {"data_processing_parser", "data_processing_aggregator", "file_operations_reader"}
+            assert added.tool in LIBRARY.closure([chosen[place + 1].tool])
+    assert set(sizes) == {5, 6, 7}
+
+
+def test_a_step_without_a_free_candidate_is_left_out() -> None:
+    template = TEMPLATE_OF_TYPE["basic_file_processing"]
+    candidates = only(template.task_type, input="file_operations_reader", process="file_operations_reader")
+    for number in range(20):
+        chosen = draw_tools(template, Draws("test", number), LIBRARY, candidates)
+        assert chosen == [Chosen("input", "file_operations_reader")]
+
+
+def test_written_tasks_are_canonical_lines(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("old", encoding="utf-8")
+    tasks = benchmark_tasks()[:5]
+    assert write_tasks(path, tasks) == 5
+    data = path.read_bytes()
+    assert data.endswith(b"}\n")
+    assert [json.loads(line) for line in data.splitlines()] == [task.to_mapping() for task in tasks]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
+    def broken() -> Iterator[Task]:
+        yield benchmark_tasks()[0]
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("old", encoding="utf-8")
+    with pytest.raises(StoreError, match="the disk is full"):
+        write_tasks(path, broken())
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_tasks(tmp_path / "missing" / "tasks.jsonl", [])

@@ -1,0 +1,126 @@
+"""The checks themselves: what they count, small enough for the test suite, and that they can fail."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from resilisim.seeding import Draws
+from resilisim.simulator import BenchmarkLaw, EndRules, Episode, build_problem, start_state
+from resilisim.simulator.exact import known_probabilities, solve
+from resilisim.tool_library import default_library
+from tests.simulator.brute_force import BruteForce
+from verification import __main__ as command_line
+from verification import brute_force, law, luck, references, score
+from verification.findings import Check, Finding, judge
+
+
+def test_the_formula_is_the_one_of_the_specification():
+    cell = ("benchmark", 0.8, 2, 1, 3)
+    assert law.formula(BenchmarkLaw(), cell) == pytest.approx(0.8 * 0.5**2 * 0.7 * 0.9**3, rel=1e-15)
+
+
+@pytest.fixture
+def tally(monkeypatch):
+    monkeypatch.setattr(law, "EXECUTIONS", 16_000)
+    return law.work((0, 0, 0))
+
+
+def test_the_law_is_counted_without_exceptions(tally):
+    assert (tally.wrong_probabilities, tally.wrong_lists) == (0, 0)
+    assert sum(sum(counts) for counts in tally.cells.values()) >= 2000
+    assert {cell[1] for cell in tally.cells} == {0.8}
+    assert {cell[2] for cell in tally.cells} == {0, 1, 2}
+
+
+def test_a_simulator_with_another_law_is_found_out(monkeypatch):
+    # The same simulation under a law whose constants are not the ones that it is compared with.
+    honest = law.settings()[0]
+    monkeypatch.setattr(law, "EXECUTIONS", 80_000)
+    monkeypatch.setattr(law, "settings", lambda: (dataclasses.replace(honest, law=BenchmarkLaw(not_executed=0.45)),))
+    tallies = [law.work((0, 0, 0))]
+    monkeypatch.setattr(law, "settings", lambda: (honest,))
+    findings = law.judge(tallies)
+    verdicts = {one.finding.test: one.passed for one in judge(findings)}
+    assert not next(passed for test, passed in verdicts.items() if test.startswith("successes (benchmark"))
+    assert not next(passed for test, passed in verdicts.items() if test.startswith("the reported probability"))
+
+
+def test_draws_of_the_grid_are_those_of_the_engine():
+    assert [finding.exact for finding in luck._engine(0)] == [True]
+
+
+def test_own_rules_agree_with_the_simulators_transition():
+    # Two readings of the specification: the verification's, and the simulator's own under a recursion of its own.
+    draws = Draws("test of the verification")
+    for _ in range(4):
+        problem = brute_force.random_problem(draws, 3, 5)
+        rules = brute_force.Rules(problem)
+        expected = BruteForce(problem).value(start_state(problem))
+        assert brute_force.Definition(rules).value(rules.start) == pytest.approx(expected, abs=1e-12)
+        assert known_probabilities(problem) == pytest.approx(expected, abs=1e-12)
+
+
+def test_comparison_with_the_definition_fails_for_other_values(monkeypatch):
+    honest = brute_force._compare_values(Draws("small"), 0)
+    assert honest.largest_error < brute_force.TOLERANCE
+    monkeypatch.setattr(brute_force, "solve", _solve_a_better_law)
+    assert brute_force._compare_values(Draws("small"), 0).largest_error > 1e-3
+
+
+def _solve_a_better_law(problem):
+    law_ = problem.law
+    better = BenchmarkLaw(law_.base, law_.not_executed, law_.failed, min(1.0, law_.history + 0.05))
+    return solve(build_problem(problem.library, problem.required_tools, better, problem.rules))
+
+
+def test_trying_everything_with_known_luck():
+    library = default_library()
+    problem = build_problem(
+        library, ["file_operations_reader"], rules=EndRules(max_turns=2, max_consecutive_failures=2)
+    )
+    rules = brute_force.Rules(problem)
+    reader, bad, good = library.index("file_operations_reader"), [0.99, 0.99], [0.75, 0.1]
+    luck_of = [[0.99, 0.99] for _ in library]
+    assert not brute_force.some_sequence_succeeds(rules, luck_of)
+    luck_of[reader] = bad
+    assert not brute_force.some_sequence_succeeds(rules, luck_of)
+    luck_of[reader] = good
+    assert brute_force.some_sequence_succeeds(rules, luck_of)
+
+
+def test_contestants_reach_their_closed_forms_in_an_episode_without_failures():
+    task = score.tasks()[0]
+    certain = Episode(build_problem(default_library(), task.required_tools, BenchmarkLaw(1, 1, 1, 1)), "t", 0)
+    assert len(certain.problem.required) == len(task.required_tools)
+    assert 0.0 < score.chance_without_failure(task) <= 0.8 ** len(task.required_tools)
+
+
+def test_samples_hold_every_type_and_no_list_twice():
+    for tasks in (score.tasks(), references.tasks()):
+        assert len({task.required_tools for task in tasks}) == len(tasks)
+        assert len({task.task_type for task in tasks}) == 5
+
+
+def test_exit_code_and_table(monkeypatch, capsys):
+    def check(p_value):
+        return Check("fast", lambda shift: [1, 2], abs, lambda pieces: [Finding("t", "SPEC", str(pieces), p_value)])
+
+    for p_value, code, word in ((0.5, 0, "pass"), (1e-9, 1, "FAIL")):
+        monkeypatch.setattr(command_line, "CHECKS", (check(p_value),))
+        assert command_line.main([]) == code
+        printed = capsys.readouterr().out
+        assert word in printed
+        assert "[1, 2]" in printed
+        assert command_line.main(["fast", "--json"]) == code
+        assert json.loads(capsys.readouterr().out)[0]["passed"] is (code == 0)
+
+
+def test_unknown_checks_are_refused():
+    result = subprocess.run([sys.executable, "-m", "verification", "lew"], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "'lew'" in result.stderr

@@ -1,0 +1,58 @@
+"""Verdicts at one family-wise error rate, and the machinery's ability to fail."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from verification.findings import Finding, holm, judge
+
+
+def finding(p_value=None, exact=None, control=False):
+    return Finding("test", "SPEC 0", "statistic", p_value, exact, control)
+
+
+def passed(*findings, error_rate=0.05):
+    return [one.passed for one in judge(findings, error_rate)]
+
+
+@pytest.mark.parametrize(
+    ("p_values", "rejected"),
+    [
+        ([], []),
+        ([0.01], [True]),
+        ([0.06], [False]),
+        # The example of the definition: compare the smallest with rate / 4, the next with rate / 3, ...
+        ([0.01, 0.04, 0.03, 0.005], [True, False, False, True]),
+        ([0.0125, 0.0166, 0.025, 0.05], [True, True, True, True]),
+        ([0.013, 0.001], [True, True]),
+        ([0.04, 0.04], [False, False]),
+        ([float("nan"), 0.0001], [False, True]),
+    ],
+)
+def test_holm(p_values, rejected):
+    assert holm(p_values, 0.05) == rejected
+
+
+def test_holm_keeps_its_rate():
+    random = np.random.Generator(np.random.Philox(2))
+    wrong = sum(any(holm(list(random.random(20)), 0.1)) for _ in range(3000))
+    assert 0.07 < wrong / 3000 < 0.12
+
+
+def test_statistical_tests_are_judged_together():
+    assert passed(finding(0.03)) == [False]
+    assert passed(finding(0.03), finding(0.9)) == [True, True]
+    assert passed(finding(0.001), finding(0.9)) == [False, True]
+
+
+def test_exact_tests():
+    assert passed(finding(exact=True), finding(exact=False)) == [True, False]
+
+
+def test_controls_have_to_be_rejected():
+    assert passed(finding(exact=False, control=True), finding(exact=True, control=True)) == [True, False]
+    assert passed(finding(0.9), finding(0.9), finding(0.02, control=True)) == [True, True, True]
+    assert passed(finding(0.9), finding(0.9), finding(0.03, control=True)) == [True, True, False]
+    # A control is not one of the tests that share the error rate.
+    assert passed(finding(0.03), finding(0.0, control=True)) == [False, True]
