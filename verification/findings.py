@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,10 +62,12 @@ def holm(p_values: Sequence[float], error_rate: float) -> list[bool]:
 
     The chance to reject at least one true hypothesis is at most `error_rate`, whatever the tests' dependence
     (S. Holm: "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
+    A test whose p-value is NaN has shown nothing, and counts as rejected.
     """
+    p_values = [0.0 if math.isnan(p_value) else p_value for p_value in p_values]
     rejected = [False] * len(p_values)
     for place, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        if not p_values[index] <= error_rate / (len(p_values) - place):
+        if p_values[index] > error_rate / (len(p_values) - place):
             break
         rejected[index] = True
     return rejected

@@ -46,8 +46,7 @@ class RunProgress:
                 self._open_bar(now)
             elif now - self._last_line >= LINE_SECONDS:
                 self._last_line = now
-                self._stream.write(self._line(now) + "\n")
-                self._stream.flush()
+                self._say(self._line(now))
 
     def close(self) -> None:
         """Take the bar away, or say in a last line how it went, if anything was said before."""
@@ -56,9 +55,15 @@ class RunProgress:
             self._bar.stop()
             self._bar = None
         elif self._enabled and self._last_line > self._began:
-            self._stream.write(self._line(now) + "\n")
-            self._stream.flush()
+            self._say(self._line(now))
         self._enabled = False
+
+    def _say(self, line: str) -> None:
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except OSError:
+            self._enabled = False  # nobody listens any more, which is no reason to stop the run
 
     def _open_bar(self, now: float) -> None:
         self._bar = Progress(

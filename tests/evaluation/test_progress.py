@@ -82,3 +82,15 @@ def test_it_can_be_switched_off(clock: Clock) -> None:
         shown.advance()
     shown.close()
     assert out.getvalue() == ""
+
+
+def test_a_reader_that_went_away_does_not_stop_the_run(clock: Clock) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    shown = RunProgress(100, 0, stream=Closed())
+    for _ in range(100):
+        clock.now += 1.0
+        shown.advance()
+    shown.close()

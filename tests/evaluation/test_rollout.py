@@ -170,5 +170,5 @@ def test_luck_has_mean_zero_also_for_a_policy_that_adapts_to_it(policy: type[Rea
     env, player, task = ConversationEnv(), policy(), toy_tasks(3)[2]
     luck = [play_episode(env, player, task, "optimal", seed)["luck"] for seed in range(400)]
     error = (sum(value * value for value in luck) / len(luck) ** 2) ** 0.5
-    assert error > 0.005
+    assert error > 0.001  # there was luck to speak of
     assert abs(sum(luck) / len(luck)) < 3.5 * error  # one run in two thousand would miss this by chance; it is fixed

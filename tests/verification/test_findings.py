@@ -27,7 +27,7 @@ def passed(*findings, error_rate=0.05):
         ([0.0125, 0.0166, 0.025, 0.05], [True, True, True, True]),
         ([0.013, 0.001], [True, True]),
         ([0.04, 0.04], [False, False]),
-        ([float("nan"), 0.0001], [False, True]),
+        ([float("nan"), 0.9], [True, False]),
     ],
 )
 def test_holm(p_values, rejected):
@@ -44,6 +44,7 @@ def test_statistical_tests_are_judged_together():
     assert passed(finding(0.03)) == [False]
     assert passed(finding(0.03), finding(0.9)) == [True, True]
     assert passed(finding(0.001), finding(0.9)) == [False, True]
+    assert passed(finding(float("nan"))) == [False]
 
 
 def test_exact_tests():
