@@ -77,6 +77,9 @@ def test_python_block_runs(block: str, folder: Path) -> None:
     done = run([sys.executable, "-c", block], folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+    shown = re.search(r"((?:^# .*\n)+)\Z", block, flags=re.MULTILINE)
+    if shown is not None:  # comments at the end say what is printed
+        assert done.stdout == re.sub(r"^# ", "", shown.group(1), flags=re.MULTILINE)
 
 
 def test_console_blocks_run_in_the_order_in_which_they_stand(folder: Path) -> None:

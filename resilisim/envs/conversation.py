@@ -67,11 +67,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
     **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `turn` (messages sent),
     `turns_left`, `event` (kind of the last message: execute, search, info, format_error, rejected, finish, stop; absent
     at reset). After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or
-    format error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt}` with `attempt`
-    from 1, and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies
-    (`public_info` takes them out): `required_tools`, `seed`, `problem`, `state`, `message`, and `score` before the end.
+    format error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt}`
+    with `attempt` from 1, and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for
+    ordinary policies (`public_info` takes them out): `required_tools`, `seed`, `problem`, `state`, `message`, `score`,
+    and the probability in `execution`.
 
-    **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4. 
+    **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4.
     **Version history.** v0.
 
     Args:

@@ -156,8 +156,8 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         luck_adjusted_beta_1=luck_adjusted_mean(outcome, luck, count, 1.0),
         mean_beta=float(task_betas @ count) / num_episodes if num_episodes else math.nan,
         luck=clustered_mean(luck, count),
-        regret=clustered_mean(optimum - outcome + luck, count),  # the identity, summed over each task's episodes
-        losses={label: loss for label, loss in losses.items() if loss.value > 0.0},
+        regret=_not_negative(clustered_mean(optimum - outcome + luck, count)),  # the identity, summed over each task
+        losses={label: _not_negative(loss) for label, loss in losses.items() if loss.value > 0.0},
         turns=clustered_mean(column(group.turns), count),
         ended_by={name: number / ended for name, number in sorted(group.ended_by.items())},
     )
@@ -173,6 +173,11 @@ def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimat
         return estimate
     ends = [end for end in (estimate.low, success.low / scale, estimate.high, success.high / scale) if end == end]
     return replace(estimate, low=min(ends), high=max(ends))
+
+
+def _not_negative(estimate: Estimate) -> Estimate:
+    """Cut off what an interval of a loss has below 0, where no loss can be."""
+    return replace(estimate, low=max(estimate.low, 0.0)) if estimate.low < 0.0 else estimate
 
 
 def summarise(sums: RunSums, policies: Sequence[str] = (), prompts: Sequence[str] = ()) -> list[GroupSummary]:

@@ -113,6 +113,7 @@ def _play_in_processes(
     context = multiprocessing.get_context("spawn")
     processes: dict[Connection, BaseProcess] = {}
     started: dict[Connection, tuple[float, int]] = {}
+    ready: set[Connection] = set()
     size = FIRST_JOB_EPISODES
     threads = max(1, (os.cpu_count() or 1) // workers)
     try:
@@ -128,12 +129,14 @@ def _play_in_processes(
                 try:
                     answer = connection.recv()
                 except EOFError:
-                    raise InfrastructureError(_describe_death(processes[connection])) from None
+                    death = _describe_death(processes[connection], began=connection in ready)
+                    raise InfrastructureError(death) from None
                 if isinstance(answer, BaseException):
                     raise answer
                 if answer is not None:
                     yield from answer
                     continue
+                ready.add(connection)
                 if connection in started:
                     since, number = started.pop(connection)
                     rate = number / max(time.monotonic() - since, 1e-6)
@@ -152,8 +155,13 @@ def _play_in_processes(
             process.join()
 
 
-def _describe_death(process: BaseProcess) -> str:
+def _describe_death(process: BaseProcess, began: bool) -> str:
     process.join(5.0)
+    if not began:
+        return (
+            f"a worker process ended before it began (exit code {process.exitcode}): "
+            'a script that evaluates with several workers needs the guard `if __name__ == "__main__":`'
+        )
     return (
         f"a worker process died (exit code {process.exitcode}); "
         "what was finished is kept, and the same command goes on from there"

@@ -155,6 +155,19 @@ def test_a_worker_that_dies_is_reported() -> None:
         evaluate(f"{TOYS}:Dying", toy_tasks(2), "optimal", workers=2)
 
 
+def test_a_script_without_a_guard_is_told_what_it_lacks(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from resilisim.evaluation import evaluate\n"
+        "from tests.evaluation.toy_policies import toy_tasks\n"
+        f"evaluate('{TOYS}:Quitter', toy_tasks(2), workers=2)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "needs the guard `if __name__" in ended.stderr.splitlines()[-1]
+
+
 def test_an_error_that_cannot_travel_is_told_as_text() -> None:
     class Local(Exception):
         pass

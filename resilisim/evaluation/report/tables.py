@@ -10,10 +10,12 @@ from resilisim.evaluation.report.markup import Child, Markup, element
 from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import GroupSummary, format_interval, format_percent
 
+MOST_COLUMNS = 8  # of policies beside each other
+
 
 def table(
     caption: str,
-    headings: Sequence[str],
+    headings: Sequence[Child],
     rows: Sequence[Sequence[Child]],
     text_columns: int = 1,
     style: str | None = None,
@@ -91,29 +93,25 @@ def success_table(rows: Sequence[GroupSummary]) -> Markup:
 
 
 def losses_table(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Markup:
-    """Return the points lost by cause, for each policy and prompt."""
-    headings = [
-        "policy",
-        "prompt",
-        "not successful",
-        "unavoidable",
-        *(label.replace("_", " ") for label in labels),
-        "luck",
+    """Return the points lost by cause, for each policy and prompt; causes are rows while policies fit beside them."""
+    caption = "Points lost of 100 episodes: not successful = unavoidable + the causes − luck (95% intervals)"
+    causes: list[tuple[str, list[Child]]] = [
+        ("not successful", [format_percent(1.0 - row.success.value) for row in rows]),
+        ("unavoidable", [format_percent(row.unavoidable) for row in rows]),
     ]
-    body: list[list[Child]] = []
-    for row in rows:
-        cells: list[Child] = [policy_cell(row), row.prompt_type, format_percent(1.0 - row.success.value)]
-        cells.append(format_percent(row.unavoidable))
-        cells += [with_interval(row.losses[label]) if label in row.losses else "–" for label in labels]
-        cells.append(with_interval(row.luck, signed=True))
-        body.append(cells)
-    return table(
-        "Points lost of 100 episodes: not successful = unavoidable + the causes − luck (95% intervals)",
-        headings,
-        body,
-        text_columns=2,
-        style="stacked",
-    )
+    for label in labels:
+        cells = [with_interval(row.losses[label]) if label in row.losses else "–" for row in rows]
+        causes.append((label.replace("_", " "), cells))
+    causes.append(("luck", [with_interval(row.luck, signed=True) for row in rows]))
+    if len(rows) <= MOST_COLUMNS:
+        prompt = [element("span", row.prompt_type, class_="prompt-name") for row in rows]
+        headings = ["", *([policy_cell(row), name] for row, name in zip(rows, prompt, strict=True))]
+        return table(caption, headings, [[name, *cells] for name, cells in causes], style="stacked")
+    body: list[list[Child]] = [
+        [policy_cell(row), row.prompt_type, *(cells[number] for _, cells in causes)] for number, row in enumerate(rows)
+    ]
+    headings = ["policy", "prompt", *(name for name, _ in causes)]
+    return table(caption, headings, body, text_columns=2, style="stacked")
 
 
 def luck_table(rows: Sequence[GroupSummary]) -> Markup:

@@ -29,7 +29,7 @@ from resilisim.simulator.law import (
 )
 from resilisim.simulator.problem import Problem
 
-_VISITED_SIZE = 1 << 20
+_VISITED_SIZE = 1 << 19
 
 
 def luck_table(problem: Problem, salt: str, seeds: Sequence[int], instance_id: str) -> NDArray[np.int64]:
@@ -83,6 +83,7 @@ def clairvoyant(problem: Problem, seeds: Sequence[int], salt: str, instance_id: 
     place = np.array([problem.place[tool] for tool in problem.closure], dtype=np.int64)
     luck = luck_table(problem, salt, seeds, instance_id)
     visited = np.zeros(_VISITED_SIZE, dtype=np.uint64)
+    num_visited = np.zeros(1, dtype=np.int64)
     found = np.array(
         [
             _search(
@@ -96,7 +97,9 @@ def clairvoyant(problem: Problem, seeds: Sequence[int], salt: str, instance_id: 
                 problem.table.threshold,
                 problem.rules.max_turns,
                 problem.rules.max_consecutive_failures,
+                number,
                 visited,
+                num_visited,
             )
             for number in range(len(seeds))
         ],
@@ -148,9 +151,15 @@ def _search(
     threshold: NDArray[np.int64],
     max_turns: int,
     max_consecutive_failures: int,
+    number: int,
     visited: NDArray[np.uint64],
+    num_visited: NDArray[np.int64],
 ) -> bool:
-    """Return whether some sequence of calls completes the list, by depth-first search that knows visited states."""
+    """Return whether some sequence of calls completes the list, by depth-first search that knows visited states.
+
+    The table of visited states is shared by all searches of a task, told apart by their `number`, since clearing it for
+    each would take longer than most searches do.
+    """
     num_tools, num_outside = len(place), len(outside_base)
     status = np.zeros((max_turns + 1, num_tools), dtype=np.int64)
     executions = np.zeros((max_turns + 1, num_tools), dtype=np.int64)
@@ -159,8 +168,9 @@ def _search(
     consecutive = np.zeros(max_turns + 1, dtype=np.int64)
     done = np.zeros(max_turns + 1, dtype=np.int64)
     option = np.zeros(max_turns + 1, dtype=np.int64)
-    visited[:] = 0
-    num_visited = 0
+    if num_visited[0] > len(visited) // 4:
+        visited[:] = 0
+        num_visited[0] = 0
     depth = 0
     while depth >= 0:
         # Options of a state: 0 the next required tool, then every closure tool, then breaking the row of failures.
@@ -232,7 +242,8 @@ def _search(
         needed = _calls_needed(luck, base_index, required, done[after], executions[after], threshold, failures[after])
         if needed > max_turns - after:
             continue
-        state_hash = np.uint64(failures[after] * 64 + consecutive[after] + 1)
+        state_hash = _mix(np.uint64(number + 1))
+        state_hash = _mix(state_hash + np.uint64(failures[after] * 64 + consecutive[after] + 1))
         for index in range(num_tools):
             state_hash = _mix(state_hash + np.uint64(executions[after, index] * 4 + status[after, index] + 1))
         for index in range(num_outside):
@@ -246,9 +257,9 @@ def _search(
             position = (position + 1) & (len(visited) - 1)
         if seen:
             continue
-        if num_visited < len(visited) // 2:  # a full table only costs time
+        if num_visited[0] < len(visited) // 2:  # a full table only costs time
             visited[position] = state_hash
-            num_visited += 1
+            num_visited[0] += 1
         depth = after
         option[depth] = 0
     return False
