@@ -37,6 +37,8 @@ from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES, PROMPT_TYPES, Prom
 MAX_MESSAGE_LENGTH = 1_000_000
 MAX_OBSERVATION_LENGTH = 1_000_000
 SEARCH_RESULTS = 5
+# Scripted policies and trained ones send the same few messages again and again; reading is a function of the text.
+CACHED_MESSAGE_LENGTH = 2000
 
 Search = Callable[[str, int], Sequence[ToolHit]]
 Step = tuple[str, float, bool, bool, dict[str, Any]]
@@ -149,6 +151,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._salt = salt
         self._search = search
         self._render = functools.lru_cache(maxsize=256)(self._render_prompt)
+        self._read_cached = functools.lru_cache(maxsize=4096)(self._read)
         self._task: Task | None = None
         self._episode: Episode | None = None
         self._prompt: Prompt | None = None
@@ -199,7 +202,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
             return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
         if self.protocol == "native":
             return self.native_step(_decode_native(action))
-        return self._apply(read_text(action, self.library, self._parameters), [])
+        read = self._read_cached if len(action) <= CACHED_MESSAGE_LENGTH else self._read
+        return self._apply(read(action), [])
 
     def native_step(self, message: Mapping[str, Any]) -> Step:
         """Send one assistant message with native tool calls (`content`, `tool_calls`); the rest is as in `step`."""
@@ -231,6 +235,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         terminated = self._episode.ended_by is not None
         reward = float(terminated and outcome(self._episode.problem, self._episode.state))
         return self._observation, reward, terminated, False, self._info(event, extra)
+
+    def _read(self, text: str) -> Message:
+        return read_text(text, self.library, self._parameters)
 
     def _reply(self, event: Event) -> tuple[str, dict[str, Any]]:
         message = event.message
