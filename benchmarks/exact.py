@@ -80,7 +80,7 @@ def measure(long: bool) -> list[Measurement]:
             note="empty cache of compiled code, as after installation",
         ),
         Measurement(
-            f"plain Python / compiled, {plain[0]['lists']:.0f} small lists",
+            f"plain Python / compiled, {plain[0]['lists']:.0f} lists",
             "x slower",
             [plain[0]["seconds"] / answer["seconds"] for answer in compiled],
             better="higher",

@@ -1,13 +1,13 @@
 """Whether memory stays flat over many episodes of one evaluation.
 
-Episodes must leave nothing behind, so memory is measured over few tasks with many seeds. Tasks leave their solved tables
-in a cache of bounded size; what that adds is shown by a second run over many tasks.
+Episodes must leave nothing behind, so memory is measured over few tasks with many seeds. Tasks leave their solved
+tables in a cache of bounded size; what that adds is shown by the long form, over many tasks and with whole episodes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,31 +87,23 @@ class FollowPlan:
 
 
 def measure(long: bool) -> list[Measurement]:
-    """Measure resident memory over one evaluation with records; the long form plays whole episodes."""
+    """Measure resident memory over one evaluation with records."""
     if not Path("/proc/self/statm").exists():
         return []
     policy = "FollowPlan" if long else "OneCall"
-    few, many = (
-        in_fresh_process(_EVALUATE.format(policy=policy, tasks=tasks, seeds=SAMPLES[-1] // tasks))["rss"]
-        for tasks in (FEW_TASKS, MANY_TASKS)
-    )
-    span = f"from {SAMPLES[0]:,} to {SAMPLES[-1]:,} episodes"
-    return [
-        Measurement(
-            f"growth of memory {span}, {FEW_TASKS} tasks",
-            "MiB",
-            [few[-1] - few[0]],
-            TARGET_GROWTH_MIB,
-            note=f"policy {policy}, one process, records written: {_shown(few)}",
-        ),
-        Measurement(
-            f"the same over {MANY_TASKS} tasks",
-            "MiB",
-            [many[-1] - many[0]],
-            note=f"{_shown(many)}; solved tasks are kept up to {CACHE_BYTES / 2**20:.0f} MiB in each process",
-        ),
-    ]
-
-
-def _shown(sizes: Sequence[float]) -> str:
-    return ", ".join(f"{size:.0f} MiB at {number:,}" for size, number in zip(sizes, SAMPLES, strict=True))
+    measured = []
+    for tasks in (FEW_TASKS, MANY_TASKS) if long else (FEW_TASKS,):
+        sizes = in_fresh_process(_EVALUATE.format(policy=policy, tasks=tasks, seeds=SAMPLES[-1] // tasks))["rss"]
+        shown = ", ".join(f"{size:.0f} MiB at {number:,}" for size, number in zip(sizes, SAMPLES, strict=True))
+        few = tasks == FEW_TASKS
+        cache = "" if few else f"; solved tasks are kept, up to {CACHE_BYTES / 2**20:.0f} MiB in each process"
+        measured.append(
+            Measurement(
+                f"growth of memory from {SAMPLES[0]:,} to {SAMPLES[-1]:,} episodes, {tasks} tasks",
+                "MiB",
+                [sizes[-1] - sizes[0]],
+                TARGET_GROWTH_MIB if few else None,
+                note=f"policy {policy}, one process, records written: {shown}{cache}",
+            )
+        )
+    return measured

@@ -97,7 +97,7 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, protocol: str)
         )
     if state.ended_by is not None:
         return "\n".join([*lines, _ENDINGS[state.ended_by]])
-    executed = sum(status == SUCCEEDED for status in state.status)
+    executed = state.status.count(SUCCEEDED)
     turns_left = problem.rules.max_turns - state.turns_used
     lines.append(
         f"Progress: {executed} {'tool' if executed == 1 else 'tools'} executed successfully; "

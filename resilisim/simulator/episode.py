@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from resilisim.errors import InvalidInputError
-from resilisim.seeding import EVALUATION_SALT, MAX_SEED, PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
+from resilisim.seeding import EVALUATION_SALT, MAX_SEED, PURPOSE_SUCCESS, episode_key
+from resilisim.simulator.luck import draw_bits, tool_luck_key
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import Failure, Outcome, PayloadSize, failed_outcome, successful_outcome
 from resilisim.simulator.problem import Problem
@@ -109,9 +110,9 @@ class Episode:
         tool = self.problem.library.index(name)
         key = self._tool_keys.get(name)
         if key is None:
-            key = self._tool_keys[name] = tool_key(*self._key, name)
+            key = self._tool_keys[name] = tool_luck_key(*self._key, name)
         attempt = self.state.executions[tool]
-        luck_bits = int(uniform_bits(*key, attempt, PURPOSE_SUCCESS))
+        luck_bits = draw_bits(*key, attempt, PURPOSE_SUCCESS)
         probability = success_probability(self.problem, self.state, tool)
         if luck_bits < success_threshold_at(self.problem, self.state, tool):
             outcome: Outcome = successful_outcome(self.problem.library[tool], key, attempt, self._payload)

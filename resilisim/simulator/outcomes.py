@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_PAYLOAD, uniform_bits
+from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_PAYLOAD
 from resilisim.simulator.law import FAILED, NOT_EXECUTED
+from resilisim.simulator.luck import draw_bits
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState
 from resilisim.simulator.transition import NUM_FAILURES
@@ -79,7 +80,7 @@ def failed_outcome(
         parts += [f"{name} was executed but failed" for name in failed]
         message = f"Unmet dependencies: {'; '.join(parts)}"
         return Outcome(False, failure=Failure(DEPENDENCY_ERROR, message, tuple(not_executed), tuple(failed)))
-    bits = int(uniform_bits(*key, attempt, PURPOSE_FAILURE))
+    bits = draw_bits(*key, attempt, PURPOSE_FAILURE)
     specs = problem.library[tool].failure_errors
     bits, which = divmod(bits, len(specs))
     spec = specs[which]
@@ -99,7 +100,7 @@ def successful_outcome(tool: Tool, key: tuple[int, int], attempt: int, size: Pay
         attempt: Number of earlier executions of the tool.
         size: `compact` is a few lines; `verbose` exceeds 3,000 tokens.
     """
-    bits = int(uniform_bits(*key, attempt, PURPOSE_PAYLOAD))
+    bits = draw_bits(*key, attempt, PURPOSE_PAYLOAD)
     values = {value.name: _synthesise(tool, value, bits, size) for value in tool.returns}
     if size == "verbose":
         values["metadata"] = {**_metadata(tool, bits), "trace": _rows(bits, _VERBOSE_ROWS)}

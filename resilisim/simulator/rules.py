@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from resilisim.errors import InvalidInputError
 
@@ -35,4 +35,4 @@ class EndRules:
 
     def to_mapping(self) -> dict[str, int]:
         """Return the rules as they stand in every record."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}

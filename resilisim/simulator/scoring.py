@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from resilisim.tasks import minimum_for_partial
@@ -39,7 +39,7 @@ class Score:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the score as it stands in `info["score"]` and in records."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def score_episode(

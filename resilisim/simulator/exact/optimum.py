@@ -136,8 +136,11 @@ def solve(problem: Problem) -> Optimum:
     Raises:
         ExactLimitError: The problem's table would be too large.
     """
-    optimum = _solved.pop(problem, None) or compute_optimum(problem)
-    _solved[problem] = optimum
+    optimum = _solved.get(problem)
+    if optimum is not None:
+        _solved.move_to_end(problem)
+        return optimum
+    optimum = _solved[problem] = compute_optimum(problem)
     while len(_solved) > 1 and sum(kept.values.nbytes for kept in _solved.values()) > CACHE_BYTES:
         _solved.popitem(last=False)
     return optimum

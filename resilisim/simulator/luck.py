@@ -1,0 +1,15 @@
+"""The draws of an episode, compiled: the functions of `seeding` and nothing else, a hundred times faster per call."""
+
+from __future__ import annotations
+
+from resilisim.seeding import hash_words, threefry2x32, uniform_bits
+from resilisim.simulator.compiled import kernel, scalar
+
+_threefry2x32 = kernel(scalar(threefry2x32))
+draw_bits = kernel(uniform_bits)
+
+
+def tool_luck_key(episode0: int, episode1: int, tool_name: str) -> tuple[int, int]:
+    """Return `seeding.tool_key` of the same arguments."""
+    name0, name1 = hash_words(tool_name)
+    return _threefry2x32(episode0, episode1, name0, name1)
