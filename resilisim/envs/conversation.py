@@ -13,7 +13,7 @@ from resilisim.envs import feedback
 from resilisim.envs.protocol import native_tools, read_native, read_text
 from resilisim.envs.space import UnicodeText
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.seeding import EVALUATION_SALT
+from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 from resilisim.simulator import (
     STOP,
     BenchmarkLaw,
@@ -71,8 +71,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
     at reset). After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or
     format error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt}`
     with `attempt` from 1, and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for
-    ordinary policies (`public_info` takes them out): `required_tools`, `seed`, `problem`, `state`, `message`, `score`,
-    and the probability in `execution`.
+    ordinary policies (`public_info` takes them out): `instance_id`, `required_tools`, `seed`, `problem`, `state`,
+    `message`, `score`, and the probability in `execution`.
 
     **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4.
     **Version history.** v0.
@@ -171,6 +171,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         Raises:
             InvalidInputError: An unknown option, task, tool or prompt type.
         """
+        if seed is not None and not 0 <= seed <= MAX_SEED:
+            raise InvalidInputError(f"seed {seed} is out of range: expected 0 to 2^63 - 1")
         super().reset(seed=seed)
         options = options or {}
         for name in options:
@@ -183,7 +185,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         problem = build_problem(self.library, task.required_tools, self.law, self.rules)
         self._task = task
         self._episode = Episode(problem, task.instance_id, self._seed, self._salt, self._payload)
-        self._observation = self._prompt.text
+        self._observation = _presentable(self._prompt.text)
         return self._observation, self._info(None, {})
 
     def step(self, action: str) -> Step:
@@ -231,7 +233,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         reply, extra = self._reply(event)
         ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.protocol)
         text = f"{reply}\n\n{ending}" if reply else ending
-        self._observation = _encode_native(text, call_ids) if self.protocol == "native" else text
+        self._observation = _presentable(_encode_native(text, call_ids) if self.protocol == "native" else text)
         terminated = self._episode.ended_by is not None
         reward = float(terminated and outcome(self._episode.problem, self._episode.state))
         return self._observation, reward, terminated, False, self._info(event, extra)
@@ -270,8 +272,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
             reply = feedback.info_reply(name, tool, message.problems)
             return reply, {"tool_info": feedback.tool_facts(tool)} if tool else {"problems": list(message.problems)}
         if message.kind == "rejected":
-            name = message.tool or ""
-            reply = feedback.rejection_reply(name, message.problems, name in self.library)
+            known = message.tool is None or message.tool in self.library
+            reply = feedback.rejection_reply(message.tool or "tool_call", message.problems, known)
             return reply, {"problems": list(message.problems)}
         if message.kind == "format_error":
             return feedback.format_reply(message.problems, self.protocol), {"problems": list(message.problems)}
@@ -334,7 +336,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         )
 
 
-PRIVATE_INFO = frozenset({"required_tools", "seed", "problem", "state", "message", "score"})
+# The id of a shipped task names its required list, and with the seed and a known salt all of its luck.
+PRIVATE_INFO = frozenset({"instance_id", "required_tools", "seed", "problem", "state", "message", "score"})
 
 
 def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -344,6 +347,13 @@ def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
         execution = public["execution"]
         public["execution"] = {name: value for name, value in execution.items() if name != "success_probability"}
     return public
+
+
+def _presentable(text: str) -> str:
+    """Return an observation that lies in the observation space and can be sent anywhere as UTF-8."""
+    if len(text) > MAX_OBSERVATION_LENGTH:
+        text = text[: MAX_OBSERVATION_LENGTH - 20] + "\n[cut: too long]"
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _check(what: str, value: object, valid: Sequence[str]) -> None:

@@ -17,6 +17,11 @@ _CALL_HINT = {
     "message, or say <finish/> when the task is complete.",
     "native": "Use one of the functions tool_search, tool_info, tool_call or finish.",
 }
+# What a reply repeats of a message is cut, so that a long message cannot make a longer reply.
+_EXCERPT_LENGTH = 200
+_PROBLEM_LENGTH = 500
+_MAX_PROBLEMS = 20
+
 _FINISH_HINT = {"text": "<finish/>", "native": "the function finish"}
 
 _ENDINGS = {
@@ -46,14 +51,13 @@ def execution_reply(event: Event) -> str:
 def rejection_reply(name: str, problems: Sequence[str], known: bool) -> str:
     """Return the answer to a call that is not executed."""
     code = "INVALID_PARAMETERS" if known else "UNKNOWN_TOOL"
-    return "\n".join(
-        [f"The call of {name} was rejected and not executed.", *(f"Error: {code}: {line}" for line in problems)]
-    )
+    lines = [f"Error: {code}: {line}" for line in _shortened(problems)]
+    return "\n".join([f"The call of {_excerpt(name)} was rejected and not executed.", *lines])
 
 
 def search_reply(query: str, hits: Sequence[tuple[Tool, float]], detail: str) -> str:
     """Return the tools that a search found, with their relevance."""
-    lines = [f"Tools found for {query!r}:"]
+    lines = [f"Tools found for {_excerpt(query)!r}:"]
     for number, (tool, score) in enumerate(hits, start=1):
         if detail == "full":
             lines += ["", f"{number}. {tool.name}", f"   Relevance: {score:.3f}", _indent(describe_tool(tool))]
@@ -79,13 +83,15 @@ def describe_tool(tool: Tool) -> str:
 def info_reply(name: str, tool: Tool | None, problems: Sequence[str]) -> str:
     """Return the answer to a request for one tool."""
     if tool is None:
-        return "\n".join([f"No such tool: {name}.", *problems])
+        return "\n".join([f"No such tool: {_excerpt(name)}.", *_shortened(problems)])
     return f"{tool.name}\n{describe_tool(tool)}"
 
 
 def format_reply(problems: Sequence[str], protocol: str) -> str:
     """Return the reminder of how to write a message."""
-    return "\n".join(["The message could not be read.", *(f"Error: {line}" for line in problems), _CALL_HINT[protocol]])
+    return "\n".join(
+        ["The message could not be read.", *(f"Error: {line}" for line in _shortened(problems)), _CALL_HINT[protocol]]
+    )
 
 
 def progress(problem: Problem, state: EpisodeState, ignored: int, protocol: str) -> str:
@@ -121,6 +127,17 @@ def tool_facts(tool: Tool) -> Mapping[str, Any]:
         "parameters": [parameter.name for parameter in tool.parameters],
         "dependencies": list(tool.dependencies),
     }
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= _EXCERPT_LENGTH else text[:_EXCERPT_LENGTH] + "..."
+
+
+def _shortened(problems: Sequence[str]) -> list[str]:
+    lines = [line if len(line) <= _PROBLEM_LENGTH else line[:_PROBLEM_LENGTH] + "..." for line in problems]
+    if len(lines) > _MAX_PROBLEMS:
+        lines[_MAX_PROBLEMS:] = [f"and {len(lines) - _MAX_PROBLEMS} more"]
+    return lines
 
 
 def _indent(text: str) -> str:

@@ -6,8 +6,10 @@ Both lead to the same `Message`, so both give the same episodes.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from resilisim.errors import nearest_name
@@ -17,13 +19,12 @@ from resilisim.tool_library.parameters import ParameterMode, check_parameters
 
 _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"\A(.*?)</think>", re.DOTALL | re.IGNORECASE)
-_TAG = re.compile(r"<(tool_search|tool_info|tool_call)>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
 _OPEN_TAG = re.compile(r"<(tool_search|tool_info|tool_call)>", re.IGNORECASE)
 _FINISH_TAG = re.compile(r"<finish\s*/>|<finish>\s*</finish>", re.IGNORECASE)
 _FINISH_PHRASE = re.compile(
     r"finished executing|\btask( is| has been)? (complete|completed|done|finished)\b", re.IGNORECASE
 )
-_SENTENCE_END = re.compile(r"[.!?;\n]+|\b(?:but|however|although|though)\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.!?;\n]|\b(?:but|however|although|though)\b", re.IGNORECASE)
 _NEGATION = re.compile(r"\b(?:not|never|cannot|neither|nor|without|unable|hardly|yet to)\b|n['’]t\b", re.IGNORECASE)
 _CALL = re.compile(r"\s*([^\s{]+)\s*(.*)\Z", re.DOTALL)
 _EXCERPT_LENGTH = 200
@@ -41,9 +42,9 @@ def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
         The first tag's meaning; without any tag, the completion signal if it holds one, else a format error.
     """
     thoughts, visible = _split_thoughts(text)
-    tags = list(_TAG.finditer(visible))
+    tags, unclosed = _find_tags(visible)
     if tags:
-        kind, content = tags[0].group(1).lower(), tags[0].group(2).strip()
+        kind, content = tags[0]
         ignored = len(tags) - 1
         if kind == "tool_search":
             return _search(content, visible, thoughts, ignored)
@@ -51,26 +52,50 @@ def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
             return _info(content, library, visible, thoughts, ignored)
         call = _CALL.match(content)
         if call is None:
-            return _format_error("the tag <tool_call> is empty: expected a tool name", visible, thoughts)
+            problem = "expected the tool's name, then its parameters" if content else "expected a tool name"
+            return _format_error(f"the tag <tool_call> does not begin with a name: {problem}", visible, thoughts)
         name, arguments = call.group(1), call.group(2).strip()
         return _call(name, arguments, library, mode, visible, thoughts, ignored)
-    opened = _OPEN_TAG.search(visible)
-    if opened is not None:
-        tag = opened.group(1).lower()
-        return _format_error(f"the tag <{tag}> is never closed: expected </{tag}>", visible, thoughts)
+    if unclosed is not None:
+        return _format_error(f"the tag <{unclosed}> is never closed: expected </{unclosed}>", visible, thoughts)
     if signals_completion(visible):
         return Message("finish", text=visible, thoughts=thoughts)
     return _format_error("no tag and no completion signal was found", visible, thoughts)
 
 
+def _find_tags(text: str) -> tuple[list[tuple[str, str]], str | None]:
+    """Return (name, content) of each closed tag in order, and the name of the first one that is never closed.
+
+    A tag's content reaches to its next closing tag; tags within the content are part of it. The search is linear: a
+    closing tag that is missing once is missing for every later tag of that name.
+    """
+    lowered = text.lower()
+    if len(lowered) != len(text):  # a few letters change their length; then only lower-case closing tags are found
+        lowered = text
+    tags: list[tuple[str, str]] = []
+    missing: list[str] = []
+    position = 0
+    for opened in _OPEN_TAG.finditer(text):
+        name = opened.group(1).lower()
+        if opened.start() < position or name in missing:
+            continue
+        closed = lowered.find(f"</{name}>", opened.end())
+        if closed < 0:
+            missing.append(name)
+            continue
+        tags.append((name, text[opened.end() : closed].strip()))
+        position = closed
+    return tags, missing[0] if missing else None
+
+
 def signals_completion(text: str) -> bool:
-    """Return whether a message without tags says that the task is complete, and does not deny it."""
-    if _FINISH_TAG.search(text):
-        return True
-    for phrase in _FINISH_PHRASE.finditer(text):
-        starts = [end.end() for end in _SENTENCE_END.finditer(text, 0, phrase.start())]
-        before = text[starts[-1] if starts else 0 : phrase.start()]
-        if not _NEGATION.search(before):
+    """Return whether a message without tags says that the task is complete, and does not deny it in that sentence."""
+    for sentence in _SENTENCE_END.split(text):
+        phrase = _FINISH_PHRASE.search(sentence)
+        if phrase is not None and not _NEGATION.search(sentence):
+            return True
+        mark = _FINISH_TAG.search(sentence)
+        if mark is not None and not _NEGATION.search(sentence, 0, mark.start()):
             return True
     return False
 
@@ -85,10 +110,15 @@ def read_native(message: Mapping[str, Any], library: ToolLibrary, mode: Paramete
         mode: How parameters are checked.
     """
     content = message.get("content")
-    thoughts, visible = _split_thoughts(content if isinstance(content, str) else "")
+    content = content if isinstance(content, str) else ""
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not calls:
-        return read_text(content if isinstance(content, str) else "", library, mode)
+        return read_text(content, library, mode)
+    return replace(_read_calls(content, calls, library, mode), native=True)
+
+
+def _read_calls(content: str, calls: list[Any], library: ToolLibrary, mode: ParameterMode) -> Message:
+    thoughts, visible = _split_thoughts(content)
     ignored = len(calls) - 1
     function = calls[0].get("function") if isinstance(calls[0], Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
@@ -97,9 +127,7 @@ def read_native(message: Mapping[str, Any], library: ToolLibrary, mode: Paramete
     arguments, problem = _read_object(raw)
     if problem is not None:
         if name == "tool_call":
-            return Message(
-                "rejected", tool=name, problems=(problem,), text=str(raw), thoughts=thoughts, ignored=ignored
-            )
+            return Message("rejected", problems=(problem,), text=str(raw), thoughts=thoughts, ignored=ignored)
         return _format_error(f"arguments of {name}: {problem}", visible + str(raw), thoughts)
     if name == "finish":
         return Message("finish", text=visible, thoughts=thoughts, ignored=ignored)
@@ -177,9 +205,11 @@ def _read_object(raw: object) -> tuple[dict[str, Any], str | None]:
     value = raw
     if isinstance(raw, str):
         try:
-            value = json.loads(raw)
+            value = json.loads(raw, parse_float=_finite, parse_constant=_finite)
+        except json.JSONDecodeError as error:
+            return {}, f"the parameters are not valid JSON ({error.msg}): {raw[:_EXCERPT_LENGTH]!r}"
         except (ValueError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            reason = "nested too deeply" if isinstance(error, RecursionError) else "a number is out of range"
             return {}, f"the parameters are not valid JSON ({reason}): {raw[:_EXCERPT_LENGTH]!r}"
     if not isinstance(value, dict):
         return (
@@ -187,6 +217,13 @@ def _read_object(raw: object) -> tuple[dict[str, Any], str | None]:
             f"the parameters are a JSON {type(value).__name__}, expected an object: {str(raw)[:_EXCERPT_LENGTH]!r}",
         )
     return value, None
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(number)
+    return value
 
 
 _NATIVE_NEEDS = {"tool_search": "query", "tool_info": "name", "tool_call": "name"}

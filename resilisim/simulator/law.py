@@ -95,10 +95,11 @@ def tabulate_law(law: BenchmarkLaw, bases: Sequence[float], max_dependencies: in
     for base_index, base in enumerate(bases):
         for num_not_executed in range(max_dependencies + 1):
             for num_failed in range(max_dependencies + 1 - num_not_executed):
+                value = law.probability(base, num_not_executed, num_failed, 0)
                 for num_failures in range(max_failures + 1):
-                    value = law.probability(base, num_not_executed, num_failed, num_failures)
                     probability[base_index, num_not_executed, num_failed, num_failures] = value
                     threshold[base_index, num_not_executed, num_failed, num_failures] = success_threshold(value)
+                    value *= law.history  # the next step of the definition's own product
     return LawTable(tuple(bases), probability, threshold)
 
 

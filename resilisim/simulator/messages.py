@@ -32,6 +32,7 @@ class Message:
         problems: Why the call was rejected, one line each.
         text: The message as it came, without thoughts.
         thoughts: What stood in <think> blocks.
+        native: Whether it came as a native tool call.
         ignored: Further tags or parallel calls in the same message, which have no effect.
     """
 
@@ -43,6 +44,7 @@ class Message:
     text: str = ""
     thoughts: str = ""
     ignored: int = 0
+    native: bool = False
 
     @property
     def signature(self) -> int:

@@ -105,7 +105,7 @@ def test_execution_info():
 def test_policies_do_not_see_probabilities():
     info = public_info(run(ConversationEnv(), CALLS)[-1][4])
     assert "success_probability" not in str(info)
-    assert not {"required_tools", "state", "problem", "seed", "score"} & set(info)
+    assert not {"instance_id", "required_tools", "state", "problem", "seed", "score"} & set(info)
 
 
 def test_tenth_turn_does_not_end_the_episode_and_the_closing_message_does():
@@ -253,6 +253,35 @@ def test_bad_constructor_options_are_refused(option):
 def test_messages_that_are_too_long_are_format_errors():
     info = run(ConversationEnv(), ["x" * 1_000_001])[-1][4]
     assert info["event"] == "format_error"
+
+
+def test_replies_stay_short_and_can_be_sent_anywhere():
+    long_name = "x" * 900_000
+    parameters = json.dumps({f"p{number}": number for number in range(20_000)})
+    for message in (
+        f"<tool_info>{long_name}</tool_info>",
+        f"<tool_call>{long_name}</tool_call>",
+        f"<tool_call>file_operations_reader {parameters}</tool_call>",
+        "<tool_info>\ud800</tool_info>",
+    ):
+        observation = run(ConversationEnv(), [message])[-1][0]
+        assert len(observation) < 20_000
+        observation.encode("utf-8")
+
+
+def test_unreadable_native_arguments_are_invalid_parameters():
+    env = ConversationEnv(protocol="native")
+    env.reset(seed=0, options={"task": TASK})
+    call = {"id": "c", "function": {"name": "tool_call", "arguments": "{nope"}}
+    observation, *_, info = env.native_step({"tool_calls": [call]})
+    assert info["event"] == "rejected"
+    assert "INVALID_PARAMETERS" in observation
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_seeds_out_of_range_are_refused(seed):
+    with pytest.raises(InvalidInputError, match="out of range"):
+        ConversationEnv().reset(seed=seed)
 
 
 def test_space_of_texts():

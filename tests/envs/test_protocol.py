@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -74,6 +75,9 @@ def test_reading(text, kind, tool):
         ("The multitask is done", False),
         ("The task is completely unclear", False),
         ("complete the task", False),
+        ("Saying task complete would not be right", False),
+        ("I will not send <finish/> yet", False),
+        ("I could not reach the logger. <finish/>", True),
     ],
 )
 def test_completion_signal(text, signalled):
@@ -90,6 +94,37 @@ def test_thoughts_are_kept_apart():
     message = read(f"<think>first</think>say <think>second</think><tool_call>{READER}</tool_call>")
     assert message.thoughts == "first\nsecond"
     assert message.text == f"say <tool_call>{READER}</tool_call>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<tool_call>" * 90_000,
+        "<tool_call>a</tool_call>" * 40_000,
+        "<think>" * 140_000,
+        "not finished executing " * 40_000,
+        "not finished executing. " * 40_000,
+        "<tool_call>" + "[" * 900_000 + "</tool_call>",
+        "<tool_call>file_operations_reader {" + '"a":{' * 150_000 + "</tool_call>",
+    ],
+    ids=range(7),
+)
+def test_a_million_hostile_characters_are_read_in_linear_time(text):
+    started = time.process_time()
+    read(text)
+    assert time.process_time() - started < 2.0  # quadratic reading takes minutes
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 5000])
+def test_numbers_that_json_does_not_have_are_refused(value):
+    message = read(f'<tool_call>network_fetcher {{"source": "a", "timeout": {value}}}</tool_call>')
+    assert message.kind == "rejected"
+
+
+def test_a_call_with_parameters_alone_says_what_is_missing():
+    message = read('<tool_call>{"name": "file_operations_reader"}</tool_call>')
+    assert message.kind == "format_error"
+    assert "name" in message.problems[0]
 
 
 def test_parameter_modes():
@@ -143,6 +178,7 @@ def test_any_native_arguments_are_read(name, arguments):
 )
 def test_both_protocols_mean_the_same(text, name, arguments):
     one, other = read(text), native(name, json.dumps(arguments))
+    assert (one.native, other.native) == (False, True)
     fields = ("kind", "tool", "parameters", "query", "problems", "ignored")
     assert [getattr(one, field) for field in fields] == [getattr(other, field) for field in fields]
     if one.kind in {"search", "info", "rejected"}:

@@ -109,7 +109,7 @@ messages = st.one_of(
 required_lists = st.lists(st.sampled_from(LIBRARY.names), min_size=1, max_size=4, unique=True)
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(st.data())
 def test_values_along_random_episodes(data):
     required = data.draw(st.just(NETWORK) | required_lists)
@@ -204,7 +204,7 @@ def test_special_states():
 def test_simulated_optimal_policy_reaches_the_value(required):
     problem = build_problem(LIBRARY, required)
     optimum = solve(problem)
-    episodes = 1500
+    episodes = 800
     wins = 0
     for seed in range(episodes):
         episode = Episode(problem, "simulation", seed, salt="test of the optimum")

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resilisim.simulator import EndRules, build_problem
-from resilisim.simulator.exact import solve
+from resilisim.seeding import Draws
+from resilisim.simulator import EndRules, build_problem, start_state
+from resilisim.simulator.exact import arena, solve
+from resilisim.simulator.exact.optimum import compute_optimum
 from resilisim.tool_library import ToolLibrary
 from tests.simulator.brute_force import BruteForce
 from tests.simulator.libraries import libraries, small_library
@@ -27,7 +29,7 @@ def assert_equal_everywhere(library: ToolLibrary, required: list[str], rules: En
     return len(states)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), library=libraries(max_tools=3))
 def test_solver_equals_brute_force(data: st.DataObject, library: ToolLibrary) -> None:
     required = data.draw(st.permutations(library.names).map(list))
@@ -66,6 +68,8 @@ CASES = {
         ["a", "b", "c"],
         EndRules(max_turns=7, max_consecutive_failures=3, loop_length=2),
     ),
+    # With the default rules: a search is the best message where one more call of the helper would be the loop's fourth.
+    "a search leaves the loop": ({"goal": [], "help": []}, {"goal": 0.3, "help": 0.9}, ["goal"], EndRules(max_turns=8)),
     "shared helper": (
         {"h": [], "a": ["h"], "b": ["h", "a"], "z": []},
         {},
@@ -80,6 +84,38 @@ def test_solver_equals_brute_force_where_rows_of_failures_matter(case: str) -> N
     dependencies, probabilities, required, rules = CASES[case]
     library = small_library(dependencies, probabilities)
     assert assert_equal_everywhere(library, required, rules) > 100
+
+
+@settings(max_examples=12)
+@given(data=st.data(), library=libraries(max_tools=4))
+def test_bounds_hold_where_the_table_would_be_too_large(data: st.DataObject, library: ToolLibrary) -> None:
+    required = data.draw(st.permutations(library.names).map(list))[: data.draw(st.integers(1, 2))]
+    rules = EndRules(max_turns=5, max_consecutive_failures=data.draw(st.sampled_from([2, 3])), loop_length=2)
+    problem = build_problem(library, required, rules=rules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arena, "MAX_JOINED_ENTRIES", 0)
+        bounded = compute_optimum(problem)
+    brute = BruteForce(problem)
+    for state, value in brute.solve().items():
+        assert bounded.value(state) <= value + 1e-12
+        assert value <= bounded.value(state) + bounded.gap + 1e-12
+
+
+def test_unequal_reliabilities_of_many_tools_are_solved_within_a_small_gap() -> None:
+    draws = Draws("many unequal tools")
+    names = [f"tool_{number}" for number in range(120)]
+    dependencies = {
+        name: [names[draws.below(place)] for _ in range(2) if place > 2 and draws.uniform() < 0.5]
+        for place, name in enumerate(names)
+    }
+    library = small_library(
+        {name: list(dict.fromkeys(needed)) for name, needed in dependencies.items()},
+        {name: 0.6 + 0.35 * draws.uniform() for name in names},
+    )
+    optimum = solve(build_problem(library, names[20:60:13]))
+    assert 0.0 <= optimum.gap < 0.05
+    start = start_state(optimum.problem)
+    assert optimum.action_value(start, optimum.best_action(start)) == pytest.approx(optimum.value(start), abs=1e-12)
 
 
 def test_breaking_the_row_is_worth_something() -> None:

@@ -18,10 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
+from resilisim.simulator.exact.breakers import NO_TOOL, Breakers, bounding_breakers, exact_breakers
 from resilisim.simulator.problem import Problem
 
-MAX_TABLE_ENTRIES = 400_000_000  # 3.2 GB if every entry were used
-NO_TOOL = -1
+MAX_TABLE_ENTRIES = 250_000_000  # 2 GB if every entry were used
+MAX_STATUS_CODES = 20_000_000
+# With joining tools there is a way out that needs no digits (`breakers`), so the table is not let grow as far.
+MAX_JOINED_ENTRIES = 20_000_000
 OUT_OF_TABLE = -1
 
 
@@ -40,9 +43,7 @@ class Arena:
         codes: (num_codes,) the status codes that have an entry, ascending.
         compact: (product of radices,) place of a code in `codes`, or -1.
         digits: (library index, place, stride) of each tool that has a digit, as plain numbers for looking up a state.
-        breakers: Tools outside the closure worth calling to break a row of failures, the best first.
-        neutral_base: Index of the base probability of a tool that may always be called to break a row of failures,
-            which needs no digit and no loop count; -1 if there is none.
+        breakers: How rows of failures can be broken.
         loop_tools: Whether the table tells apart how often which successful tool was called last (0 or 1).
         table_shape: Turns left, codes, required tools done, failures, consecutive failures, loop states.
     """
@@ -57,8 +58,7 @@ class Arena:
     codes: NDArray[np.int64]
     compact: NDArray[np.int32]
     digits: tuple[tuple[int, int, int], ...]
-    breakers: tuple[int, ...]
-    neutral_base: int
+    breakers: Breakers
     loop_tools: int
     table_shape: tuple[int, int, int, int, int, int]
 
@@ -69,8 +69,17 @@ def build_arena(problem: Problem) -> Arena:
     Raises:
         ExactLimitError: The table would pass MAX_TABLE_ENTRIES.
     """
-    neutral_base, breakers = _row_breakers(problem)
-    members = sorted({*problem.closure, *(breakers if neutral_base == NO_TOOL else ())})
+    breakers = exact_breakers(problem)
+    if breakers.joining:
+        try:
+            return _arena(problem, breakers, MAX_JOINED_ENTRIES)
+        except ExactLimitError:
+            breakers = bounding_breakers(problem)
+    return _arena(problem, breakers, MAX_TABLE_ENTRIES)
+
+
+def _arena(problem: Problem, breakers: Breakers, max_entries: int) -> Arena:
+    members = sorted({*problem.closure, *breakers.joining})
     slot = {tool: index for index, tool in enumerate(members)}
     depended_on = {dependency for tool in members for dependency in problem.dependencies[tool]}
     radix = [3 if problem.place[tool] < 0 else 2 if tool in depended_on else 1 for tool in members]
@@ -78,9 +87,10 @@ def build_arena(problem: Problem) -> Arena:
     for digits in radix:
         stride.append(size if digits > 1 else 0)
         size *= digits
-    loop_tools = int(problem.rules.max_consecutive_failures > 0 and neutral_base == NO_TOOL)
-    if size > MAX_TABLE_ENTRIES:
-        raise ExactLimitError(_too_large(problem, size))
+    if size > min(MAX_STATUS_CODES, max_entries):
+        raise ExactLimitError(_too_large(problem, size, min(MAX_STATUS_CODES, max_entries)))
+    exact = breakers.upper_base == NO_TOOL
+    loop_tools = int(exact and problem.rules.max_consecutive_failures > 0 and breakers.neutral_base == NO_TOOL)
     codes, compact = _admissible_codes(radix, size, problem.rules.max_turns - len(problem.required))
     table_shape = (
         problem.rules.max_turns + 1,
@@ -90,8 +100,8 @@ def build_arena(problem: Problem) -> Arena:
         max(problem.rules.max_consecutive_failures, 1),
         1 + loop_tools * len(members) * max(problem.rules.loop_length - 1, 0),
     )
-    if math.prod(table_shape) > MAX_TABLE_ENTRIES:
-        raise ExactLimitError(_too_large(problem, math.prod(table_shape)))
+    if math.prod(table_shape) > max_entries:
+        raise ExactLimitError(_too_large(problem, math.prod(table_shape), max_entries))
     width = max(1, max(len(problem.dependencies[tool]) for tool in members))
     dependencies = np.full((len(members), width), NO_TOOL, dtype=np.int64)
     for index, tool in enumerate(members):
@@ -110,40 +120,10 @@ def build_arena(problem: Problem) -> Arena:
         digits=tuple(
             (tool, problem.place[tool], weight) for tool, weight in zip(members, stride, strict=True) if weight > 0
         ),
-        breakers=tuple(breakers),
-        neutral_base=neutral_base,
+        breakers=breakers,
         loop_tools=loop_tools,
         table_shape=table_shape,
     )
-
-
-def _row_breakers(problem: Problem) -> tuple[int, list[int]]:
-    """Return the outside tools worth calling, and the base index of the best if it is neutral (else -1).
-
-    Calling a tool outside the closure can only help by succeeding, which breaks a row of failures. Without the rule
-    none is needed. If two tools without dependencies share the highest base of the library, one of them is always there
-    with that probability, whatever the loop counter stands at, and no other such call is better: no digit is needed.
-    Else the best two without dependencies, all outside tools with a higher base than the second, and what those depend
-    on, join the arena with digits of their own, together with the loop counter; all others are dominated by one of the
-    two.
-    """
-    if problem.rules.max_consecutive_failures == 0:
-        return NO_TOOL, []
-    inside = set(problem.closure)
-    outside = [tool for tool in range(problem.num_tools) if tool not in inside]
-    free = sorted((tool for tool in outside if not problem.dependencies[tool]), key=lambda tool: -problem.base(tool))
-    highest = max(problem.base(tool) for tool in (*outside, *inside))
-    if len(free) >= 2 and problem.base(free[1]) == highest:
-        return problem.base_index[free[1]], free[:2]
-    second = problem.base(free[1]) if len(free) >= 2 else -1.0
-    joining = {*free[:2], *(tool for tool in outside if problem.base(tool) > second)}
-    pending = list(joining)
-    while pending:
-        for dependency in problem.dependencies[pending.pop()]:
-            if dependency not in inside and dependency not in joining:
-                joining.add(dependency)
-                pending.append(dependency)
-    return NO_TOOL, sorted(joining)
 
 
 def _admissible_codes(radix: list[int], size: int, spare_turns: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -159,9 +139,9 @@ def _admissible_codes(radix: list[int], size: int, spare_turns: int) -> tuple[ND
     return codes, compact
 
 
-def _too_large(problem: Problem, entries: int) -> str:
+def _too_large(problem: Problem, entries: int, limit: int) -> str:
     return (
         f"the exact optimum of {len(problem.required)} required tools with {len(problem.closure)} in their dependency "
         f"closure and {problem.rules.max_turns} turns needs {entries:,} table entries: expected at most "
-        f"{MAX_TABLE_ENTRIES:,}; use fewer turns or a shorter list"
+        f"{limit:,}; use fewer turns or a shorter list"
     )

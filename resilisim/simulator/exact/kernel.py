@@ -143,9 +143,10 @@ def solve_values(
                         if loop_tools == 0:
                             values[turns_left, row, done, failures, consecutive, 0] = best
                             continue
-                        # Calling a successful tool again is worth a thought here, and the loop rule watches it.
+                        # Calling a successful tool again is worth a thought here, and the loop rule watches it; so is
+                        # any other message that executes nothing, since it leaves the loop.
                         for loop in range(values.shape[5]):
-                            best_in_loop = best
+                            best_in_loop = max(best, values[turns_left - 1, row, done, failures, consecutive, 0])
                             for tool in range(num_tools):
                                 if status[tool] != SUCCEEDED:
                                     continue

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.simulator.exact.arena import NO_TOOL, OUT_OF_TABLE, Arena, build_arena
+from resilisim.simulator.exact.arena import OUT_OF_TABLE, Arena, build_arena
+from resilisim.simulator.exact.breakers import NO_TOOL
 from resilisim.simulator.exact.kernel import solve_values
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import FINISH, Message, execution
@@ -37,6 +38,9 @@ from resilisim.simulator.transition import (
 # Values closer than this count as equal when an action is chosen, so that ties do not hang on rounding.
 TIE_TOLERANCE = 1e-12
 
+# Sent only to leave a row of equal calls before the loop rule ends the episode; what it searches for has no meaning.
+OTHER_MESSAGE = Message("search", query="anything else")
+
 CACHE_BYTES = 256 * 2**20
 
 
@@ -48,11 +52,14 @@ class Optimum:
         problem: What was solved.
         arena: The tools that the table tells apart.
         values: float64 `arena.table_shape`, see `kernel`.
+        gap: How far the values may lie below the optimum: 0 where they are exact, which they are unless tools of
+            unequal reliability would make the table too large (`breakers`).
     """
 
     problem: Problem
     arena: Arena
     values: NDArray[np.float64]
+    gap: float
 
     def value(self, state: EpisodeState) -> float:
         """Return V*(state), the highest probability of full success from a state that an episode can reach."""
@@ -97,6 +104,8 @@ class Optimum:
             value = self.action_value(state, execution(self.problem.library.names[tool]))
             if value > best_value + TIE_TOLERANCE:
                 best, best_value = tool, value
+        if self._loop(state) > 0 and self.action_value(state, OTHER_MESSAGE) > best_value + TIE_TOLERANCE:
+            return OTHER_MESSAGE
         return execution(self.problem.library.names[best])
 
     def _worth_calling(self, state: EpisodeState) -> list[int]:
@@ -105,9 +114,9 @@ class Optimum:
         Calling a successful tool again can only break a row of failures, which a neutral tool does as well.
         """
         in_row = state.counters[CONSECUTIVE_FAILURES] > 0 and self.problem.rules.max_consecutive_failures > 0
-        again = in_row and self.arena.neutral_base == NO_TOOL
+        again = in_row and self.arena.breakers.neutral_base == NO_TOOL
         tools = [tool for tool in self.problem.closure if again or state.status[tool] != SUCCEEDED]
-        return [*tools, *self.arena.breakers] if in_row else tools
+        return [*tools, *self.arena.breakers.tools] if in_row else tools
 
     def _code(self, state: EpisodeState) -> int:
         code = 0
@@ -152,7 +161,15 @@ _solved: OrderedDict[Problem, Optimum] = OrderedDict()
 def compute_optimum(problem: Problem) -> Optimum:
     """Solve a problem exactly and keep nothing."""
     arena = build_arena(problem)
-    rules = problem.rules
+    values = _sweep(problem, arena, arena.breakers.neutral_base)
+    if arena.breakers.upper_base == NO_TOOL:
+        return Optimum(problem, arena, values, 0.0)
+    upper = _sweep(problem, arena, arena.breakers.upper_base)
+    upper -= values
+    return Optimum(problem, arena, values, float(upper.max()))
+
+
+def _sweep(problem: Problem, arena: Arena, neutral_base: int) -> NDArray[np.float64]:
     values = np.zeros(arena.table_shape)
     solve_values(
         arena.place,
@@ -163,15 +180,15 @@ def compute_optimum(problem: Problem) -> Optimum:
         arena.codes,
         arena.compact,
         problem.table.probability,
-        arena.neutral_base,
+        neutral_base,
         arena.loop_tools,
         len(problem.required),
-        rules.max_turns,
-        rules.max_consecutive_failures,
-        rules.loop_length,
+        problem.rules.max_turns,
+        problem.rules.max_consecutive_failures,
+        problem.rules.loop_length,
         values,
     )
-    return Optimum(problem, arena, values)
+    return values
 
 
 def known_probabilities(problem: Problem) -> float:

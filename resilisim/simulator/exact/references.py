@@ -24,12 +24,14 @@ class References:
 
     Attributes:
         known_probabilities: V*(start): the best that an agent can do that knows the law but not its luck.
+        known_probabilities_gap: How far V*(start) may lie above that value: 0 where it is exact (`Optimum.gap`).
         plan_following: The required tools in order, each again until it succeeds, nothing else.
         plan_following_with_search: The same with one turn fewer for each required tool.
         first_call: The tool that the optimal policy calls first.
     """
 
     known_probabilities: float
+    known_probabilities_gap: float
     plan_following: float
     plan_following_with_search: float
     first_call: str
@@ -41,6 +43,7 @@ def solved_references(problem: Problem) -> References:
     start = start_state(problem)
     return References(
         known_probabilities=optimum.value(start),
+        known_probabilities_gap=optimum.gap,
         plan_following=plan_following(problem),
         plan_following_with_search=plan_following_with_search(problem),
         first_call=optimum.best_action(start).tool or "",
@@ -79,8 +82,8 @@ def references(
         instance_id: Task whose luck it is; by default an id made from the list.
 
     Returns:
-        `known_probabilities`, `plan_following`, `plan_following_with_search`, `first_call`, and, with seeds,
-        `clairvoyant` and its standard error `clairvoyant_se`.
+        `known_probabilities`, `known_probabilities_gap`, `plan_following`, `plan_following_with_search`, `first_call`,
+        and, with seeds, `clairvoyant` and its standard error `clairvoyant_se`.
 
     Raises:
         InvalidInputError: Unknown, repeated or missing tools.
@@ -91,6 +94,7 @@ def references(
     start = start_state(problem)
     result: dict[str, float | str] = {
         "known_probabilities": optimum.value(start),
+        "known_probabilities_gap": optimum.gap,
         "plan_following": plan_following(problem),
         "plan_following_with_search": plan_following_with_search(problem),
         "first_call": optimum.best_action(start).tool or "",
