@@ -86,7 +86,8 @@ class Switches:
 class Peeks:
     """Computes its luck before it calls: the control, whose luck is not zero on average.
 
-    It calls a tool that succeeds at once if there is one, in the order of the required list.
+    It calls a tool that succeeds at once if there is one, in the order of the required list. No policy is told the
+    seed; this one is by `cheat`, behind the environment's back.
 
     Args:
         salt: Salt of the luck that it peeks at.
@@ -98,9 +99,12 @@ class Peeks:
     def __init__(self, salt: str) -> None:
         self._salt = salt
 
+    def cheat(self, seed: int, instance_id: str) -> None:
+        """Compute the key of the next episode."""
+        self._key = episode_key(self._salt, seed, instance_id)
+
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
-        """Compute the key of the episode."""
-        self._key = episode_key(self._salt, info["seed"], info["instance_id"])
+        """Begin an episode."""
 
     def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
         """Return the next call."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.seeding import Draws
-from resilisim.simulator import EndRules, build_problem, start_state
+from resilisim.simulator import EndRules, build_problem, execution, next_state, start_state
 from resilisim.simulator.exact import arena, solve
 from resilisim.simulator.exact.optimum import compute_optimum
 from resilisim.tool_library import ToolLibrary
@@ -116,6 +116,17 @@ def test_unequal_reliabilities_of_many_tools_are_solved_within_a_small_gap() -> 
     assert 0.0 <= optimum.gap < 0.05
     start = start_state(optimum.problem)
     assert optimum.action_value(start, optimum.best_action(start)) == pytest.approx(optimum.value(start), abs=1e-12)
+
+
+def test_preparing_a_breaker_of_rows_can_be_the_best_call() -> None:
+    # Nothing neutral can break a row of failures here: d does it well, but only after c, so c pays before a row begins.
+    library = small_library({"a": [], "b": [], "c": ["a"], "d": ["a", "c"]}, {"a": 0.5, "b": 0.5, "d": 1.0})
+    problem = build_problem(library, ["a", "b"], rules=EndRules(max_turns=8, max_consecutive_failures=2))
+    optimum = solve(problem)
+    state = next_state(problem, start_state(problem), execution("a"), success=True)
+    best = optimum.best_action(state)
+    assert best.tool == "c"
+    assert optimum.action_value(state, best) == pytest.approx(optimum.value(state), abs=1e-12)
 
 
 def test_breaking_the_row_is_worth_something() -> None:

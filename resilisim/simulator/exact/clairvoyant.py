@@ -5,8 +5,8 @@ task can be done. The mean over seeds estimates the bound; its standard error go
 
 Calls that only break a row of failures (tools outside the closure without dependencies, and tools that have succeeded)
 are considered where they succeed at once, and among those the one with the largest luck number, since a smaller one
-stays good for longer. Everything else is searched exhaustively, up to a hash of 64 bits that knows visited states
-again.
+stays good for longer. Calls that would only prepare a later break are left out, so the result never claims too much.
+Everything else is searched exhaustively, up to a hash of 64 bits that knows visited states again.
 """
 
 from __future__ import annotations

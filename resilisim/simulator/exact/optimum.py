@@ -41,7 +41,8 @@ TIE_TOLERANCE = 1e-12
 # Sent only to leave a row of equal calls before the loop rule ends the episode; what it searches for has no meaning.
 OTHER_MESSAGE = Message("search", query="anything else")
 
-CACHE_BYTES = 256 * 2**20
+# Solving all of benchmark-v1 takes seconds, so little is worth keeping.
+CACHE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,12 +112,14 @@ class Optimum:
     def _worth_calling(self, state: EpisodeState) -> list[int]:
         """Return tools among which there is one with the highest Q*; calling any other is dominated by one of them.
 
-        Calling a successful tool again can only break a row of failures, which a neutral tool does as well.
+        Calling a successful tool again can only break a row of failures, which a neutral tool does as well. Breakers
+        that are not neutral may have dependencies, and running these can pay before a row has begun.
         """
+        breakers = self.arena.breakers
         in_row = state.counters[CONSECUTIVE_FAILURES] > 0 and self.problem.rules.max_consecutive_failures > 0
-        again = in_row and self.arena.breakers.neutral_base == NO_TOOL
+        again = in_row and breakers.neutral_base == NO_TOOL
         tools = [tool for tool in self.problem.closure if again or state.status[tool] != SUCCEEDED]
-        return [*tools, *self.arena.breakers.tools] if in_row else tools
+        return [*tools, *breakers.tools] if in_row or breakers.joining else tools
 
     def _code(self, state: EpisodeState) -> int:
         code = 0
