@@ -5,16 +5,30 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resilisim.cli.options import BaseOption, FailuresOption, JsonFlag, LibraryOption, TurnsOption, law_and_rules, load
-from resilisim.cli.output import console, print_json, progress_bar, table
+from resilisim.cli.options import (
+    BaseOption,
+    FailedOption,
+    FailuresOption,
+    HistoryOption,
+    JsonFlag,
+    LibraryOption,
+    LoopOption,
+    NotExecutedOption,
+    TurnsOption,
+    load,
+)
+from resilisim.cli.output import console, note, print_json, table
+from resilisim.cli.progress import Progressing
 from resilisim.cli.tasks import TasksOption, find_task
-from resilisim.errors import InvalidInputError
+from resilisim.errors import ExactLimitError, InvalidInputError
 
 if TYPE_CHECKING:
+    from resilisim.simulator import Problem
     from resilisim.simulator.law import BenchmarkLaw
     from resilisim.simulator.rules import EndRules
     from resilisim.tasks import Task
@@ -22,17 +36,20 @@ if TYPE_CHECKING:
 
 EXPLANATIONS = {
     "known_probabilities": "the best possible success rate of an agent that knows the law (V*)",
+    "known_probabilities_gap": "how far V* may lie above that value, which is exact only up to this",
     "plan_following": "the required tools in order, each again until it succeeds",
     "plan_following_with_search": "the same, with one search before each tool",
     "clairvoyant": "the best with all luck known beforehand",
     "clairvoyant_se": "its standard error",
     "first_call": "what the best agent executes first",
 }
-SOLVED = ("known_probabilities", "plan_following", "plan_following_with_search")
+GAP = "known_probabilities_gap"
+SOLVED = ("known_probabilities", GAP, "plan_following", "plan_following_with_search")
 EVERY_TASK = "all"
 SEEDS_FOR_ONE = 200
 SEEDS_FOR_EACH_OF_ALL = 5  # a mean over more than a thousand lists needs few seeds of each
-BLOCK = 64  # problems solved between two steps of the progress bar
+BLOCK = 64  # problems that are handed to the threads together
+THREADS = 2  # the compiled kernels release the interpreter lock, so they run side by side
 
 
 def bound(
@@ -50,7 +67,11 @@ def bound(
             min=0,
         ),
     ] = None,
+    loop_length: LoopOption = 4,
     success_probability: BaseOption = 0.8,
+    not_executed: NotExecutedOption = 0.5,
+    failed: FailedOption = 0.7,
+    history: HistoryOption = 0.9,
     tasks: TasksOption = "benchmark-v1",
     library: LibraryOption = None,
     as_json: JsonFlag = False,
@@ -58,8 +79,12 @@ def bound(
     """Solve a task exactly: how often can the best agent succeed, and how often does plainly following the plan."""
     if (task is None) == (tools is None):
         raise InvalidInputError("bound takes either --task ID (or --task all) or --tools a,b,c")
+    from resilisim.simulator.law import BenchmarkLaw
+    from resilisim.simulator.rules import EndRules
+
     chosen = load(library)
-    law, rules = law_and_rules(success_probability, turns, max_consecutive_failures)
+    law = BenchmarkLaw(success_probability, not_executed, failed, history)
+    rules = EndRules(turns, max_consecutive_failures, loop_length)
     if task == EVERY_TASK:
         from resilisim.tasks.sources import read_tasks
 
@@ -85,7 +110,8 @@ def bound(
     if as_json:
         print_json(values)
         return
-    rows = [[name, values[name], meaning] for name, meaning in EXPLANATIONS.items() if name in values]
+    shown = [name for name in EXPLANATIONS if name in values and (name != GAP or values[name])]
+    rows = [[name, values[name], EXPLANATIONS[name]] for name in shown]
     console().print(table("bounds of " + ", ".join(required), ["reference", "value", "meaning"], rows, digits=6))
 
 
@@ -94,7 +120,8 @@ def means_by_type(
 ) -> list[dict[str, Any]]:
     """Return the mean references of each task type, and of all tasks; each distinct required list is solved once.
 
-    The standard error of the clairvoyant mean is that of its seeds alone: the tasks are not a sample.
+    Means are over the tasks that can be solved, and None where none can; `unsolved` counts the others. The standard
+    error of the clairvoyant mean is that of its seeds alone: the tasks are not a sample.
     """
     from resilisim.tasks import TASK_TYPES
 
@@ -102,15 +129,17 @@ def means_by_type(
     for task in tasks:
         weights[task.required_tools][task.task_type] += 1
     counts: Counter[str] = Counter()
+    unsolved: Counter[str] = Counter()
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     variances: dict[str, float] = defaultdict(float)
-    with progress_bar() as progress:
+    with Progressing("solving lists of tools", len(weights)) as progress:
         for required, values, error in progress.track(
-            _solve_each(list(weights), library, law, rules, clairvoyant_seeds),
-            total=len(weights),
-            description="solving",
+            _solve_each(list(weights), library, law, rules, clairvoyant_seeds)
         ):
             for group, count in [*weights[required].items(), (EVERY_TASK, weights[required].total())]:
+                if values is None:
+                    unsolved[group] += count
+                    continue
                 counts[group] += count
                 variances[group] += (count * error) ** 2
                 for name, value in values.items():
@@ -119,43 +148,58 @@ def means_by_type(
     known = [name for name in TASK_TYPES if name in met]
     rows: list[dict[str, Any]] = []
     for group in [*known, *[name for name in met if name not in TASK_TYPES], EVERY_TASK]:
-        means = {name: total / counts[group] for name, total in sums[group].items()}
+        names = [*SOLVED, *(["clairvoyant"] if clairvoyant_seeds else [])]
+        count = counts[group]
+        means = {name: sums[group][name] / count if count else None for name in names}
         if clairvoyant_seeds:
-            means["clairvoyant_se"] = math.sqrt(variances[group]) / counts[group]
-        rows.append({"task_type": group, "tasks": counts[group], **means})
+            means["clairvoyant_se"] = math.sqrt(variances[group]) / count if count else None
+        rows.append({"task_type": group, "tasks": count + unsolved[group], "unsolved": unsolved[group], **means})
     return rows
 
 
 def _solve_each(
     lists: Sequence[tuple[str, ...]], library: ToolLibrary, law: BenchmarkLaw, rules: EndRules, clairvoyant_seeds: int
-) -> Iterator[tuple[tuple[str, ...], dict[str, float], float]]:
-    """Yield each list with its references and the standard error of the clairvoyant one.
+) -> Iterator[tuple[tuple[str, ...], dict[str, float] | None, float]]:
+    """Yield each list with its references (None if it is too large) and the standard error of the clairvoyant one.
 
-    Lists are solved a block at a time, so that progress can be shown.
+    Lists are solved a block at a time, so that somebody who stops the command waits for one block only.
     """
     from resilisim.seeding import EVALUATION_SALT
     from resilisim.simulator import build_problem
-    from resilisim.simulator.exact import solve_all
     from resilisim.simulator.exact.clairvoyant import clairvoyant
 
     for start in range(0, len(lists), BLOCK):
         block = lists[start : start + BLOCK]
         problems = [build_problem(library, required, law, rules) for required in block]
-        solved = solve_all(problems)
-        for required, problem in zip(block, problems, strict=True):
-            values = {name: float(getattr(solved[problem], name)) for name in SOLVED}
-            error = 0.0
-            if clairvoyant_seeds:
-                name = ",".join(required)
-                values["clairvoyant"], error = clairvoyant(problem, range(clairvoyant_seeds), EVALUATION_SALT, name)
-            yield required, values, error
+        with ThreadPoolExecutor(THREADS) as pool:
+            for required, problem, values in zip(block, problems, pool.map(_solved, problems), strict=True):
+                error = 0.0
+                if clairvoyant_seeds and values is not None:
+                    name = ",".join(required)
+                    values["clairvoyant"], error = clairvoyant(problem, range(clairvoyant_seeds), EVALUATION_SALT, name)
+                yield required, values, error
+
+
+def _solved(problem: Problem) -> dict[str, float] | None:
+    """Return the solved references of a problem, or None if it is too large to be solved."""
+    from resilisim.simulator.exact import solved_references
+
+    try:
+        values = solved_references(problem)
+    except ExactLimitError:
+        return None
+    return {name: float(getattr(values, name)) for name in SOLVED}
 
 
 def _print_means(rows: list[dict[str, Any]], as_json: bool) -> None:
-    """Print the means by type."""
+    """Print the means by type; columns that are zero everywhere only in JSON."""
+    if rows[-1]["unsolved"]:
+        note(
+            f"{rows[-1]['unsolved']} of {rows[-1]['tasks']} tasks are too large to be solved; the means leave them out"
+        )
     if as_json:
         print_json(rows)
         return
-    columns = list(rows[-1])
+    columns = [name for name in rows[-1] if name not in ("unsolved", GAP) or any(row[name] for row in rows)]
     heads = [column.replace("_", " ") for column in columns]
     console().print(table("means by task type", heads, [[row[column] for column in columns] for row in rows]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from resilisim.cli.options import JsonFlag
-from resilisim.cli.output import console, error_console, print_json, table
+from resilisim.cli.output import console, error_console, plain, print_json, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,9 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder of the results.")] = Path("demo-results"),
     tasks: Annotated[int, typer.Option("--tasks", help="Held-out tasks to evaluate on.", min=5)] = DEFAULT_TASKS,
     seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task.", min=1)] = DEFAULT_SEEDS,
-    workers: Annotated[int | None, typer.Option("--workers", help="Processes; as many as cores, up to 4.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes; as many as cores, up to 4.", min=1)
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what ResiliSim does: tasks, their exact bounds, four policies on held-out tasks, and a report."""
@@ -37,13 +39,13 @@ def demo(
     from resilisim.tasks.sources import sample_tasks
     from resilisim.tasks.statistics import task_statistics
 
+    held_out = sample_tasks(benchmark_tasks(), tasks, split="test")
     show = error_console() if as_json else console()
     show.print(
         f"[bold]1. Tasks[/bold]  {BENCHMARK_VERSION} ships with the package; agents are tested on combinations of"
     )
     show.print("   tools that nothing was trained on (the test split).")
     statistics = task_statistics(benchmark_tasks())
-    held_out = sample_tasks(benchmark_tasks(), tasks, split="test")
     show.print(
         table(
             f"{statistics['tasks']} tasks, {statistics['by_split']['test']} of them held out",
@@ -69,7 +71,7 @@ def demo(
         print_json({"tasks": statistics, "bounds": bounds, **result.to_mapping(), "report": str(report)})
         return
     show.print("\n[bold]4. Report[/bold]  Open it in a browser; it needs no network:")
-    show.print(f"   {report.resolve()}", markup=False, soft_wrap=True)
+    show.print(plain(f"   {report.resolve()}"), soft_wrap=True)
     show.print("\n[bold]Where to look next[/bold]")
     for command, what in (
         (f"resilisim play --task {held_out[0].instance_id}", "be the agent yourself, and see what each call cost"),
@@ -77,7 +79,7 @@ def demo(
         ("resilisim evaluate --policy my_module:MyPolicy ...", "your own policy, on the same luck (README.md)"),
         ("resilisim --help", "everything else"),
     ):
-        show.print(f"   {command:<54} {what}", markup=False, soft_wrap=True)
+        show.print(plain(f"   {command:<54} {what}"), soft_wrap=True)
 
 
 def one_of_each_complexity(tasks: list[Task]) -> list[Task]:

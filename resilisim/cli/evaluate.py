@@ -7,7 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from resilisim.cli.options import BaseOption, FailuresOption, JsonFlag, LibraryOption, TurnsOption, load
+from resilisim.cli.options import (
+    BaseOption,
+    FailedOption,
+    FailuresOption,
+    HistoryOption,
+    JsonFlag,
+    LibraryOption,
+    LoopOption,
+    ModelOption,
+    NotExecutedOption,
+    PayloadOption,
+    SearchDetailOption,
+    TurnsOption,
+    load,
+    make_retriever,
+)
 from resilisim.cli.output import console, note, print_json
 from resilisim.cli.tasks import TasksOption
 
@@ -30,20 +45,24 @@ def evaluate(
     workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
     turns: TurnsOption = 10,
     max_consecutive_failures: FailuresOption = 5,
-    loop_length: Annotated[
-        int, typer.Option("--loop-length", help="Same unproductive messages in a row that end an episode; 0: never.")
-    ] = 4,
+    loop_length: LoopOption = 4,
     success_probability: BaseOption = 0.8,
+    not_executed: NotExecutedOption = 0.5,
+    failed: FailedOption = 0.7,
+    history: HistoryOption = 0.9,
     planner: Annotated[str, typer.Option("--planner", help="Who makes the plan of prompts that hold one.")] = "auto",
     parameters: Annotated[
         Literal["lenient", "strict", "ignore"],
         typer.Option("--parameters", help="How parameters of calls are checked."),
     ] = "lenient",
+    search_detail: SearchDetailOption = "brief",
+    payload: PayloadOption = "compact",
     listed: Annotated[bool, typer.Option("--list-tools", help="Put the names of the tools into the prompt.")] = False,
     protocol: Annotated[
         Literal["text", "native"], typer.Option("--protocol", help="How messages are written.")
     ] = "text",
     salt: Annotated[str | None, typer.Option("--salt", help="Any text: other luck, a private leaderboard.")] = None,
+    model: ModelOption = None,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -51,23 +70,31 @@ def evaluate(
     from resilisim.evaluation.runner import evaluate as run
     from resilisim.seeding import EVALUATION_SALT
 
+    chosen = load(library)
+    make_retriever(chosen, model)  # refuses a model that does not exist before anything is written
     result = run(
         policy,
-        chosen_tasks(tasks, split, load(library)),
+        chosen_tasks(tasks, split, chosen),
         tuple(prompt or ["baseline"]),
         seeds,
         out=out,
         workers=workers,
         salt=EVALUATION_SALT if salt is None else salt,
         base=success_probability,
+        not_executed=not_executed,
+        failed=failed,
+        history=history,
         max_turns=turns,
         max_consecutive_failures=max_consecutive_failures,
         loop_length=loop_length,
         planner=planner,
         parameters=parameters,
+        search_detail=search_detail,
+        payload=payload,
         tools="listed" if listed else "discovery",
         protocol=protocol,
-        library=None if library is None else load(library),
+        library=None if library is None else chosen,
+        model=model,
     )
     if as_json:
         print_json(result.to_mapping())
@@ -80,13 +107,14 @@ def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Ta
     """Return the tasks that `--tasks` and `--split` mean: with a split, a number draws a sample from that part."""
     from resilisim.errors import unknown_name
     from resilisim.tasks.benchmark import BENCHMARK_VERSION
-    from resilisim.tasks.sources import read_tasks, sample_tasks
+    from resilisim.tasks.sources import read_tasks, sample_tasks, task_count
     from resilisim.tasks.split import SPLITS, split_of
 
     if split is None:
         return read_tasks(tasks, library)
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS, "option --split")
-    if tasks.isdecimal():
-        return sample_tasks(read_tasks(BENCHMARK_VERSION, library), int(tasks), split=split)
+    count = task_count(tasks)
+    if count is not None:
+        return sample_tasks(read_tasks(BENCHMARK_VERSION, library), count, split=split)
     return [task for task in read_tasks(tasks, library) if split_of(task.required_tools) == split]

@@ -11,6 +11,7 @@ import typer
 
 from resilisim import __version__
 from resilisim.cli import bound, demo, evaluate, play, report, tasks, tools
+from resilisim.cli.output import write_what_cannot_be_encoded_as_escapes
 from resilisim.errors import ResiliSimError
 
 BAD_INPUT = 2
@@ -89,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: What stands after the command's name; None takes it from the process.
     """
+    write_what_cannot_be_encoded_as_escapes()
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:

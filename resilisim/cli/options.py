@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
-    from resilisim.simulator.law import BenchmarkLaw
-    from resilisim.simulator.rules import EndRules
     from resilisim.tool_library import ToolLibrary
+    from resilisim.tool_library.retrieval import ToolRetriever
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 LibraryOption = Annotated[
     Path | None,
     typer.Option("--library", help="A tool library as JSON; the default one has 30 tools.", dir_okay=False),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="Embedding model of the tool search: a sentence-transformers name or folder; the shipped one if left out.",
+    ),
 ]
 TurnsOption = Annotated[int, typer.Option("--turns", help="Turns of an episode.", min=1)]
 FailuresOption = Annotated[
@@ -26,9 +32,31 @@ FailuresOption = Annotated[
         min=0,
     ),
 ]
+LoopOption = Annotated[
+    int,
+    typer.Option(
+        "--loop-length",
+        help="Same unproductive messages in a row that end an episode; 0 turns the rule off.",
+        min=0,
+    ),
+]
 BaseOption = Annotated[
     float, typer.Option("--success-probability", help="Base success probability of a tool.", min=0.0, max=1.0)
 ]
+NotExecutedOption = Annotated[
+    float, typer.Option("--not-executed", help="Factor for each dependency never executed.", min=0.0, max=1.0)
+]
+FailedOption = Annotated[
+    float,
+    typer.Option("--failed", help="Factor for each dependency executed but not yet successful.", min=0.0, max=1.0),
+]
+HistoryOption = Annotated[
+    float, typer.Option("--history", help="Factor for each failed execution so far.", min=0.0, max=1.0)
+]
+SearchDetailOption = Annotated[
+    Literal["brief", "full"], typer.Option("--search-detail", help="How much a search tells of each tool.")
+]
+PayloadOption = Annotated[Literal["compact", "verbose"], typer.Option("--payload", help="Size of what tools return.")]
 
 
 def command_group(help_text: str) -> typer.Typer:
@@ -50,9 +78,12 @@ def load(library: Path | None) -> ToolLibrary:
     return default_library() if library is None else load_library(library)
 
 
-def law_and_rules(base: float, turns: int, failures: int) -> tuple[BenchmarkLaw, EndRules]:
-    """Return the law and the end rules that the shared options describe."""
-    from resilisim.simulator.law import BenchmarkLaw
-    from resilisim.simulator.rules import EndRules
+def make_retriever(library: ToolLibrary, model: str | None) -> ToolRetriever:
+    """Return the tool search over a library with the model of a `--model` option, or the shipped one."""
+    from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 
-    return BenchmarkLaw(base=base), EndRules(max_turns=turns, max_consecutive_failures=failures)
+    if model is None:
+        return default_retriever(library)
+    retriever = ToolRetriever(library, model)
+    retriever.embed([])  # refuses a model that does not exist now, not at the first search
+    return retriever

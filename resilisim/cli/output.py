@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 # Wide enough that no cell is cut when the output goes to a file or a pipe, where no terminal tells a width.
 PIPE_WIDTH = 160
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and line ends: a terminal would obey them
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
+def write_what_cannot_be_encoded_as_escapes() -> None:
+    """Let both streams write a character that their encoding lacks, or half a surrogate pair, as an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def console() -> Console:
@@ -39,7 +51,21 @@ def _finite(value: Any) -> Any:
 
 def print_json(value: Any) -> None:
     """Print a value as indented JSON; a figure that does not exist (a standard error of one sample) is null."""
-    sys.stdout.write(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_json(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_json(text: str) -> None:
+    """Write JSON text to standard output; what its encoding lacks becomes an escape of JSON, so that it stays JSON."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = _NOT_ASCII.sub(lambda found: json.dumps(found.group())[1:-1], text)
+    sys.stdout.write(text)
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Return text to be shown as it stands: no markup, no emoji codes, control characters as escapes."""
+    return Text(_CONTROL.sub(lambda found: repr(found.group())[1:-1], text), style)
 
 
 def figure(value: Any, digits: int = 4) -> str:
@@ -61,35 +87,15 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], dig
         digits: Decimals of floats.
     """
     cells = [list(row) for row in rows]
-    result = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    result = Table(title=plain(title, "bold"), title_justify="left", header_style="bold")
     for place, name in enumerate(columns):
         numeric = bool(cells) and isinstance(cells[0][place], int | float)
-        result.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        result.add_column(plain(name), justify="right" if numeric else "left", overflow="fold")
     for row in cells:
-        result.add_row(*[_escaped(figure(cell, digits)) for cell in row])
+        result.add_row(*[plain(figure(cell, digits)) for cell in row])
     return result
-
-
-def _escaped(text: str) -> str:
-    """Keep square brackets of the data from being read as rich's markup."""
-    return text.replace("[", "\\[")
 
 
 def note(text: str) -> None:
     """Print a line for people on standard error, whole, whatever the width."""
     sys.stderr.write(text + "\n")
-
-
-def progress_bar() -> Progress:
-    """Return a progress bar with counts, time passed and time left; only a terminal sees it."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=error_console(),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )

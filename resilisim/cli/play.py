@@ -10,8 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resilisim.cli.options import BaseOption, FailuresOption, JsonFlag, LibraryOption, TurnsOption, load
-from resilisim.cli.output import console, error_console, print_json, table
+from resilisim.cli.options import (
+    BaseOption,
+    FailedOption,
+    FailuresOption,
+    HistoryOption,
+    JsonFlag,
+    LibraryOption,
+    LoopOption,
+    ModelOption,
+    NotExecutedOption,
+    PayloadOption,
+    SearchDetailOption,
+    TurnsOption,
+    load,
+    make_retriever,
+)
+from resilisim.cli.output import console, error_console, plain, print_json, table
 from resilisim.cli.tasks import TasksOption, find_task
 
 if TYPE_CHECKING:
@@ -50,7 +65,14 @@ def play(
     seed: Annotated[int, typer.Option("--seed", help="The seed fixes all luck of the episode.", min=0)] = 0,
     turns: TurnsOption = 10,
     max_consecutive_failures: FailuresOption = 5,
+    loop_length: LoopOption = 4,
     success_probability: BaseOption = 0.8,
+    not_executed: NotExecutedOption = 0.5,
+    failed: FailedOption = 0.7,
+    history: HistoryOption = 0.9,
+    search_detail: SearchDetailOption = "brief",
+    payload: PayloadOption = "compact",
+    model: ModelOption = None,
     tasks: TasksOption = "benchmark-v1",
     library: LibraryOption = None,
     as_json: JsonFlag = False,
@@ -58,27 +80,33 @@ def play(
     """Take the agent's place in the terminal, and see afterwards what each call cost."""
     from resilisim.envs.conversation import ConversationEnv
     from resilisim.evaluation.rollout import play_episode
-    from resilisim.tool_library.retrieval import default_retriever
 
     chosen = load(library)
+    retriever = make_retriever(chosen, model)
 
     def search(query: str, count: int) -> Sequence[ToolHit]:
         # The first search loads the embedding model, which takes seconds.
         with error_console().status("searching"):
-            return default_retriever(chosen).search(query, count)
+            return retriever.search(query, count)
 
     env = ConversationEnv(
         library=chosen,
         base=success_probability,
+        not_executed=not_executed,
+        failed=failed,
+        history=history,
         max_turns=turns,
         max_consecutive_failures=max_consecutive_failures,
+        loop_length=loop_length,
+        search_detail=search_detail,
+        payload=payload,
         search=search,
         render_mode="ansi",
     )
     out = error_console() if as_json else console()
     record = play_episode(env, PersonPolicy(out), find_task(task, tasks, chosen), prompt, seed)
     out.rule()
-    out.print(env.render(), markup=False)
+    out.print(plain(env.render() or ""))
     if as_json:
         print_json(record)
     else:
@@ -100,12 +128,12 @@ class PersonPolicy:
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
         """Say how to play."""
-        self._out.print(HELP, style="dim", markup=False)
+        self._out.print(plain(HELP, "dim"))
 
     def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
         """Show the observation and ask for the next message; the end of the input gives up."""
         self._out.rule()
-        self._out.print(observation, markup=False)
+        self._out.print(plain(observation))
         left = info.get("turns_left", 0)
         prompt = f"[{left} turn{'' if left == 1 else 's'} left] > " if left else "[closing message] > "
         while True:
@@ -137,13 +165,13 @@ def show_costs(record: EpisodeRecord, out: Console) -> None:
     score = record["score"]
     unavoidable, luck = 1.0 - record["optimum"], record["luck"]
     drawn = f"+ {abs(luck):.4f} by bad luck" if luck <= 0.0 else f"- {luck:.4f} by good luck"
-    out.print(
+    summary = (
         f"{score['level']} (ended by {record['ended_by']}, {score['coverage']:.0%} of the required tools succeeded)\n"
         f"best possible from the start: {record['optimum']:.4f}\n"
         f"points lost: {1 - record['outcome']} = {unavoidable:.4f} unavoidable + {record['regret']:.4f} by calls "
-        f"{drawn}",
-        markup=False,
+        f"{drawn}"
     )
+    out.print(plain(summary))
 
 
 def _ask(prompt: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from resilisim.cli.options import JsonFlag
-from resilisim.cli.output import console, error_console, print_json
+from resilisim.cli.output import console, error_console, plain, print_json
 
 
 def report(
@@ -29,4 +29,4 @@ def report(
         print_json({**result.to_mapping(), "report": str(path)})
         return
     console().print(result.table())
-    console().print(f"report: {path}", markup=False, soft_wrap=True)
+    console().print(plain(f"report: {path}"), soft_wrap=True)

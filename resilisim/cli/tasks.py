@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.columns import Columns
 
-from resilisim.cli.options import JsonFlag, LibraryOption, command_group, load
-from resilisim.cli.output import console, note, print_json, progress_bar, table
+from resilisim.cli.options import JsonFlag, LibraryOption, ModelOption, command_group, load, make_retriever
+from resilisim.cli.output import console, note, plain, print_json, table
+from resilisim.cli.progress import Progressing
 from resilisim.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def generate(
     out: Annotated[Path, typer.Option("--out", help="JSON Lines file to write, one task a line.", dir_okay=False)],
     seed: Annotated[int, typer.Option("--seed", help="Another seed makes other tasks.", min=0)] = 0,
     count: Annotated[int, typer.Option("--count", help="How many; 5040 with seed 0 is benchmark-v1.", min=1)] = 5040,
+    model: ModelOption = None,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -39,9 +41,9 @@ def generate(
 
     chosen = load(library)
     started = time.perf_counter()
-    with progress_bar() as progress:
-        tasks = generate_tasks(seed=seed, count=count, library=chosen)
-        write_tasks(out, iter(progress.track(tasks, total=count, description="generating tasks")))
+    with Progressing("generating tasks", count) as progress:
+        tasks = generate_tasks(seed=seed, count=count, retriever=make_retriever(chosen, model))
+        write_tasks(out, progress.track(tasks))
     seconds = time.perf_counter() - started
     if as_json:
         print_json({"file": str(out), "count": count, "seed": seed, "seconds": seconds})
@@ -113,10 +115,11 @@ def show_task(
         print_json({**task.to_mapping(), "split": split_of(task.required_tools)})
         return
     out = console()
-    out.print(f"[bold]{task.instance_id}[/bold]  {task.task_type}, {task.complexity}, {split_of(task.required_tools)}")
-    out.print(task.description, markup=False)
+    kind = f"  {task.task_type}, {task.complexity}, {split_of(task.required_tools)}"
+    out.print(plain(task.instance_id, "bold") + plain(kind))
+    out.print(plain(task.description))
     for place, name in enumerate(task.required_tools, start=1):
-        out.print(f"  {place}. {name}", markup=False)
+        out.print(plain(f"  {place}. {name}"))
     out.print(table("Inputs", ["name", "value"], [[name, repr(value)] for name, value in task.inputs.items()]))
     out.print(
         table("Expected outputs", ["name", "value"], [[n, repr(value)] for n, value in task.expected_outputs.items()])

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from resilisim.cli.options import JsonFlag, LibraryOption, command_group, load
-from resilisim.cli.output import console, error_console, note, print_json, table
+from resilisim.cli.options import JsonFlag, LibraryOption, ModelOption, command_group, load, make_retriever
+from resilisim.cli.output import console, error_console, note, plain, print_json, table, write_json
 from resilisim.errors import unknown_name
 
 EXPORT_FORMATS = ("json", "mcp")
@@ -57,9 +57,9 @@ def show_tool(
         print_json(tool.to_mapping())
         return
     out = console()
-    out.print(f"[bold]{tool.name}[/bold]  {tool.category} / {tool.operation}")
-    out.print(tool.description, markup=False)
-    out.print("depends on: " + (", ".join(chosen.dependencies(tool.name)) or "nothing"), markup=False)
+    out.print(plain(tool.name, "bold") + plain(f"  {tool.category} / {tool.operation}"))
+    out.print(plain(tool.description))
+    out.print(plain("depends on: " + (", ".join(chosen.dependencies(tool.name)) or "nothing")))
     out.print(
         table(
             "Parameters",
@@ -80,15 +80,14 @@ def show_tool(
 def search_tools(
     query: Annotated[str, typer.Argument(help="What the tool should do, in words.")],
     count: Annotated[int, typer.Option("-k", "--count", help="Number of hits.", min=1)] = 5,
+    model: ModelOption = None,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Search the tools by meaning (needs the extra `retrieval`)."""
-    from resilisim.tool_library.retrieval import default_retriever
-
     chosen = load(library)
     with error_console().status("loading the embedding model"):
-        hits = default_retriever(chosen).search(query, k=count)
+        hits = make_retriever(chosen, model).search(query, k=count)
     if as_json:
         print_json([{"name": hit.name, "score": hit.score} for hit in hits])
         return
@@ -118,7 +117,7 @@ def export_tools(
         text = json.dumps(mcp_definitions(chosen), indent=2, ensure_ascii=False)
     text = text.removesuffix("\n") + "\n"
     if out is None:
-        typer.echo(text, nl=False)
+        write_json(text)
     else:
         out.write_text(text, encoding="utf-8", newline="\n")
         note(f"wrote {len(chosen)} tools to {out}")

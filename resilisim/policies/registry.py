@@ -104,7 +104,7 @@ def _import_module(name: str, where: str) -> Any:
         sys.path.append(here)
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a main guard may leave the process
         raise InvalidInputError(f"{where}: cannot import {name}: {_one_line(error)}") from error
 
 
@@ -131,7 +131,7 @@ def _call(factory: Any, where: str, offered: dict[str, Any], arguments: Mapping[
         return factory(**{**given, **arguments})
     except ResiliSimError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidInputError(f"{where} cannot be made: {_one_line(error)}") from error
 
 
@@ -139,5 +139,5 @@ def _has_policy_methods(value: Any) -> bool:
     return callable(getattr(value, "reset", None)) and callable(getattr(value, "act", None))
 
 
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

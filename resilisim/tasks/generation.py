@@ -115,7 +115,7 @@ def type_sequence(count: int) -> Iterator[TaskTemplate]:
 def _generate(seed: int, count: int, library: ToolLibrary, retriever: ToolRetriever) -> Iterator[Task]:
     checked = retriever.model is None and library == default_library()
     book = PhraseBook(retriever, checked)
-    usable = {tool.name for tool in library if book.phrases(tool, GENERAL_ITEMS)}
+    usable = book.usable_tools(library)
     if not usable:
         raise InvalidInputError(
             "tool library: retrieval finds no tool by its own words; expected distinct descriptions"

@@ -40,6 +40,16 @@ class Candidates:
 def match_steps(library: ToolLibrary, retriever: ToolRetriever) -> Mapping[SkeletonStep, Candidates]:
     """Find the candidates of every step of every template."""
     steps = dict.fromkeys(step for template in TEMPLATES for step in template.steps)
+    # What the steps will ask is asked at once, because embedding texts one by one takes ten times as long.
+    retriever.search_many([step.query for step in steps], len(library))
+    retriever.search_many(
+        [
+            operation_query(operation, step)
+            for step in steps
+            for operation in nearest_operations(step, library, retriever)
+        ],
+        NUM_HITS,
+    )
     return {step: match_step(step, library, retriever) for step in steps}
 
 
@@ -47,7 +57,7 @@ def match_step(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetrieve
     """Find the candidates of one step, best first."""
     found: list[str] = []
     for operation in nearest_operations(step, library, retriever):
-        hits = retriever.search(f"{operation}: {step.query}", NUM_HITS)
+        hits = retriever.search(operation_query(operation, step), NUM_HITS)
         found += [hit.name for hit in hits if library[hit.name].operation == operation]
     hits = retriever.search(step.query, len(library))
     least = UNTYPED_SHARE * hits[0].score
@@ -57,6 +67,11 @@ def match_step(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetrieve
         found = (allowed or [hit.name for hit in hits])[:NUM_OPERATIONS]
     tools = tuple(dict.fromkeys(found))
     return Candidates(tools, tuple(RANK_DISCOUNT**rank for rank in range(len(tools))))
+
+
+def operation_query(operation: str, step: SkeletonStep) -> str:
+    """Return the query by which tools of an operation are retrieved for a step."""
+    return f"{operation}: {step.query}"
 
 
 def nearest_operations(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetriever) -> tuple[str, ...]:

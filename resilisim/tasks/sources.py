@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,11 @@ from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks, find_t
 from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tasks.templates import quotas
 from resilisim.tasks.types import Task
+from resilisim.tool_library.json_fields import read_json
 from resilisim.tool_library.library import ToolLibrary
+
+EXPECTED = f"{BENCHMARK_VERSION!r}, a number, the id of a task, or the path of a JSON Lines file"
+LONGEST_COUNT = 18  # digits; more of them are no number of tasks, and Python refuses to read some thousand
 
 
 def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
@@ -27,14 +31,24 @@ def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
     Raises:
         InvalidInputError: Nothing is called that, or a task does not fit the library.
     """
-    if isinstance(ref, int) or (isinstance(ref, str) and ref.isdecimal()):
-        return _fitting(_first_of_benchmark(int(ref)), library)
-    if isinstance(ref, str):
-        if ref == BENCHMARK_VERSION:
-            return _fitting(list(benchmark_tasks()), library)
-        if ref.startswith("task_") and not Path(ref).exists():
-            return _fitting([find_task(ref)], library)
-    return read_tasks_file(Path(ref), library)
+    if isinstance(ref, Path):
+        return read_tasks_file(ref, library)
+    count = task_count(ref) if isinstance(ref, str) else ref
+    if count is not None:
+        return _fitting(_first_of_benchmark(count), library)
+    name = str(ref)
+    if not name.strip():
+        raise InvalidInputError(f"no tasks were named (got {name!r}): expected {EXPECTED}")
+    if name == BENCHMARK_VERSION:
+        return _fitting(list(benchmark_tasks()), library)
+    if name.startswith("task_") and not os.path.exists(name):
+        return _fitting([find_task(name)], library)
+    return read_tasks_file(Path(name), library)
+
+
+def task_count(ref: str) -> int | None:
+    """Return the number of tasks that a reference asks for, or None if it is no number."""
+    return int(ref) if ref.isdecimal() and len(ref) <= LONGEST_COUNT else None
 
 
 def read_tasks_file(path: Path, library: ToolLibrary) -> list[Task]:
@@ -51,17 +65,15 @@ def read_tasks_file(path: Path, library: ToolLibrary) -> list[Task]:
         raise InvalidInputError(f"tasks file {str(path)!r} is not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise InvalidInputError(f"tasks file {str(path)!r} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # a path that no file can have
+        raise InvalidInputError(f"tasks file {str(path)!r} cannot be read: {error}") from None
     tasks: list[Task] = []
     line_of_id: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        try:
-            value = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InvalidInputError(f"{where}: not valid JSON: {error}") from None
-        task = Task.from_mapping(value, library, where)
+        task = Task.from_mapping(read_json(line, where), library, where)
         if task.instance_id in line_of_id:
             first = line_of_id[task.instance_id]
             raise InvalidInputError(f"{where}: {task.instance_id!r} stands in line {first} already; ids must differ")
@@ -125,7 +137,4 @@ def _missing_file(path: Path) -> str:
     near = nearest_name(path.name, siblings)
     if near:
         return f"tasks file {str(path)!r} does not exist; did you mean {str(path.parent / near)!r}?"
-    return (
-        f"no tasks are called {str(path)!r}; expected {BENCHMARK_VERSION!r}, a number, the id of a task, "
-        "or the path of a JSON Lines file"
-    )
+    return f"no tasks are called {str(path)!r}; expected {EXPECTED}"

@@ -12,6 +12,7 @@ from typing import Any
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.provenance import canonical_json, content_hash
 from resilisim.tasks.templates import TEMPLATES
+from resilisim.tool_library.json_fields import json_problem, shown
 from resilisim.tool_library.library import ToolLibrary
 
 TASK_TYPES: tuple[str, ...] = tuple(template.task_type for template in TEMPLATES)
@@ -19,6 +20,8 @@ COMPLEXITIES = ("easy", "medium", "hard")
 CUSTOM_TYPE = "custom"
 MINIMUM_FOR_PARTIAL: Mapping[str, int] = {template.task_type: template.minimum_for_partial for template in TEMPLATES}
 DEFAULT_CONSTRAINTS: Mapping[str, Any] = {"timeout": 300, "max_retries": 3}
+MAX_NAME_LENGTH = 200  # characters of ids, types and the like, which stand in tables and records
+MAX_TEXT_LENGTH = 100_000  # characters of a description, or of the JSON of one object; prompts hold both
 ID_DIGITS = 16  # hexadecimal digits: among a million tasks, a chance of 3e-8 that any two share an id
 
 
@@ -70,21 +73,25 @@ class Task:
             where: What the task is called in messages, such as a file and a line.
 
         Raises:
-            InvalidInputError: A field is unknown, missing or of the wrong form, a tool is unknown or stands twice.
+            InvalidInputError: A field is unknown, missing, too long or of the wrong form, a tool is unknown or stands
+                twice.
 
         Warns:
             UserWarning: If the required order contradicts the dependencies.
         """
         if not isinstance(mapping, Mapping):
-            raise InvalidInputError(f"{where}: expected an object with the fields of a task, got {mapping!r:.60}")
-        for key in mapping:
+            raise InvalidInputError(f"{where}: expected an object with the fields of a task, got {shown(mapping)}")
+        for key, value in mapping.items():
             if key not in FIELD_NAMES:
-                raise unknown_name("field", key, FIELD_NAMES, where)
+                raise unknown_name("field", _short_name(key), FIELD_NAMES, where)
+            problem = json_problem(value)
+            if problem is not None:
+                raise InvalidInputError(f"{where}, field {key!r}: {problem}")
         required_tools = _required_tools(mapping, library, where)
         _warn_of_contradicted_dependencies(required_tools, library, where)
         task_type = _text(mapping, "task_type", CUSTOM_TYPE, where)
-        description = _text(mapping, "description", "", where)
-        original = _text(mapping, "original_description", "", where)
+        description = _text(mapping, "description", "", where, MAX_TEXT_LENGTH)
+        original = _text(mapping, "original_description", "", where, MAX_TEXT_LENGTH)
         description = description or original or _plain_description(required_tools)
         original = original or description
         inputs = _object(mapping, "inputs", {}, where)
@@ -164,12 +171,12 @@ def _required_tools(mapping: Mapping[str, Any], library: ToolLibrary, where: str
     given = mapping.get("required_tools")
     place = f"{where}, field 'required_tools'"
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-        raise InvalidInputError(f"{place}: got {given!r:.60}, expected a list of at least one tool name")
+        raise InvalidInputError(f"{place}: got {shown(given)}, expected a list of at least one tool name")
     names: list[str] = []
     for value in given:
         name = library.resolve(value) if isinstance(value, str) else None
         if name is None:
-            raise unknown_name("tool", value, library.names, place)
+            raise unknown_name("tool", _short_name(value), library.names, place)
         if name in names:
             raise InvalidInputError(f"{place}: tool {name!r} stands twice; each required tool is listed once")
         names.append(name)
@@ -191,13 +198,25 @@ def _plain_description(required_tools: Sequence[str]) -> str:
     return "Run the following tools in this order.\n" + "\n".join(f"- {name}" for name in required_tools)
 
 
-def _text(mapping: Mapping[str, Any], name: str, default: str, where: str) -> str:
+def _short_name(value: object) -> object:
+    """Return a name for a message: itself, or its beginning if it is too long to be one."""
+    short = isinstance(value, str) and len(value) <= MAX_NAME_LENGTH
+    return value if short or isinstance(value, int) else shown(value)
+
+
+def _text(mapping: Mapping[str, Any], name: str, default: str, where: str, max_length: int = MAX_NAME_LENGTH) -> str:
     value = mapping.get(name)
     if value is None:
         return default
     if not isinstance(value, str):
-        raise InvalidInputError(f"{where}, field {name!r}: got {value!r:.60}, expected a text")
+        raise InvalidInputError(f"{where}, field {name!r}: got {shown(value)}, expected a text")
+    _check_length(len(value), max_length, name, where)
     return value or default
+
+
+def _check_length(length: int, most: int, name: str, where: str) -> None:
+    if length > most:
+        raise InvalidInputError(f"{where}, field {name!r}: {length:,} characters, expected at most {most:,}")
 
 
 def _object(mapping: Mapping[str, Any], name: str, default: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -205,9 +224,10 @@ def _object(mapping: Mapping[str, Any], name: str, default: Mapping[str, Any], w
     if value is None:
         return dict(default)
     if not isinstance(value, Mapping):
-        raise InvalidInputError(f"{where}, field {name!r}: got {value!r:.60}, expected an object")
+        raise InvalidInputError(f"{where}, field {name!r}: got {shown(value)}, expected an object")
     try:
-        canonical_json(value)
+        text = canonical_json(value)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"{where}, field {name!r}: not JSON: {error}") from None
+    _check_length(len(text), MAX_TEXT_LENGTH, name, where)
     return copy.deepcopy(dict(value))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Protocol
@@ -22,6 +22,7 @@ SEARCH_SIZE = 5  # how many tools one search shows; a clause must have its tool 
 DECISIVE_MARGIN = 0.002  # least lead over the sixth tool, above the 0.001 to which scores are rounded
 GENERAL_ITEMS = "entries"  # what a text calls its artefact where it does not repeat the name
 PHRASES_PER_ARTEFACT = 2  # each artefact is spoken of in some of a tool's phrasings, which bounds what must be checked
+TOOLS_AT_ONCE = 100  # whose phrasings are checked together; bounds memory in large libraries
 
 _CLAUSE_END = re.compile(r"\n+|;|(?<=[.!?])(?:\s+|$)|, then\b")
 _LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?\d{1,2}[.)])\s+")
@@ -124,14 +125,40 @@ class PhraseBook:
         if self._checked:
             return vocabulary_clauses(tool.name, items)
         if tool.name not in self._found:
-            candidates = (*vocabulary_clauses(tool.name, GENERAL_ITEMS), *made_phrases(tool, GENERAL_ITEMS))
-            self._found[tool.name] = self._leading(tool, candidates) or self._leading(tool, plain_phrases(tool))
+            self._look_up((tool,))
         return self._found[tool.name]
 
-    def _leading(self, tool: Tool, phrases: Sequence[str]) -> tuple[str, ...]:
-        """Return the phrasings that have the tool among their first hits, ahead of the sixth by more than rounding."""
-        hits_of_phrase = self._searcher.search_many(phrases, SEARCH_SIZE + 1)
-        return tuple(phrase for phrase, hits in zip(phrases, hits_of_phrase, strict=True) if _leads(tool.name, hits))
+    def usable_tools(self, tools: Iterable[Tool]) -> set[str]:
+        """Return the names of the tools that some phrasing leads to.
+
+        Phrasings of many tools are checked together, because embedding them one by one takes ten times as long.
+        """
+        every = tuple(tools)
+        if not self._checked:
+            for first in range(0, len(every), TOOLS_AT_ONCE):
+                self._look_up(every[first : first + TOOLS_AT_ONCE])
+        return {tool.name for tool in every if self.phrases(tool, GENERAL_ITEMS)}
+
+    def _look_up(self, tools: Sequence[Tool]) -> None:
+        """Find the phrasings of some tools; plain ones where no other leads to the tool."""
+        found = self._leading(
+            {
+                tool.name: (*vocabulary_clauses(tool.name, GENERAL_ITEMS), *made_phrases(tool, GENERAL_ITEMS))
+                for tool in tools
+            }
+        )
+        found |= self._leading({tool.name: plain_phrases(tool) for tool in tools if not found[tool.name]})
+        self._found |= found
+
+    def _leading(self, phrases_of: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+        """Return the phrasings that have their tool among the first hits, ahead of the sixth by more than rounding."""
+        pairs = [(name, phrase) for name, phrases in phrases_of.items() for phrase in phrases]
+        hits_of_phrase = self._searcher.search_many([phrase for _, phrase in pairs], SEARCH_SIZE + 1)
+        leading: dict[str, tuple[str, ...]] = dict.fromkeys(phrases_of, ())
+        for (name, phrase), hits in zip(pairs, hits_of_phrase, strict=True):
+            if _leads(name, hits):
+                leading[name] += (phrase,)
+        return leading
 
 
 def _leads(tool_name: str, hits: Sequence[ToolHit]) -> bool:

@@ -12,21 +12,50 @@ from resilisim.tool_library.names import NAME_RULE, is_name
 
 T = TypeVar("T")
 
+MAX_NESTING = 64  # objects and arrays within each other; far below what recursion over them can bear
+MAX_DIGITS = 300  # of a whole number; about as far as floats reach
+_TOO_LARGE = 10**MAX_DIGITS
+
 
 def shown(value: Any, length: int = 60) -> str:
     """Return a value as short JSON on one line, for messages."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=repr)
-    except (RecursionError, ValueError):
+    except (RecursionError, TypeError, ValueError):
         text = f"<{type(value).__name__}>"
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
+def json_problem(value: Any) -> str | None:
+    """Say why JSON values cannot be used although each has a form in JSON, or return None.
+
+    Nesting that recursion cannot follow, text that is not Unicode (half a surrogate pair, which an escape can smuggle
+    in and no file can hold), and whole numbers of absurd length are problems; other kinds of values are not looked at.
+    """
+    waiting: list[tuple[Any, int]] = [(value, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        if isinstance(item, str):
+            try:
+                item.encode("utf-8")
+            except UnicodeEncodeError as error:
+                return f"{shown(item, 40)} is not Unicode text ({error.reason})"
+        elif isinstance(item, (dict, list, tuple, Mapping)):
+            if depth > MAX_NESTING:
+                return f"nested too deeply; expected at most {MAX_NESTING} levels"
+            parts = [*item, *item.values()] if isinstance(item, Mapping) else item
+            waiting.extend((part, depth + 1) for part in parts)
+        elif isinstance(item, int) and abs(item) >= _TOO_LARGE:
+            return f"a whole number of too many digits; expected at most {MAX_DIGITS} digits"
+    return None
+
+
 def read_json(text: str, source: str) -> Any:
-    """Parse JSON, refusing doubled keys, numbers that JSON does not have, and text that is not Unicode.
+    """Parse JSON, refusing doubled keys, numbers that JSON does not have, and what `json_problem` finds.
 
     Raises:
-        InvalidInputError: The text is not JSON; the message gives source, line and column.
+        InvalidInputError: The text is not JSON; the message gives source, line (where there are several) and column.
     """
 
     def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -43,18 +72,25 @@ def read_json(text: str, source: str) -> Any:
             raise InvalidInputError(f"{source}: {number} is not a finite number; expected one")
         return value
 
+    def whole(number: str) -> int:
+        if len(number) > MAX_DIGITS + 1:  # a sign may stand before them
+            digits = f"a whole number of {len(number)} digits; expected at most {MAX_DIGITS}"
+            raise InvalidInputError(f"{source}: JSON cannot be used: {digits}")
+        return int(number)
+
     try:
-        value = json.loads(text, object_pairs_hook=without_doubles, parse_constant=finite, parse_float=finite)
-        if "\\u" in text:  # an escape can smuggle in half a surrogate pair, which no file can hold
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except InvalidInputError:
-        raise
+        value = json.loads(
+            text, object_pairs_hook=without_doubles, parse_constant=finite, parse_float=finite, parse_int=whole
+        )
     except json.JSONDecodeError as error:
-        message = f"{source}: not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}"
-        raise InvalidInputError(message) from None
-    except (RecursionError, UnicodeEncodeError, ValueError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise InvalidInputError(f"{source}: JSON cannot be used: {reason}") from None
+        line = f"line {error.lineno}, " if "\n" in text else ""
+        raise InvalidInputError(f"{source}: not valid JSON at {line}column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        problem: str | None = f"nested too deeply; expected at most {MAX_NESTING} levels"
+    else:
+        problem = json_problem(value)
+    if problem is not None:
+        raise InvalidInputError(f"{source}: JSON cannot be used: {problem}")
     return value
 
 

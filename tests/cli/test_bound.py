@@ -26,6 +26,7 @@ REFERENCE = [
 ]
 KEYS = {
     "known_probabilities",
+    "known_probabilities_gap",
     "plan_following",
     "plan_following_with_search",
     "clairvoyant",
@@ -114,9 +115,91 @@ def test_means_of_all_hold_the_clairvoyant_one_with_its_standard_error(command, 
         (["--tools", ","], ["at least one"]),
         (["--tools", "file_operations_reader,file_operations_reader"], ["file_operations_reader"]),
         (["--task", "task_none"], ["task_none"]),
+        (["--tools", "file_operations_reader", "--loop-length", "1"], ["loop_length is 1"]),
+        (["--tools", "file_operations_reader", "--history", "1.5"], ["--history", "1.5"]),
+        (["--tools", "file_operations_reader", "--failed", "nan"], ["--failed", "nan"]),
     ],
 )
 def test_wrong_values_are_refused(command, arguments, words):
     line = command("bound", *arguments).refusal()
     for word in words:
         assert word in line
+
+
+def bound_of(command, tools, *options):
+    return command("bound", "--tools", tools, "--clairvoyant-seeds", "0", "--json", *options).json()
+
+
+def test_the_constants_of_the_law_are_options(command):
+    def best(tools, *options):
+        return bound_of(command, tools, *options)["known_probabilities"]
+
+    aggregator = "data_processing_aggregator"
+    assert best(aggregator, "--turns", "1", "--not-executed", "0.25") == pytest.approx(0.8 * 0.25)
+    assert best("file_operations_reader", "--turns", "2", "--history", "0.5") == pytest.approx(1 - 0.2 * 0.6)
+    # Two turns: the parser has to be executed first, and whether it succeeded matters by the factor `failed`.
+    two_turns = ["--turns", "2", "--not-executed", "0", "--history", "1", "--failed"]
+    assert best(aggregator, *two_turns, "1") == pytest.approx(0.8)
+    assert best(aggregator, *two_turns, "0") == pytest.approx(0.64)
+
+
+def test_the_loop_rule_is_an_option(command, tmp_path):
+    # Where only one other tool can break a row of failures, calling it again after it failed is soon a loop.
+    path = tmp_path / "library.json"
+    tools = [("other", 0.9), ("required", 0.3)]
+    path.write_text(
+        json.dumps([{"name": name, "description": name, "success_probability": share} for name, share in tools]),
+        encoding="utf-8",
+    )
+    options = ["--library", path, "--history", "1", "--max-consecutive-failures", "4", "--loop-length"]
+    two, three, off = (bound_of(command, "required", *options, length)["known_probabilities"] for length in (2, 3, 0))
+    assert two < three < off
+
+
+def test_the_gap_is_shown_only_where_there_is_one(command, monkeypatch):
+    exact = bound_of(command, "file_operations_reader")
+    assert exact["known_probabilities_gap"] == 0.0
+    arguments = ["bound", "--tools", "file_operations_reader", "--clairvoyant-seeds", "0"]
+    assert "known_probabilities_gap" not in command(*arguments).out
+    monkeypatch.setattr(
+        "resilisim.simulator.exact.references", lambda *_, **__: {**exact, "known_probabilities_gap": 0.0625}
+    )
+    assert "0.062500" in command(*arguments).out
+
+
+@pytest.fixture
+def too_large(tmp_path):
+    """A library with a tool of sixteen dependencies, which no table can hold, and tasks with and without it."""
+    library, tasks = tmp_path / "library.json", tmp_path / "tasks.jsonl"
+    names = [f"part_{number}" for number in range(16)]
+    tools = [{"name": name, "description": f"Makes {name}."} for name in names]
+    tools.append({"name": "whole", "description": "Joins the parts.", "dependencies": names})
+    library.write_text(json.dumps(tools), encoding="utf-8")
+    lines = [
+        {"instance_id": "a", "task_type": "joining", "required_tools": ["whole"]},
+        {"instance_id": "b", "task_type": "making", "required_tools": ["part_0"]},
+        {"instance_id": "c", "task_type": "making", "required_tools": ["part_1", "whole"]},
+    ]
+    tasks.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return ["--library", library, "--tasks", tasks, "--turns", "20"]
+
+
+def test_tasks_that_are_too_large_do_not_stop_the_others(command, too_large):
+    outcome = command("bound", "--task", "all", *too_large, "--json")
+    assert outcome.code == 0, outcome.err
+    rows = {row["task_type"]: row for row in outcome.json()}
+    assert outcome.err == "2 of 3 tasks are too large to be solved; the means leave them out\n"
+    assert [(rows[name]["tasks"], rows[name]["unsolved"]) for name in ("joining", "making", "all")] == [
+        (1, 1),
+        (2, 1),
+        (3, 2),
+    ]
+    alone = command("bound", "--task", "b", *too_large, "--clairvoyant-seeds", "0", "--json").json()
+    for name in ("known_probabilities", "known_probabilities_gap", "plan_following", "plan_following_with_search"):
+        assert rows["joining"][name] is None
+        assert rows["making"][name] == rows["all"][name] == pytest.approx(alone[name])
+    assert rows["joining"]["clairvoyant"] is rows["joining"]["clairvoyant_se"] is None
+    text = command("bound", "--task", "all", *too_large)
+    assert text.code == 0
+    assert "unsolved" in text.out
+    assert "table entries" in command("bound", "--task", "a", *too_large).refusal()

@@ -37,6 +37,8 @@ def test_the_same_command_changes_nothing_and_others_are_refused(command, tmp_pa
 
 def test_options_reach_the_environment(command, tmp_path):
     options = ["--turns", "7", "--max-consecutive-failures", "0", "--success-probability", "1", "--loop-length", "3"]
+    options += ["--not-executed", "0.4", "--failed", "0.6", "--history", "0.8", "--search-detail", "full"]
+    options += ["--payload", "verbose"]
     command(*RUN, "--out", tmp_path / "a", *options, "--salt", "mine", "--parameters", "ignore", "--list-tools")
     manifest = json.loads((tmp_path / "a" / "manifest.json").read_text(encoding="utf-8"))
     environment = manifest["arguments"]["environment"]
@@ -44,12 +46,24 @@ def test_options_reach_the_environment(command, tmp_path):
         "max_turns": 7,
         "max_consecutive_failures": 0,
         "base": 1.0,
+        "not_executed": 0.4,
+        "failed": 0.6,
+        "history": 0.8,
+        "search_detail": "full",
+        "payload": "verbose",
         "loop_length": 3,
         "salt": "mine",
         "parameters": "ignore",
         "tools": "listed",
     }
     assert {name: environment[name] for name in expected} == expected
+
+
+def test_a_model_of_ones_own_answers_the_searches(command, tmp_path, model_folder):
+    arguments = ["evaluate", "--policy", "random", "--tasks", "2", "--out", tmp_path / "a", "--model", model_folder]
+    assert command(*arguments).code == 0
+    manifest = json.loads((tmp_path / "a" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["arguments"]["environment"]["model"] == model_folder
 
 
 def test_split_takes_tasks_of_that_part_only():
@@ -91,6 +105,11 @@ def test_report_writes_the_page_and_prints_the_summary(command, tmp_path):
         (["--policy", "random", "--split", "tests"], ["'test'"]),
         (["--policy", "random", "--parameters", "loose"], ["loose", "lenient"]),
         (["--policy", "random", "--seeds", "0"], ["--seeds"]),
+        (["--policy", "random", "--search-detail", "long"], ["long", "full"]),
+        (["--policy", "random", "--payload", "huge"], ["huge", "verbose"]),
+        (["--policy", "random", "--loop-length", "1"], ["loop_length is 1"]),
+        (["--policy", "random", "--model", "no/such/folder"], ["no/such/folder"]),
+        (["--policy", "random", "--tasks", ""], ["no tasks were named"]),
         (["--policy", "random", "--planner", "exakt"], ["exakt", "exact"]),
         ([], ["--policy"]),
     ],

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import io
 import json
 import math
+import sys
 
+import pytest
 from rich.console import Console
 
-from resilisim.cli.output import figure, print_json, table
+from resilisim.cli.output import figure, plain, print_json, table, write_what_cannot_be_encoded_as_escapes
 
 
 def test_figures_that_do_not_exist_are_null_and_a_dash(capsys):
@@ -24,3 +27,36 @@ def test_figures_are_rounded_and_counts_are_not():
 def test_square_brackets_of_the_data_are_not_markup(capsys):
     Console(width=80).print(table("title", ["a"], [["[bold]x[/bold] [1, 2]"]]))
     assert "[bold]x[/bold] [1, 2]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["[/foo]", "[bold]x[/bold]", "\\[/b]", ":smile:", "[link=x]"])
+def test_text_of_the_data_is_shown_as_it_stands_wherever_it_is(text, capsys):
+    Console(width=80).print(table("T" + text, ["C" + text], [["R" + text]]), plain(text, "bold"))
+    shown = capsys.readouterr().out
+    for mark in ("T", "C", "R"):
+        assert mark + text in shown
+    assert shown.splitlines()[-1].strip() == text
+
+
+def test_control_characters_cannot_reach_the_terminal(capsys):
+    Console(width=80).print(plain("a\x1b[31mb\x07\x9b\nd"))
+    assert capsys.readouterr().out == "a\\x1b[31mb\\x07\\x9b\nd\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_json_stays_json_whatever_the_text_and_the_encoding(encoding, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    value = {"ü": "😀 \u2028", "half": "a\ud800b"}
+    print_json(value)
+    sys.stdout.flush()
+    assert json.loads(written.getvalue().decode(encoding)) == value
+
+
+def test_what_the_encoding_lacks_is_written_as_an_escape(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    write_what_cannot_be_encoded_as_escapes()
+    Console(width=80).print(plain("ü \ud800"))
+    sys.stdout.flush()
+    assert written.getvalue() == b"\\xfc \\ud800\n"

@@ -116,3 +116,37 @@ def test_the_same_seed_brings_the_same_luck(play):
 )
 def test_wrong_values_are_refused(command, tasks_file, arguments, word):
     assert word in command("play", *arguments, "--tasks", tasks_file).refusal()
+
+
+def test_law_and_rules_are_options(play):
+    options = ["--not-executed", "0.4", "--failed", "0.6", "--history", "0.8", "--loop-length", "3"]
+    record = play("task_chain", ["i data_processing_parser"] * 3, *options, "--json").json()
+    assert record["law"] == {"base": 0.8, "not_executed": 0.4, "failed": 0.6, "history": 0.8}
+    assert record["rules"]["loop_length"] == 3
+    assert record["ended_by"] == "loop"
+
+
+def test_how_much_is_told_is_an_option(play):
+    lines = ["s read a file", "c file_operations_reader"]
+    brief, full = (play("task_reader", lines, *CERTAIN, "--search-detail", detail).out for detail in ("brief", "full"))
+    assert "parameters" not in brief.lower().split("read a file")[-1].split("file_operations_reader")[0]
+    assert len(full) > len(brief) + 500
+    verbose = play("task_reader", lines, *CERTAIN, "--payload", "verbose").out
+    assert len(verbose) > len(brief) + 5000
+
+
+def test_a_model_of_ones_own_answers_searches(play, model_folder):
+    own, shipped = (play("task_reader", ["s read a file"], *options).out for options in (["--model", model_folder], []))
+    assert own == shipped
+    assert "file_operations_reader" in own
+    assert "no/such/folder" in play("task_reader", ["s x"], "--model", "no/such/folder").refusal()
+
+
+def test_markup_in_messages_and_replies_is_shown_as_it_stands(play, tasks_file):
+    task = {"instance_id": "odd", "required_tools": ["file_operations_reader"], "description": "[/b] :smile: \x1b[31m"}
+    with tasks_file.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(task) + "\n")
+    outcome = play("odd", ["c [/nothing]", "[/x]"])
+    assert outcome.code == 0, outcome.err
+    assert "[/b] :smile: \\x1b[31m" in outcome.out
+    assert "[/nothing]" in outcome.out

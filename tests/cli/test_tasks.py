@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -53,6 +56,8 @@ def test_show_gives_the_fields_of_a_task(command):
         (["list", "--complexity", "harder"], ["'hard'"]),
         (["list", "--tasks", "benchmark-v2"], ["benchmark-v2", "benchmark-v1"]),
         (["stats", "--tasks", "no/such/file.jsonl"], ["no/such/file.jsonl"]),
+        (["list", "--tasks", ""], ["no tasks were named", "benchmark-v1"]),
+        (["list", "--tasks", "1" * 5000], ["cannot be read"]),
     ],
 )
 def test_wrong_values_are_refused(command, arguments, words):
@@ -78,3 +83,62 @@ def test_generate_into_a_folder_that_does_not_exist_is_refused(command, tmp_path
     assert (
         "nowhere" in command("tasks", "generate", "--out", tmp_path / "nowhere" / "a.jsonl", "--count", "1").refusal()
     )
+
+
+def test_markup_in_a_task_is_shown_as_it_stands(command, tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    task = {
+        "instance_id": "[/id]",
+        "required_tools": ["file_operations_reader"],
+        "task_type": "[/b]",
+        "description": "[bold]d :smile:",
+        "inputs": {"x[/i]": "[/u]"},
+    }
+    path.write_text(json.dumps(task) + "\n", encoding="utf-8")
+    shown = command("tasks", "show", "[/id]", "--tasks", path).out
+    for text in ("[/id]  [/b], easy", "[bold]d :smile:", "x[/i]", "'[/u]'"):
+        assert text in shown
+    assert "[/b]" in command("tasks", "list", "--tasks", path).out
+    assert "[/b]" in command("tasks", "stats", "--tasks", path).out
+    assert "[/b]" in command("bound", "--task", "all", "--tasks", path, "--clairvoyant-seeds", "0").out
+
+
+def test_odd_characters_reach_an_output_that_does_not_know_them(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    task = {"instance_id": "ü", "required_tools": ["file_operations_reader"], "description": "😀\u2028é"}
+    path.write_text(json.dumps(task) + "\n", encoding="utf-8")
+
+    def show(*options):
+        command = [sys.executable, "-m", "resilisim", "tasks", "show", "ü", "--tasks", str(path), *options]
+        environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert json.loads(show("--json"))["description"] == task["description"]
+    assert "\\U0001f600" in show()
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ('"description": "a\\ud800b"', ["line 1", "not Unicode"]),
+        ('"inputs": {"a": ' + "[" * 600 + "]" * 600 + "}", ["line 1", "nested too deeply"]),
+        ('"inputs": {"a": ' + "9" * 5000 + "}", ["line 1", "5000 digits"]),
+    ],
+)
+def test_tasks_that_no_program_can_use_are_refused(command, tmp_path, field, words):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"required_tools": ["file_operations_reader"], ' + field + "}\n", encoding="utf-8")
+    for arguments in (["list"], ["show", "x"], ["stats"]):
+        line = command("tasks", *arguments, "--tasks", path).refusal()
+        for word in words:
+            assert word in line
+
+
+def test_generate_with_a_model_of_ones_own(command, tmp_path, model_folder):
+    out = tmp_path / "a.jsonl"
+    assert command("tasks", "generate", "--out", out, "--count", "5", "--model", model_folder).code == 0
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 5
+    other = tmp_path / "b.jsonl"
+    line = command("tasks", "generate", "--out", other, "--count", "5", "--model", "no/such/folder").refusal()
+    assert "no/such/folder" in line
+    assert not other.exists()

@@ -73,3 +73,22 @@ def test_search_finds_the_reader_first(command):
     assert hits[0]["name"] == "file_operations_reader"
     assert {hit["name"].rpartition("_")[0] for hit in hits} == {"file_operations"}
     assert len(command("tools", "search", "file operations reader", "-k", "2", "--json").json()) == 2
+
+
+def test_markup_in_a_query_or_a_library_is_shown_as_it_stands(command, tmp_path):
+    assert "Tools for '[/x]'" in command("tools", "search", "[/x]").out
+    path = tmp_path / "library.json"
+    tool = {"name": "a_b", "description": "x\\[/b] :smile:", "metadata": {"category": "[/foo]", "operation": "[red]op"}}
+    path.write_text(json.dumps([tool]), encoding="utf-8")
+    shown = command("tools", "show", "a_b", "--library", path).out
+    assert "a_b  [/foo] / [red]op" in shown
+    assert tool["description"] in shown
+    assert command("tools", "list", "--library", path).code == 0
+
+
+def test_search_with_a_model_of_ones_own(command, model_folder):
+    default = command("tools", "search", "read a file", "--json").json()
+    assert command("tools", "search", "read a file", "--json", "--model", model_folder).json() == default
+    line = command("tools", "search", "read a file", "--model", "no/such/folder").refusal()
+    assert "no/such/folder" in line
+    assert "''" in command("tools", "search", "read a file", "--model", "").refusal()

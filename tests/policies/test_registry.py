@@ -41,6 +41,16 @@ class Failing:
         raise RuntimeError("no weights\nin this folder")
 
 
+class Leaving:
+    def __init__(self):
+        sys.exit("no weights here")
+
+
+class LeavingSilently:
+    def __init__(self):
+        raise SystemExit
+
+
 def quiet_factory(temperature=0.5):
     policy = Quiet()
     policy.temperature = temperature
@@ -109,6 +119,8 @@ def test_a_policy_of_the_working_directory(tmp_path, monkeypatch):
         (":Quiet", "expected module:attribute"),
         (f"{HERE}:NoAct", "gives a NoAct without act(): expected reset(observation, info) and act(observation, info)"),
         (f"{HERE}:Failing", "cannot be made: RuntimeError: no weights in this folder"),
+        (f"{HERE}:Leaving", "cannot be made: SystemExit: no weights here"),
+        (f"{HERE}:LeavingSilently", "cannot be made: SystemExit"),
         (f"{HERE}:nothing", "gives a NoneType without reset()"),
         (f"{HERE}:number", "is a int: expected a policy, or a class or function that gives one"),
     ],
@@ -118,6 +130,13 @@ def test_what_is_wrong_is_one_line(spec, message):
         make_policy(spec)
     assert message in str(error.value)
     assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_module_that_leaves_the_process_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "policy_script.py").write_text("import sys\nsys.exit(3)\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidInputError, match="cannot import policy_script: SystemExit: 3"):
+        make_policy("policy_script:Mine")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +19,7 @@ from resilisim.tasks.matching import (
 )
 from resilisim.tasks.templates import TEMPLATES, SkeletonStep
 from resilisim.tool_library.library import ToolLibrary, default_library
-from resilisim.tool_library.retrieval import default_retriever
+from resilisim.tool_library.retrieval import FloatArray, ToolRetriever, default_retriever
 from resilisim.tool_library.types import Tool
 
 LIBRARY = default_library()
@@ -96,3 +97,19 @@ def test_a_library_without_the_role_offers_what_retrieval_finds() -> None:
     assert found.tools == ("oven_heater",)
     only_other_role = ToolLibrary([Tool("file_writer", "Writes a file.")])
     assert match_step(STEPS["read"], only_other_role, default_retriever(only_other_role)).tools == ("file_writer",)
+
+
+def test_all_steps_together_find_what_each_finds_alone() -> None:
+    class Counting(ToolRetriever):
+        num_encoded = 0
+
+        def embed(self, texts: Sequence[str]) -> FloatArray:
+            self.num_encoded += 1
+            return super().embed(texts)
+
+    together = Counting(LIBRARY)
+    matched = match_steps(LIBRARY, together)
+    # The tools, the queries of the steps, those of their operations, and twice per step the operations' texts.
+    assert together.num_encoded == 3 + 2 * len(matched)
+    for step, found in matched.items():
+        assert found == match_step(step, LIBRARY, ToolRetriever(LIBRARY))

@@ -70,6 +70,24 @@ def test_refusals(tmp_path: Path) -> None:
     assert "holds no tasks" in refusal(write(tmp_path / "empty.jsonl", ""))
     assert "'" + str(tmp_path / "broken.jsonl") in refusal(tmp_path / "brokn.jsonl")
     assert "cannot be read" in refusal(tmp_path)
+    assert "cannot be read" in refusal("a\0b")
+    for nothing in ("", "  "):
+        assert "no tasks were named" in refusal(nothing)
+    for unusual in ("1" * 5000, "task_" + "x" * 5000):
+        assert "\n" not in refusal(unusual)
+    start = one.removesuffix("}")
+    for name, field, problem in (
+        ("deep", '"inputs": {"a": ' + "[" * 600 + "]" * 600 + "}", "nested too deeply"),
+        ("deeper", '"inputs": {"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
+        ("number", '"inputs": {"a": ' + "1" * 5000 + "}", "5000 digits"),
+        ("surrogate", '"description": "a\\ud800b"', "not Unicode"),
+        ("surrogate_id", '"instance_id": "a\\ud800b"', "not Unicode"),
+        ("doubled", '"inputs": {"a": 1, "a": 2}', "'a' stands twice"),
+        ("infinite", '"inputs": {"a": 1e999}', "not a finite number"),
+    ):
+        text = refusal(write(tmp_path / f"{name}.jsonl", one, start + ", " + field + "}"))
+        assert f"{name}.jsonl, line 2" in text
+        assert problem in text
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe")
     assert "UTF-8" in refusal(tmp_path / "binary.jsonl")
     other = ToolLibrary([Tool("oven_heater", "Heats the oven.")])

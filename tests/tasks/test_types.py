@@ -147,3 +147,50 @@ def test_sorting_by_dependencies_is_the_first_of_all_allowed_orders(names: list[
     place = {name: index for index, name in enumerate(names)}
     orders = [order for order in itertools.permutations(names) if allowed(order)]
     assert sorted_by_dependencies(names, LIBRARY) == min(orders, key=lambda order: [place[name] for name in order])
+
+
+def nested(levels: int) -> object:
+    value: object = []
+    for _ in range(levels - 1):
+        value = {"a": value}
+    return value
+
+
+def test_what_no_file_or_prompt_can_hold_is_refused() -> None:
+    def field_refusal(**given_fields: object) -> str:
+        return refusal({"required_tools": READ_PARSE, **given_fields})
+
+    for levels in (65, 600, 2000, 100_000):
+        text = field_refusal(inputs={"a": nested(levels - 1)})
+        assert "field 'inputs': nested too deeply; expected at most 64 levels" in text
+    assert "nested too deeply" in field_refusal(description=nested(2000))
+    assert "nested too deeply" in field_refusal(required_tools=[nested(2000)])
+    assert "an object with the fields of a task" in refusal([nested(2000)])
+    for name in ("instance_id", "task_type", "description", "original_description"):
+        text = field_refusal(**{name: "a\ud800b"})
+        assert f"field '{name}'" in text
+        assert "not Unicode" in text
+        text.encode("utf-8")
+    assert "not Unicode" in field_refusal(metadata={"\udc00": 1})
+    assert "not Unicode" in field_refusal(inputs={"a": [{"b": "\udfff"}]})
+    assert "field 'inputs'" in field_refusal(inputs={"a": 10**5000})
+    assert "at most 300 digits" in field_refusal(inputs={"a": -(10**300)})
+    assert "100,001 characters, expected at most 100,000" in field_refusal(description="x" * 100_001)
+    assert "field 'original_description'" in field_refusal(original_description="x" * 100_001)
+    assert "field 'inputs': 100,006 characters" in field_refusal(inputs={"a": "x" * 99_998})
+    assert "201 characters, expected at most 200" in field_refusal(task_type="x" * 201)
+    assert "field 'instance_id'" in field_refusal(instance_id="x" * 201)
+    assert len(field_refusal(required_tools=["x" * 100_000])) < 300
+    assert len(field_refusal(**{"x" * 100_000: 1})) < 300
+
+
+def test_what_is_just_within_the_limits_is_accepted() -> None:
+    given_task = {
+        "required_tools": READ_PARSE,
+        "instance_id": "i" * 200,
+        "description": "x" * 100_000,
+        "inputs": {"a": nested(63), "number": 10**299},
+        "metadata": {"a": "x" * 99_992},
+    }
+    task = Task.from_mapping(given_task, LIBRARY)
+    assert Task.from_mapping(json.loads(task.to_json()), LIBRARY) == task

@@ -178,3 +178,25 @@ def test_a_lead_within_rounding_does_not_count(kitchen: ToolLibrary) -> None:
     assert not PhraseBook(retriever, checked=False).phrases(kitchen["oven_heater"], "entries")
     retriever.lead = 0.01
     assert PhraseBook(retriever, checked=False).phrases(kitchen["oven_heater"], "entries")
+
+
+def test_phrasings_of_many_tools_are_checked_together_and_are_the_same(kitchen: ToolLibrary) -> None:
+    class Counting(ToolRetriever):
+        num_calls = 0
+
+        def search_many(self, queries: Sequence[str], k: int = 5) -> list[list[ToolHit]]:
+            self.num_calls += 1
+            return super().search_many(queries, k)
+
+    many = ToolLibrary([*kitchen, *(Tool(f"drawer_{number}", f"Opens drawer {number}.") for number in range(150))])
+    retriever = Counting(many)
+    book = PhraseBook(retriever, checked=False)
+    usable = book.usable_tools(many)
+    assert retriever.num_calls == 4  # 157 tools, a hundred at once; plain phrasings are a second call
+    together = {tool.name: book.phrases(tool, "entries") for tool in many}
+    assert retriever.num_calls == 4
+    alone = PhraseBook(retriever, checked=False)
+    for tool in many:
+        assert alone.phrases(tool, "entries") == together[tool.name]
+        assert (tool.name in usable) == bool(together[tool.name])
+    assert set(kitchen.names) <= usable
