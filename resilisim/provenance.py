@@ -42,6 +42,33 @@ def canonical_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+def encode_json(value: object, **layout: Any) -> bytes:
+    """Return the JSON text of a value in UTF-8: Unicode as it is, or escaped if it holds what UTF-8 does not have.
+
+    Models and users can write lone surrogates, halves of a character. Only as JSON escapes can they stand in a file
+    that everybody can read; they are read back as they were.
+
+    Args:
+        value: JSON values; NaN and infinities are refused.
+        **layout: What `json.dumps` takes for the layout (`indent`, `separators`, `sort_keys`).
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, **layout).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, ensure_ascii=True, allow_nan=False, **layout).encode()
+
+
+_LINE_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def encode_json_line(value: object) -> bytes:
+    """Return a value as one line of a JSON Lines file, keys in the order in which mappings hold them."""
+    try:
+        return _LINE_ENCODER.encode(value).encode() + b"\n"
+    except UnicodeEncodeError:
+        return encode_json(value, separators=(",", ":")) + b"\n"
+
+
 def content_hash(value: object) -> str:
     """Return the SHA-256, in hex, of bytes as they are or of the canonical JSON of any other value."""
     data = value if isinstance(value, bytes) else canonical_json(value).encode("utf-8", "surrogatepass")
@@ -134,8 +161,7 @@ class JsonLinesWriter:
         Raises:
             StoreError: If the line does not fit; the file then still ends with the last whole line.
         """
-        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        self.write_encoded(text.encode("utf-8", "surrogatepass") + b"\n")
+        self.write_encoded(encode_json_line(value))
 
     def write_encoded(self, lines: bytes) -> None:
         """Append lines that are already JSON text, each ending in a newline, all in one write.
@@ -205,6 +231,13 @@ def _cut_torn_line(descriptor: int) -> None:
     os.lseek(descriptor, 0, os.SEEK_END)
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON value")
+
+
+_JSON_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 def read_json_lines(path: Path | str) -> Iterator[Any]:
     """Yield the values of a JSON Lines file one by one; a last line without its line end is ignored as torn.
 
@@ -218,8 +251,8 @@ def read_json_lines(path: Path | str) -> Iterator[Any]:
                 if not line.endswith(b"\n"):
                     return
                 try:
-                    value = json.loads(line.decode("utf-8", "surrogatepass"))
-                except ValueError as error:
+                    value = _JSON_DECODER.decode(line.decode())
+                except (ValueError, RecursionError) as error:
                     raise StoreError(f"line {number} of {source} is not JSON: {error}") from error
                 yield value
     except OSError as error:

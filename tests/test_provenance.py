@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from resilisim import provenance
 from resilisim.errors import StoreError
-from resilisim.provenance import JsonLinesWriter, canonical_json, content_hash, read_json_lines, run_manifest
+from resilisim.provenance import (
+    JsonLinesWriter,
+    canonical_json,
+    content_hash,
+    encode_json,
+    read_json_lines,
+    run_manifest,
+)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -111,6 +118,28 @@ def test_a_disk_that_fills_up_leaves_whole_lines(tmp_path: Path, monkeypatch: py
 def test_the_real_full_device() -> None:
     with pytest.raises(StoreError, match="/dev/full: "), JsonLinesWriter("/dev/full") as writer:
         writer.write({"number": 1})
+
+
+def test_every_line_is_utf8_whatever_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    values = ["é€", {"half": "\ud800 é"}, "\udfff"]
+    with JsonLinesWriter(path) as writer:
+        for value in values:
+            writer.write(value)
+    assert path.read_text(encoding="utf-8").splitlines() == ['"é€"', r'{"half":"\ud800 \u00e9"}', r'"\udfff"']
+    assert list(read_json_lines(path)) == values
+    assert encode_json({"a": ["\ud800"]}, indent=1) == b'{\n "a": [\n  "\\ud800"\n ]\n}'
+
+
+@pytest.mark.parametrize(
+    "line", [b'"\xed\xa0\x80"', b"\xff", b'{"a":NaN}', b"[" * 100_000, b'{"a":-Infinity}', b"1" * 5000]
+)
+def test_lines_that_no_writer_of_ours_makes_are_refused_in_one_line(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(b"1\n" + line + b"\n")
+    with pytest.raises(StoreError, match=r"line 2 of .*lines\.jsonl is not JSON") as failure:
+        list(read_json_lines(path))
+    assert "\n" not in str(failure.value)
 
 
 def test_a_file_has_one_writer(tmp_path: Path) -> None:

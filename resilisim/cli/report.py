@@ -19,12 +19,11 @@ def report(
     as_json: JsonFlag = False,
 ) -> None:
     """Write the HTML report of a run, finished or not, and print its summary."""
-    from resilisim.evaluation.report import write_report
     from resilisim.evaluation.runner import read_results
 
     with error_console().status("reading episodes"):
         result = read_results(directory)
-        path = write_report(directory, out)
+        path = result.write_report(out)
     if as_json:
         print_json({**result.to_mapping(), "report": str(path)})
         return

@@ -22,13 +22,42 @@ from resilisim.seeding import Draws
 
 MakeEnv = Callable[[], "gymnasium.Env[str, str]"]
 
-ALWAYS_IN_INFO = ("instance_id", "task_type", "prompt_type", "protocol", "turn", "turns_left")
+ALWAYS_IN_INFO = (
+    "instance_id",
+    "task_type",
+    "prompt_type",
+    "planner",
+    "protocol",
+    "turn",
+    "turns_left",
+    "required_tools",
+    "seed",
+)
 EVENTS = frozenset({"execute", "search", "info", "format_error", "rejected", "finish", "stop"})
 EXECUTION_KEYS = frozenset({"tool", "success", "error", "success_probability", "attempt"})
 SCORE_KEYS = frozenset({"level", "coverage", "minimum", "order", "output", "completion", "ended_by"})
 LEVELS = frozenset({"full_success", "partial_success", "failure"})
-SECRETS = ("success_probability", "required_tools", "problem", "state", "seed")
+# All that an ordinary policy may be told besides the observation: anything else could give away state or luck.
+PUBLIC_INFO = frozenset(
+    {
+        "task_type",
+        "prompt_type",
+        "planner",
+        "protocol",
+        "turn",
+        "turns_left",
+        "event",
+        "search",
+        "tool_info",
+        "problems",
+        "execution",
+        "dependency_problems",
+    }
+)
+PUBLIC_EXECUTION = EXECUTION_KEYS - {"success_probability"}
 _LONGEST_EPISODE = 1000
+# Episodes that follow the required list: enough that some succeed, also where the environment chooses the task.
+_FOLLOWED_EPISODES = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +66,10 @@ class _Played:
     infos: list[dict[str, Any]]
     rewards: list[float]
     terminated: bool
+
+    def after(self, observation: str, reward: float, terminated: bool, info: dict[str, Any]) -> _Played:
+        """Return the episode with one step more."""
+        return _Played([*self.observations, observation], [*self.infos, info], [*self.rewards, reward], terminated)
 
 
 def check_conversation_env(
@@ -56,34 +89,69 @@ def check_conversation_env(
     Returns:
         Problems, one line each; an empty list means that the environment conforms.
     """
-    problems: list[str] = []
-    problems += _check_gymnasium(make_env)
+    problems = _told("Gymnasium's check_env: ", _check_gymnasium(make_env))
     for task in tasks or (None,):
-        for number in range(episodes):
-            messages = list(_random_messages(make_env, task, number))
-            first = _play(make_env(), task, prompts[0], number, messages)
-            again = _play(make_env(), task, prompts[0], number, messages)
-            if first.observations != again.observations or not data_equivalence(first.infos, again.infos):
-                problems.append(f"seed {number}: the same messages gave two different episodes")
-            problems += [f"seed {number}: {problem}" for problem in _check_played(make_env(), first, messages)]
-            for prompt in prompts[1:]:
-                other = _play(make_env(), task, prompt, number, messages)
-                if _executions(first) != _executions(other):
-                    problems.append(f"seed {number}: luck differs between prompts {prompts[0]!r} and {prompt!r}")
-            problems += [
-                f"seed {number}: {problem}" for problem in _check_common_luck(make_env, task, prompts[0], number)
-            ]
+        for seed in range(episodes):
+            problems += _told(f"seed {seed}: ", _check_random_episode(make_env, task, prompts, seed))
+            problems += _told(f"seed {seed}: ", _check_common_luck(make_env, task, prompts[0], seed))
+        for seed in range(_FOLLOWED_EPISODES):
+            where = f"seed {seed}, required tools in order: "
+            problems += _told(where, _check_following(make_env, task, prompts[0], seed))
     return list(dict.fromkeys(problems))
 
 
-def _check_gymnasium(make_env: MakeEnv) -> list[str]:
+def _told(where: str, check: Iterator[str]) -> list[str]:
+    """Return the problems that a check finds as it runs; what the environment raises is one of them."""
+    problems: list[str] = []
+    try:
+        problems.extend(where + problem for problem in check)
+    except Exception as error:
+        problems.append(f"{where}{type(error).__name__}: {' '.join(str(error).split())}")
+    return problems
+
+
+def _check_gymnasium(make_env: MakeEnv) -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             check_env(make_env().unwrapped, skip_render_check=True)
         except AssertionError as error:
-            return [f"Gymnasium's check_env: {str(error).splitlines()[0] if str(error) else 'an assertion failed'}"]
-    return []
+            yield str(error).splitlines()[0] if str(error) else "an assertion failed"
+
+
+def _check_random_episode(
+    make_env: MakeEnv, task: str | Mapping[str, Any] | None, prompts: Sequence[str], seed: int
+) -> Iterator[str]:
+    messages = list(_random_messages(make_env, task, prompts[0], seed))
+    first = _play(make_env(), task, prompts[0], seed, messages)
+    again = _play(make_env(), task, prompts[0], seed, messages)
+    if first.observations != again.observations or not data_equivalence(first.infos, again.infos):
+        yield "the same messages gave two different episodes"
+    yield from _check_played(make_env(), first)
+    for prompt in prompts[1:]:
+        if _executions(first) != _executions(_play(make_env(), task, prompt, seed, messages)):
+            yield f"luck differs between prompts {prompts[0]!r} and {prompt!r}"
+
+
+def _check_following(make_env: MakeEnv, task: str | Mapping[str, Any] | None, prompt: str, seed: int) -> Iterator[str]:
+    """Call the required tools in order, each until it succeeds, then finish: full success exactly if all succeeded."""
+    env = make_env()
+    observation, info = env.reset(seed=seed, options=_options(task, prompt))
+    played = _Played([observation], [info], [], False)
+    left = list(info.get("required_tools", ()))
+    ended = False
+    while not ended and len(played.rewards) < _LONGEST_EPISODE:
+        is_calling = left and info["turns_left"] > 0
+        observation, reward, terminated, truncated, info = env.step(_call(left[0]) if is_calling else "<finish/>")
+        played = played.after(observation, float(reward), bool(terminated), info)
+        ended = bool(terminated or truncated)
+        if info.get("execution", {}).get("success"):
+            left.pop(0)
+    yield from _check_played(env, played)
+    level = played.infos[-1].get("score", {}).get("level")
+    if played.terminated and (level == "full_success") != (not left):
+        done = f"{len(left)} required tools had not succeeded" if left else "all required tools had succeeded in order"
+        yield f"the level is {level!r} although {done}"
 
 
 def _options(task: str | Mapping[str, Any] | None, prompt: str) -> dict[str, Any]:
@@ -97,24 +165,28 @@ def _play(
     played = _Played([observation], [info], [], False)
     for message in messages:
         observation, reward, terminated, truncated, info = env.step(message)
-        played.observations.append(observation)
-        played.infos.append(info)
-        played.rewards.append(float(reward))
+        played = played.after(observation, float(reward), bool(terminated), info)
         if terminated or truncated:
-            return _Played(played.observations, played.infos, played.rewards, bool(terminated))
+            break
     return played
 
 
-def _random_messages(make_env: MakeEnv, task: str | Mapping[str, Any] | None, number: int) -> Iterator[str]:
+def _call(tool: str) -> str:
+    return f"<tool_call>{tool}</tool_call>"
+
+
+def _random_messages(
+    make_env: MakeEnv, task: str | Mapping[str, Any] | None, prompt: str, number: int
+) -> Iterator[str]:
     """Yield a random episode's messages: mostly calls of required tools, some of everything else."""
-    _, info = make_env().reset(seed=number, options=_options(task, "baseline"))
+    _, info = make_env().reset(seed=number, options=_options(task, prompt))
     required = list(info.get("required_tools", ())) or ["no_such_tool"]
     draws = Draws("conformance", number)
     noise = ("<tool_call>no_such_tool</tool_call>", "nothing to read here", "<tool_info>no_such_tool</tool_info>")
     for _ in range(_LONGEST_EPISODE):
         chance = draws.uniform()
         if chance < 0.7:
-            yield f"<tool_call>{draws.choice(required)}</tool_call>"
+            yield _call(draws.choice(required))
         elif chance < 0.9:
             yield draws.choice(noise)
         elif chance < 0.95:
@@ -127,9 +199,9 @@ def _executions(played: _Played) -> list[Any]:
     return [info.get("execution") for info in played.infos]
 
 
-def _check_played(env: gymnasium.Env[str, str], played: _Played, messages: Sequence[str]) -> Iterator[str]:
+def _check_played(env: gymnasium.Env[str, str], played: _Played) -> Iterator[str]:
     if not played.terminated:
-        yield f"the episode did not terminate within {len(messages)} messages"
+        yield f"the episode had not terminated after {len(played.rewards)} messages"
         return
     turns_left = played.infos[0].get("turns_left")
     for turn, info in enumerate(played.infos):
@@ -150,7 +222,8 @@ def _check_played(env: gymnasium.Env[str, str], played: _Played, messages: Seque
         if execution is not None and info.get("event") != "execute":
             yield f"a message of kind {info.get('event')!r} was executed"
         public = public_info(info)
-        leaked = [secret for secret in SECRETS if secret in public or secret in public.get("execution", ())]
+        leaked = [key for key in public if key not in PUBLIC_INFO]
+        leaked += [f"{key} of the execution" for key in public.get("execution", ()) if key not in PUBLIC_EXECUTION]
         if leaked:
             yield f"public_info shows {', '.join(leaked)}"
     score = played.infos[-1].get("score")
@@ -170,9 +243,9 @@ def _check_common_luck(
 ) -> Iterator[str]:
     """Messages that execute nothing must not change the luck of the executions that follow."""
     _, info = make_env().reset(seed=seed, options=_options(task, prompt))
-    calls = [f"<tool_call>{name}</tool_call>" for name in list(info.get("required_tools", ()))[:2]]
+    calls = [_call(name) for name in list(info.get("required_tools", ()))[:2]]
     plain = [item for item in _executions(_play(make_env(), task, prompt, seed, calls)) if item]
-    padded_messages = [part for call in calls for part in ("<tool_call>no_such_tool</tool_call>", call)]
+    padded_messages = [part for call in calls for part in (_call("no_such_tool"), call)]
     padded = [item for item in _executions(_play(make_env(), task, prompt, seed, padded_messages)) if item]
     if plain != padded:
         yield "a rejected call changed the luck or the probability of the calls after it"

@@ -77,6 +77,7 @@ class GroupSums:
         losses: For each label the sum of regret per task.
         folds: (NUM_FOLDS,) sums that beta is fitted on.
         ended_by: Episodes by what ended them.
+        optimum_gap: By how much any V* of its tasks may be too low.
     """
 
     policy: str
@@ -92,6 +93,7 @@ class GroupSums:
     losses: dict[str, TaskVector] = field(default_factory=dict)
     folds: list[FoldSums] = field(default_factory=lambda: [FoldSums() for _ in range(NUM_FOLDS)])
     ended_by: Counter[str] = field(default_factory=Counter)
+    optimum_gap: float = 0.0
 
     def add(self, task: int, fold: int, record: EpisodeRecord) -> None:
         """Add one episode of a task."""
@@ -110,6 +112,7 @@ class GroupSums:
         gap = outcome - optimum
         self.folds[fold] = self.folds[fold] + FoldSums(1.0, gap, luck, gap * luck, luck * luck)
         self.ended_by[record["ended_by"]] += 1
+        self.optimum_gap = max(self.optimum_gap, record["optimum_gap"])
 
 
 class RunSums:

@@ -6,6 +6,9 @@ For a message a in state s, followed by state s':
     luck   = V*(s') - Q*(s, a)         what the draw brought, with mean zero; exactly 0 where nothing is drawn
 
 Summed over an episode: 1 - outcome = (1 - V*(start)) + sum of regret - sum of luck.
+
+Where V* is only a lower bound (`Optimum.gap` says how far it may be below), a message can look better than the best by
+up to that gap. Its regret is then kept as it is, below 0, because the sum would not be right without it.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class Attribution:
     Attributes:
         value: V* before the message.
         action_value: Q* of the message.
-        regret: What the choice gave away; 0 where it is within rounding.
+        regret: What the choice gave away; 0 where it is within rounding, negative only within the optimum's gap.
         luck: What the draw brought.
         label: Why the choice cost something (a key of `records.LOSS_LABELS`), or None if it did not.
         value_after: V* after the message.
@@ -45,7 +48,12 @@ class Attribution:
 
 
 def attribute(
-    optimum: Optimum, state: EpisodeState, message: Message, after: EpisodeState, plan_in_prompt: bool
+    optimum: Optimum,
+    state: EpisodeState,
+    message: Message,
+    after: EpisodeState,
+    plan_in_prompt: bool,
+    value: float | None = None,
 ) -> Attribution:
     """Say what a message was worth.
 
@@ -55,15 +63,18 @@ def attribute(
         message: The message.
         after: The state that it led to.
         plan_in_prompt: Whether the prompt named the tools to use, so that looking for them was no longer needed.
+        value: V* of the state, if it is known already.
     """
-    value = optimum.value(state)
+    if value is None:
+        value = optimum.value(state)
     action_value = optimum.action_value(state, message)
     value_after = optimum.value(after)
     regret = value - action_value
-    if regret < -IDENTITY_TOLERANCE:
+    if regret < -(IDENTITY_TOLERANCE + optimum.gap):
         raise AssertionError(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
     if regret <= REGRET_TOLERANCE:
-        return Attribution(value, action_value, 0.0, value_after - action_value, None, value_after)
+        kept = regret if optimum.gap > 0.0 else 0.0
+        return Attribution(value, action_value, kept, value_after - action_value, None, value_after)
     label = loss_label(optimum.problem, state, message, plan_in_prompt)
     return Attribution(value, action_value, regret, value_after - action_value, label, value_after)
 

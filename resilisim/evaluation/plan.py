@@ -15,6 +15,7 @@ from resilisim.seeding import EVALUATION_SALT
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.tool_library.retrieval import ToolRetriever
 
 # What can be given as a policy: text that `make_policy` understands, or a class or function that returns a policy.
 PolicySpec: TypeAlias = "str | Callable[[], Policy]"
@@ -22,7 +23,10 @@ PolicySpec: TypeAlias = "str | Callable[[], Policy]"
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSettings:
-    """The options of Conversation-v0 that a run passes on; their meaning stands there."""
+    """The options of Conversation-v0 that a run passes on; their meaning stands there.
+
+    `model` is the embedding model that searches use, by name or path; None is the one that `ToolRetriever` takes.
+    """
 
     base: float = 0.8
     not_executed: float = 0.5
@@ -38,6 +42,7 @@ class EnvironmentSettings:
     tools: Literal["discovery", "listed"] = "discovery"
     protocol: Literal["text", "native"] = "text"
     salt: str = EVALUATION_SALT
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,13 @@ class RunSettings:
 
     def make_environment(self, library: ToolLibrary) -> ConversationEnv:
         """Return a new environment."""
-        return ConversationEnv(library=library, **asdict(self.environment))
+        options = asdict(self.environment)
+        model = options.pop("model")
+        if model is None:
+            return ConversationEnv(library=library, **options)
+        retriever = ToolRetriever(library, model)
+        retriever.embed([])  # refuses a model that does not exist now, not at the first search
+        return ConversationEnv(library=library, search=retriever.search, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +138,6 @@ def build_policy(spec: PolicySpec, library: ToolLibrary) -> Policy:
     """
     if isinstance(spec, str):
         return make_policy(spec, offered={"library": library})
-    if not isinstance(spec, type) and hasattr(spec, "act"):
-        # A policy's state would travel between episodes and processes in ways that nobody can repeat.
-        raise InvalidInputError(
-            f"policy {spec!r:.80}: expected a name, module:attribute, or a class or function that returns a policy"
-        )
     policy = spec()
     if not callable(getattr(policy, "reset", None)) or not callable(getattr(policy, "act", None)):
         raise InvalidInputError(f"{describe_policy(spec)} gives a {type(policy).__name__} without reset() and act()")
@@ -149,11 +155,13 @@ def name_policies(policies: Sequence[PolicySpec], library: ToolLibrary) -> tuple
     """Make every policy once, to see early that it can be made, and return their names.
 
     Raises:
-        InvalidInputError: A policy cannot be made, or two have one name.
+        InvalidInputError: A policy cannot be made, its name cannot be printed, or two have one name.
     """
     names: list[str] = []
     for spec in policies:
         name = policy_name(build_policy(spec, library))
+        if not name.isprintable():
+            raise InvalidInputError(f"policy name {name!r:.80} holds characters that cannot be printed")
         if name in names:
             raise InvalidInputError(
                 f"two policies are named {name!r}: give one of them another `name`, or leave it out"
@@ -166,7 +174,7 @@ def hash_tasks(tasks: Sequence[Task]) -> str:
     """Return the SHA-256, in hex, of tasks as JSON Lines, without holding them all as text."""
     digest = hashlib.sha256()
     for task in tasks:
-        digest.update(task.to_json().encode("utf-8", "surrogatepass") + b"\n")
+        digest.update(task.to_json().encode("utf-8", "surrogatepass") + b"\n")  # hashed, never written
     return digest.hexdigest()
 
 

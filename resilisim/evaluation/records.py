@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypedDict
+import types
+from collections.abc import Mapping
+from typing import Any, Final, TypedDict, Union, get_args, get_origin, get_type_hints
 
 RECORD_SCHEMA: Final = "resilisim-episode-1"
 
@@ -28,9 +30,10 @@ REGRET_TOLERANCE: Final = 1e-12
 class StepRecord(TypedDict):
     """One message of an agent and what it cost.
 
-    `value` is V* before the message, `action_value` is Q* of the message, regret = value - action_value,
-    luck = V* after the message - action_value. The five fields from `tool` to `success_probability` are None unless the
-    message executed a tool (`tool` also names what was asked for or rejected).
+    `value` is V* before the message, `action_value` is Q* of the message, regret = value - action_value (below 0 only
+    where V* is a bound, see `optimum_gap`), luck = V* after the message - action_value. The five fields from `tool` to
+    `success_probability` are None unless the message executed a tool (`tool` also names what was asked for or
+    rejected).
     """
 
     turn: int
@@ -51,9 +54,11 @@ class StepRecord(TypedDict):
 class EpisodeRecord(TypedDict):
     """One episode; the identity 1 - outcome = (1 - optimum) + regret - luck holds to 1e-9.
 
-    `index` is the episode's place in the plan of its run, `manifest` the hash of the run's arguments, `optimum` is V*
-    of the start, `regret` and `luck` are sums over the steps, `losses` splits `regret` by label. `required_outputs` are
-    the output tools among the required ones: with them an episode can be scored again without its library.
+    `index` is the episode's place in the plan of its run, `manifest` the hash of the run's arguments. `protocol` is
+    "native" if a message used a native tool call, else "text". `optimum` is V* of the start, `optimum_gap` by how much
+    any V* of the task may be too low (0 where they are exact, as nearly always), `regret` and `luck` are sums over the
+    steps, `losses` splits `regret` by label. `required_outputs` are the output tools among the required ones: with them
+    an episode can be scored again without its library.
     """
 
     schema: str
@@ -74,6 +79,7 @@ class EpisodeRecord(TypedDict):
     score: dict[str, Any]
     outcome: int
     optimum: float
+    optimum_gap: float
     regret: float
     luck: float
     losses: dict[str, float]
@@ -81,3 +87,63 @@ class EpisodeRecord(TypedDict):
     rules: dict[str, int]
     salt: str
     manifest: str
+
+
+def _accepted_types(schema: type) -> dict[str, tuple[type, ...]]:
+    """Return what `isinstance` accepts for each field: an int where a float is expected, no mapping where a list is."""
+    return {name: _runtime_types(hint) for name, hint in get_type_hints(schema).items()}
+
+
+def _runtime_types(hint: Any) -> tuple[type, ...]:
+    if get_origin(hint) in (Union, types.UnionType):
+        return tuple(accepted for part in get_args(hint) for accepted in _runtime_types(part))
+    return (float, int) if hint is float else (get_origin(hint) or hint,)
+
+
+_RECORD_TYPES = _accepted_types(EpisodeRecord)
+_STEP_TYPES = _accepted_types(StepRecord)
+
+
+def record_problem(value: object) -> str | None:
+    """Say in a few words why a JSON value is no episode record, or return None if it is one."""
+    if not isinstance(value, Mapping) or value.get("schema") != RECORD_SCHEMA:
+        found = value.get("schema") if isinstance(value, Mapping) else None
+        return f"has the schema {found!r:.60}, expected {RECORD_SCHEMA!r}"
+    problem = _field_problem(value, _RECORD_TYPES, "")
+    if problem is not None:
+        return problem
+    if not value["steps"]:
+        return "field 'steps' is empty"
+    for number, step in enumerate(value["steps"]):
+        if not isinstance(step, Mapping):
+            return f"field 'steps[{number}]' is {step!r:.60}, expected an object"
+        problem = _field_problem(step, _STEP_TYPES, f"steps[{number}].")
+        if problem is not None:
+            return problem
+    if not isinstance(value["score"].get("level"), str):
+        return "field 'score.level' is missing or no text"
+    for label, loss in value["losses"].items():
+        if not isinstance(loss, float | int):
+            return f"field 'losses.{label}' is {loss!r:.60}, expected a number"
+    return None
+
+
+def _field_problem(value: Mapping[str, Any], accepted: Mapping[str, tuple[type, ...]], where: str) -> str | None:
+    for name, kinds in accepted.items():
+        if name not in value:
+            return f"lacks the field '{where}{name}'"
+        if not isinstance(value[name], kinds):
+            expected = " or ".join(dict.fromkeys(_JSON_NAMES[kind] for kind in kinds))
+            return f"field '{where}{name}' is {value[name]!r:.60}, expected {expected}"
+    return None
+
+
+_JSON_NAMES: Final[Mapping[type, str]] = {
+    str: "a text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+    types.NoneType: "null",
+}

@@ -29,7 +29,8 @@ def play_episode(
 ) -> EpisodeRecord:
     """Play one episode to its end.
 
-    An ordinary policy gets the public view of each info, a privileged one all of it.
+    An ordinary policy gets the public view of each info, a privileged one all of it except the seed: nobody is told
+    what decides the luck.
 
     Args:
         env: The environment; it is reset.
@@ -52,7 +53,9 @@ def play_episode(
     privileged = is_privileged(policy)
 
     def view(info: Mapping[str, Any]) -> Mapping[str, Any]:
-        return info if privileged else public_info(info)
+        if not privileged:
+            return public_info(info)
+        return {name: value for name, value in info.items() if name != "seed"}
 
     observation, info = env.reset(seed=seed, options={"task": task, "prompt": prompt})
     problem: Problem = info["problem"]
@@ -60,12 +63,15 @@ def play_episode(
     plan_in_prompt = info["planner"] is not None
     steps: list[StepRecord] = []
     policy.reset(observation, view(info))
-    terminated = False
+    terminated, used_native_calls = False, False
+    value: float | None = None
     while not terminated:
         before = info["state"]
         action = policy.act(observation, view(info))
         observation, _, terminated, _, info = env.stop() if action is None else env.step(action)
-        worth = attribute(optimum, before, info["message"], info["state"], plan_in_prompt)
+        used_native_calls = used_native_calls or info["message"].native
+        worth = attribute(optimum, before, info["message"], info["state"], plan_in_prompt, value)
+        value = worth.value_after
         steps.append(_step_record(len(steps) + 1, action or "", info, worth))
     losses: dict[str, float] = {}
     for step in steps:
@@ -79,7 +85,7 @@ def play_episode(
         privileged=privileged,
         prompt_type=info["prompt_type"],
         planner=info["planner"],
-        protocol=info["protocol"],
+        protocol="native" if used_native_calls else "text",
         instance_id=task.instance_id,
         task_type=task.task_type,
         complexity=task.complexity,
@@ -91,6 +97,7 @@ def play_episode(
         score=score,
         outcome=int(score["level"] == "full_success"),
         optimum=steps[0]["value"],
+        optimum_gap=optimum.gap,
         regret=sum(step["regret"] for step in steps),
         luck=sum(step["luck"] for step in steps),
         losses=losses,

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.evaluation.accumulate import RunSums
+from resilisim.evaluation.arguments import (
+    TaskSpec,
+    check_environment,
+    check_integer,
+    check_policies,
+    check_prompts,
+    check_seeds,
+    check_solvable,
+    check_tasks,
+)
 from resilisim.evaluation.plan import (
     EnvironmentSettings,
     Plan,
@@ -21,16 +29,14 @@ from resilisim.evaluation.plan import (
 )
 from resilisim.evaluation.progress import RunProgress
 from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.report import write_report
-from resilisim.evaluation.store import RunStore, read_manifest, read_records
-from resilisim.evaluation.summary import GroupSummary, SummaryTable, summarise
+from resilisim.evaluation.report import REPORT_NAME, write_page
+from resilisim.evaluation.report.facts import RunCollector, RunFacts, read_facts
+from resilisim.evaluation.store import RunStore, read_records
+from resilisim.evaluation.summary import GroupSummary, SummaryTable
 from resilisim.evaluation.workers import play_all
 from resilisim.provenance import content_hash
-from resilisim.seeding import EVALUATION_SALT, MAX_SEED
-from resilisim.tasks import Task
-from resilisim.tasks.sources import read_tasks
+from resilisim.seeding import EVALUATION_SALT
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows.prompts import PROMPT_TYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ class EvaluationResult:
     manifest: dict[str, Any]
     num_episodes: int
     rows: tuple[GroupSummary, ...]
+    _facts: RunFacts = field(repr=False, compare=False)
     # Keeps a folder that nobody asked for until the result is gone.
     _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
 
@@ -64,16 +71,25 @@ class EvaluationResult:
         raise unknown_name("result", f"{policy} under {prompt_type}", names)
 
     def records(self) -> Iterator[EpisodeRecord]:
-        """Yield the record of every episode, in the order in which they ended."""
-        return read_records(self.directory)
+        """Yield the record of every episode, in the order in which they ended.
+
+        Raises:
+            StoreError: The folder is gone, or cannot be read.
+        """
+        # A generator of this object's own: it keeps a temporary folder alive while somebody reads.
+        yield from read_records(self.directory)
 
     def table(self) -> SummaryTable:
         """Return the summary as a table for the terminal (`rich.print` shows it)."""
         return SummaryTable(self.rows)
 
-    def write_report(self) -> Path:
-        """Write the HTML report into the folder and return its path."""
-        return write_report(self.directory)
+    def write_report(self, path: Path | str | None = None) -> Path:
+        """Write the HTML report, `report.html` in the folder if no path is given, and return its path.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        return write_page(self._facts, Path(path) if path is not None else self.directory / REPORT_NAME)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
@@ -86,10 +102,10 @@ class EvaluationResult:
 
 
 def evaluate(
-    policies: PolicySpec | Sequence[PolicySpec],
-    tasks: Sequence[Task] | str | int | Path,
-    prompts: str | Sequence[str] = ("baseline",),
-    seeds: int | Sequence[int] = 1,
+    policies: PolicySpec | Iterable[PolicySpec],
+    tasks: TaskSpec | Iterable[TaskSpec] | int | Path,
+    prompts: str | Iterable[str] = ("baseline",),
+    seeds: int | Iterable[int] = 1,
     *,
     out: Path | str | None = None,
     workers: int = 1,
@@ -108,6 +124,7 @@ def evaluate(
     tools: Literal["discovery", "listed"] = "discovery",
     protocol: Literal["text", "native"] = "text",
     library: ToolLibrary | None = None,
+    model: str | None = None,
     progress: bool | None = None,
 ) -> EvaluationResult:
     """Play every policy on every task under every prompt type and seed, all on common luck.
@@ -117,7 +134,8 @@ def evaluate(
 
     Args:
         policies: Names, `module:attribute`, or classes or functions that return a policy.
-        tasks: Tasks; or what `read_tasks` understands: a number, "benchmark-v1", a JSON Lines file, an instance id.
+        tasks: What `read_tasks` understands: a number, "benchmark-v1", a JSON Lines file, an instance id; or a list of
+            ids of benchmark tasks, mappings with the fields of a task, and `Task` objects.
         prompts: Prompt types.
         seeds: Number of episodes of each task (seeds 0, 1, ...), or the seeds themselves.
         out: Folder of the results; without it, one that vanishes with the result object.
@@ -137,6 +155,7 @@ def evaluate(
         tools: Whether the prompt lists the tools.
         protocol: How messages are written.
         library: The tool library; the default one if omitted.
+        model: The embedding model that searches use, by name or path; the shipped one if omitted.
         progress: Whether to show progress; None shows it for runs of more than two seconds.
 
     Returns:
@@ -144,44 +163,46 @@ def evaluate(
 
     Raises:
         InvalidInputError: An argument is unusable.
+        ExactLimitError: A task is too large to be solved exactly.
         StoreError: The folder holds another run, or cannot be written.
         InfrastructureError: A worker process died, or what a policy needs is down.
     """
+    if library is not None and not isinstance(library, ToolLibrary):
+        raise InvalidInputError(f"library is {library!r:.60}: expected a ToolLibrary (`load_library` reads one)")
+    if out is not None and not isinstance(out, str | Path):
+        raise InvalidInputError(f"out is {out!r:.60}: expected a folder")
     own_library = library if library is not None else default_library()
-    policy_specs = _as_sequence(policies)
-    prompt_types = tuple([prompts] if isinstance(prompts, str) else prompts)
-    if not policy_specs:
-        raise InvalidInputError("no policy was given: expected at least one")
-    _check_prompts(prompt_types)
-    if workers < 1:
-        raise InvalidInputError(f"workers is {workers}: expected at least 1")
-    chosen_tasks = read_tasks(tasks, own_library) if isinstance(tasks, str | int | Path) else list(tasks)
-    _check_tasks(chosen_tasks)
-    plan = Plan(chosen_tasks, len(policy_specs), len(prompt_types), _check_seeds(seeds))
+    policy_specs, prompt_types = check_policies(policies), check_prompts(prompts)
+    num_workers = check_integer("workers", workers, least=1)
+    plan = Plan(check_tasks(tasks, own_library), len(policy_specs), len(prompt_types), check_seeds(seeds))
     settings = RunSettings(
         policies=policy_specs,
         policy_names=name_policies(policy_specs, own_library),
         prompts=prompt_types,
-        environment=EnvironmentSettings(
-            base=base,
-            not_executed=not_executed,
-            failed=failed,
-            history=history,
-            max_turns=max_turns,
-            max_consecutive_failures=max_consecutive_failures,
-            loop_length=loop_length,
-            planner=planner,
-            parameters=parameters,
-            search_detail=search_detail,
-            payload=payload,
-            tools=tools,
-            protocol=protocol,
-            salt=salt,
+        environment=check_environment(
+            EnvironmentSettings(
+                base=base,
+                not_executed=not_executed,
+                failed=failed,
+                history=history,
+                max_turns=max_turns,
+                max_consecutive_failures=max_consecutive_failures,
+                loop_length=loop_length,
+                planner=planner,
+                parameters=parameters,
+                search_detail=search_detail,
+                payload=payload,
+                tools=tools,
+                protocol=protocol,
+                salt=salt,
+                model=model,
+            )
         ),
         library=None if library is None else library.to_json(),
     )
-    settings.make_environment(own_library)  # refuses options that make no sense before anything is written
-    return _run(settings, plan, run_arguments(settings, plan, own_library), out, workers, progress)
+    # Refuses options that make no sense, too.
+    check_solvable(plan.tasks, settings.make_environment(own_library))
+    return _run(settings, plan, run_arguments(settings, plan, own_library), out, num_workers, progress)
 
 
 def read_results(directory: Path | str) -> EvaluationResult:
@@ -190,8 +211,7 @@ def read_results(directory: Path | str) -> EvaluationResult:
     Raises:
         StoreError: It is no folder of results, or cannot be read.
     """
-    manifest = read_manifest(directory)
-    return _result(Path(directory), manifest, RunSums.of(read_records(directory)), None)
+    return _result(Path(directory), read_facts(directory), None)
 
 
 def _run(
@@ -207,66 +227,21 @@ def _run(
         temporary = tempfile.TemporaryDirectory(prefix="resilisim-")
         out = temporary.name
     settings = replace(settings, manifest_hash=content_hash(arguments))
-    sums = RunSums()
-    with RunStore(out, arguments, len(plan), on_record=sums.add) as store:
+    collector = RunCollector()
+    with RunStore(out, arguments, len(plan), on_record=collector.add) as store:
         shown = RunProgress(len(plan), store.num_finished, progress)
         try:
             left = len(plan) - store.num_finished
-            for index, line in play_all(settings, plan.pending(store.is_finished), min(workers, max(left, 1))):
-                store.append_encoded(line, index)
-                sums.add(json.loads(line))
+            for record, line in play_all(settings, plan.pending(store.is_finished), min(workers, max(left, 1))):
+                store.append_encoded(line, record["index"])
+                collector.add(record)
                 shown.advance()
         finally:
             shown.close()
-        return _result(store.directory, store.manifest, sums, temporary)
+        return _result(store.directory, collector.facts(store.manifest), temporary)
 
 
-def _result(
-    directory: Path,
-    manifest: dict[str, Any],
-    sums: RunSums,
-    temporary: tempfile.TemporaryDirectory[str] | None,
-) -> EvaluationResult:
-    arguments = manifest["arguments"]
-    rows = summarise(sums, arguments.get("policy_names", ()), arguments.get("prompts", ()))
-    return EvaluationResult(directory, manifest, sums.num_episodes, tuple(rows), temporary)
-
-
-def _as_sequence(policies: PolicySpec | Sequence[PolicySpec]) -> tuple[PolicySpec, ...]:
-    if isinstance(policies, str) or not isinstance(policies, Sequence):
-        return (policies,)
-    return tuple(policies)
-
-
-def _check_prompts(prompts: Sequence[str]) -> None:
-    if not prompts:
-        raise InvalidInputError("no prompt type was given: expected at least one of " + ", ".join(PROMPT_TYPES))
-    for prompt in prompts:
-        if prompt not in PROMPT_TYPES:
-            raise unknown_name("prompt type", prompt, PROMPT_TYPES)
-        if prompts.count(prompt) > 1:
-            raise InvalidInputError(f"prompt type {prompt!r} was given twice: expected each once")
-
-
-def _check_tasks(tasks: Sequence[Task]) -> None:
-    if not tasks:
-        raise InvalidInputError("no task was given: expected at least one")
-    seen: set[str] = set()
-    for task in tasks:
-        if task.instance_id in seen:
-            raise InvalidInputError(f"task {task.instance_id} was given twice: expected each instance_id once")
-        seen.add(task.instance_id)
-
-
-def _check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    if isinstance(seeds, int):
-        if seeds < 1:
-            raise InvalidInputError(f"seeds is {seeds}: expected at least 1, or a list of seeds")
-        return tuple(range(seeds))
-    chosen = tuple(seeds)
-    if not chosen or len(set(chosen)) != len(chosen):
-        raise InvalidInputError(f"seeds are {list(chosen)!r:.80}: expected at least one, each once")
-    for seed in chosen:
-        if not 0 <= seed <= MAX_SEED:
-            raise InvalidInputError(f"seed {seed} is out of range: expected 0 to 2^63 - 1")
-    return chosen
+def _result(directory: Path, facts: RunFacts, temporary: tempfile.TemporaryDirectory[str] | None) -> EvaluationResult:
+    return EvaluationResult(
+        directory, dict(facts.manifest), facts.sums.num_episodes, tuple(facts.rows), facts, temporary
+    )

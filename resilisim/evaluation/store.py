@@ -13,12 +13,14 @@ from types import TracebackType
 from typing import Any, cast
 
 from resilisim.errors import StoreError
-from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord
+from resilisim.evaluation.records import EpisodeRecord, record_problem
 from resilisim.provenance import (
     MANIFEST_SCHEMA,
     JsonLinesWriter,
     content_hash,
     describe_os_error,
+    encode_json,
+    encode_json_line,
     read_json_lines,
     run_manifest,
     write_file_atomically,
@@ -26,6 +28,7 @@ from resilisim.provenance import (
 
 MANIFEST_NAME = "manifest.json"
 EPISODES_NAME = "episodes.jsonl"
+ABSENT = object()
 
 
 class RunStore:
@@ -69,8 +72,9 @@ class RunStore:
         elif (self.directory / EPISODES_NAME).exists():
             raise StoreError(f"{self.directory} holds {EPISODES_NAME} but no {MANIFEST_NAME}: use another folder")
         else:
-            text = json.dumps(self.manifest, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-            write_file_atomically(self.directory / MANIFEST_NAME, text.encode())
+            text = encode_json(self.manifest, indent=2, sort_keys=True) + b"\n"
+            write_file_atomically(self.directory / MANIFEST_NAME, text)
+            self.manifest = json.loads(text)  # with its keys in the order that every later reader finds
         self._writer = JsonLinesWriter(self.directory / EPISODES_NAME)
         try:
             for record in read_records(self.directory):
@@ -128,10 +132,7 @@ class RunStore:
 
 def encode_record(record: EpisodeRecord) -> bytes:
     """Return a record as one JSON line, keys in the order of its schema."""
-    return (
-        json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
-        + b"\n"
-    )
+    return encode_json_line(record)
 
 
 def read_manifest(directory: Path | str) -> dict[str, Any]:
@@ -147,7 +148,7 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
         raise StoreError(f"{directory} is no folder of results: it holds no {MANIFEST_NAME}") from error
     except OSError as error:
         raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not JSON: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
         raise StoreError(f"{path} does not have the schema {MANIFEST_SCHEMA!r}")
@@ -160,23 +161,29 @@ def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
     """Yield the finished episodes of a run's folder one by one, in the order in which they ended.
 
     Raises:
-        StoreError: The file cannot be read or holds a line that is no episode of this schema.
+        StoreError: It is no folder of results, or the file cannot be read or holds a line that is no episode of this
+            schema.
     """
     path = Path(directory) / EPISODES_NAME
     if not path.exists():
+        read_manifest(directory)  # a run that was stopped before its first episode has one; nothing else does
         return
     for number, record in enumerate(read_json_lines(path), start=1):
-        if not isinstance(record, dict) or record.get("schema") != RECORD_SCHEMA:
-            raise StoreError(f"line {number} of {path} does not have the schema {RECORD_SCHEMA!r}")
+        problem = record_problem(record)
+        if problem is not None:
+            raise StoreError(f"line {number} of {path} is no episode: {problem}")
         yield cast("EpisodeRecord", record)
 
 
 def first_difference(left: object, right: object, name: str = "") -> tuple[str, object, object] | None:
-    """Return the first place (by sorted names) where two JSON values differ, with both values there; None if equal."""
+    """Return the first place (by sorted names) where two JSON values differ, with both values there; None if equal.
+
+    A value that is not there is ABSENT.
+    """
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         for key in sorted(left.keys() | right.keys()):
             place = f"{name}.{key}" if name else str(key)
-            difference = first_difference(left.get(key), right.get(key), place)
+            difference = first_difference(left.get(key, ABSENT), right.get(key, ABSENT), place)
             if difference is not None:
                 return difference
         return None
@@ -195,5 +202,5 @@ def refuse_other_arguments(directory: Path, there: Mapping[str, Any], now: Mappi
 
 
 def _shorten(value: object, limit: int = 80) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = "absent" if value is ABSENT else encode_json(value).decode()
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -44,6 +44,8 @@ class GroupSummary:
         success: Share of full successes.
         partial_success: Share of partial successes.
         optimum: Mean V* of the start: the best success rate that any agent can reach on these tasks.
+        optimum_gap: By how much any V* may be too low (of all tasks, also when the summary is of a part): 0 where all
+            are exact, as they are unless a large library holds tools of unequal reliability.
         share_of_ceiling: Successes divided by the sum of V*.
         luck_adjusted: mean(outcome - beta luck), beta cross-fitted over folds of tasks.
         luck_adjusted_beta_1: The same with beta = 1.
@@ -64,6 +66,7 @@ class GroupSummary:
     success: Estimate
     partial_success: Estimate
     optimum: Estimate
+    optimum_gap: float
     share_of_ceiling: Estimate
     luck_adjusted: Estimate
     luck_adjusted_beta_1: Estimate
@@ -108,6 +111,7 @@ class GroupSummary:
             "num_tasks": self.num_tasks,
             "num_episodes": self.num_episodes,
             **estimates,
+            "optimum_gap": self.optimum_gap,
             "mean_beta": None if math.isnan(self.mean_beta) else self.mean_beta,
             "losses": {label: loss.to_mapping() for label, loss in self.losses.items()},
             "biggest_loss": self.biggest_loss,
@@ -151,6 +155,7 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         success=success,
         partial_success=clustered_proportion(column(group.partial), count),
         optimum=ceiling,
+        optimum_gap=group.optimum_gap,
         share_of_ceiling=_no_narrower(clustered_ratio(outcome, optimum, num_episodes), success, ceiling.value),
         luck_adjusted=_no_narrower(luck_adjusted_mean(outcome, luck, count, task_betas), success, 1.0),
         luck_adjusted_beta_1=luck_adjusted_mean(outcome, luck, count, 1.0),
@@ -176,8 +181,8 @@ def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimat
 
 
 def _not_negative(estimate: Estimate) -> Estimate:
-    """Cut off what an interval of a loss has below 0, where no loss can be."""
-    return replace(estimate, low=max(estimate.low, 0.0)) if estimate.low < 0.0 else estimate
+    """Cut off what an interval of a loss has below 0, where no loss can be (but for a value within V*'s own bound)."""
+    return replace(estimate, low=max(estimate.low, min(estimate.value, 0.0))) if estimate.low < 0.0 else estimate
 
 
 def summarise(sums: RunSums, policies: Sequence[str] = (), prompts: Sequence[str] = ()) -> list[GroupSummary]:
@@ -199,6 +204,18 @@ def ordered_groups(sums: RunSums, policies: Sequence[str] = (), prompts: Sequenc
 def _ordered(labels: Mapping[str, object]) -> list[str]:
     known = [label for label in LOSS_LABELS if label in labels]
     return known + sorted(label for label in labels if label not in LOSS_LABELS)
+
+
+def bound_note(rows: Sequence[GroupSummary]) -> str | None:
+    """Return a sentence that says how exact V* is, or None where it is exact."""
+    gap = max((row.optimum_gap for row in rows), default=0.0)
+    if gap <= 0.0:
+        return None
+    points = math.ceil(1000.0 * gap) / 10.0
+    return (
+        f"Some V* are lower bounds, at most {points:.1f} points too low, because an exact solution would be too large; "
+        "what calls cost there is as uncertain."
+    )
 
 
 def format_percent(value: float, digits: int = 1) -> str:
@@ -253,6 +270,9 @@ class SummaryTable:
             )
         yield table
         note = "Percent, with 95% intervals clustered by task. V*: the best that any agent can reach."
+        bound = bound_note(self._rows)
+        if bound is not None:
+            note += f" {bound}"
         if any(row.privileged for row in self._rows):
             note += " * privileged: sees the state."
         yield Text(note, style="dim")

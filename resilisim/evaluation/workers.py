@@ -8,6 +8,7 @@ there is: it tells the worker that the run is over or its parent dead, and the p
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -32,8 +33,8 @@ FIRST_JOB_EPISODES = 4
 MOST_JOB_EPISODES = 512
 SEND_SECONDS = 0.1
 
-# The index of an episode and its record as one JSON line.
-FinishedEpisode: TypeAlias = "tuple[int, bytes]"
+# The record of an episode, as it is and as one JSON line.
+FinishedEpisode: TypeAlias = "tuple[EpisodeRecord, bytes]"
 
 
 class EpisodePlayer:
@@ -54,16 +55,13 @@ class EpisodePlayer:
 
         Raises:
             ResiliSimError: Something was refused; the text names the episode.
-            Exception: Whatever the policy raises, with a note that names the episode.
+            RuntimeError: The policy wanted to end the process (`SystemExit`) or the like; the text names the episode.
+            Exception: Whatever else the policy raises, with a note that names the episode.
         """
-        policy = self._policies.get(episode.policy)
-        if policy is None:
-            policy = build_policy(self._settings.policies[episode.policy], self._library)
-            self._policies[episode.policy] = policy
         try:
             return play_episode(
                 self._environment,
-                policy,
+                self._policy(episode.policy),
                 episode.task,
                 self._settings.prompts[episode.prompt],
                 episode.seed,
@@ -77,6 +75,19 @@ class EpisodePlayer:
         except Exception as error:
             error.add_note(f"ResiliSim: this was raised in {self._describe(episode)}")
             raise
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            # SystemExit and what else is no Exception: the process would end as if nothing had been wrong.
+            kind = type(error).__name__
+            text = " ".join(str(error).split())
+            raise RuntimeError(f"a policy raised {kind}: {text} ({self._describe(episode)})") from error
+
+    def _policy(self, place: int) -> Policy:
+        policy = self._policies.get(place)
+        if policy is None:
+            policy = self._policies[place] = build_policy(self._settings.policies[place], self._library)
+        return policy
 
     def _describe(self, episode: PlannedEpisode) -> str:
         return (
@@ -97,7 +108,8 @@ def play_all(settings: RunSettings, pending: Iterator[PlannedEpisode], workers: 
         return
     player = EpisodePlayer(settings)
     for episode in pending:
-        yield episode.index, encode_record(player.play(episode))
+        record = player.play(episode)
+        yield record, encode_record(record)
 
 
 def _play_in_processes(
@@ -134,7 +146,8 @@ def _play_in_processes(
                 if isinstance(answer, BaseException):
                     raise answer
                 if answer is not None:
-                    yield from answer
+                    for line in answer:
+                        yield json.loads(line), line
                     continue
                 ready.add(connection)
                 if connection in started:
@@ -191,11 +204,11 @@ def _work(connection: Connection, settings: RunSettings, threads: int) -> None:
 
 
 def _do_job(connection: Connection, player: EpisodePlayer, job: list[PlannedEpisode]) -> None:
-    finished: list[FinishedEpisode] = []
+    finished: list[bytes] = []
     sent = time.monotonic()
     try:
         for episode in job:
-            finished.append((episode.index, encode_record(player.play(episode))))
+            finished.append(encode_record(player.play(episode)))
             if time.monotonic() - sent > SEND_SECONDS:
                 connection.send(finished)
                 finished, sent = [], time.monotonic()

@@ -69,6 +69,71 @@ def test_the_conformance_suite_finds_faults():
         assert part in problems
 
 
+class _DoubleReward(ConversationEnv):
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, 2 * reward, *rest
+
+
+class _NeverFull(ConversationEnv):
+    def step(self, action):
+        observation, _, terminated, truncated, info = super().step(action)
+        if terminated:
+            info["score"]["level"] = "failure"
+        return observation, 0.0, terminated, truncated, info
+
+
+class _AlwaysFull(ConversationEnv):
+    def step(self, action):
+        observation, _, terminated, truncated, info = super().step(action)
+        if terminated:
+            info["score"]["level"] = "full_success"
+        return observation, float(terminated), terminated, truncated, info
+
+
+class _Crashing(ConversationEnv):
+    def step(self, action):
+        raise KeyError("two\nlines")
+
+
+class _NoReset(ConversationEnv):
+    def reset(self, **options):
+        raise ValueError("no beginning")
+
+
+class _ShowsLuck(ConversationEnv):
+    def reset(self, **options):
+        observation, info = super().reset(**options)
+        return observation, info | {"next_draw": 0.5}
+
+
+class _ShowsMoreOfExecutions(ConversationEnv):
+    def step(self, action):
+        *others, info = super().step(action)
+        if "execution" in info:
+            info["execution"]["base"] = 0.8
+        return *others, info
+
+
+@pytest.mark.parametrize("tasks", [(), [TASK]])
+@pytest.mark.parametrize(
+    ("faulty", "part"),
+    [
+        (_DoubleReward, "the last reward is 2.0 and the level full_success"),
+        (_NeverFull, "the level is 'failure' although all required tools had succeeded in order"),
+        (_AlwaysFull, "the level is 'full_success' although 1 required tools had not succeeded"),
+        (_Crashing, r"KeyError: 'two\nlines'"),
+        (_NoReset, "ValueError: no beginning"),
+        (_ShowsLuck, "public_info shows next_draw"),
+        (_ShowsMoreOfExecutions, "public_info shows base of the execution"),
+    ],
+)
+def test_the_conformance_suite_finds_each_fault_on_any_task_and_tells_it_in_a_line(faulty, part, tasks):
+    problems = check_conversation_env(faulty, tasks=tasks, episodes=1)
+    assert any(part in problem for problem in problems)
+    assert not any("\n" in problem for problem in problems)
+
+
 def test_full_success_pays_one():
     steps = run(certain_env(), [*CALLS, "<finish/>"])
     assert [step[1] for step in steps] == [0.0, 0.0, 0.0, 0.0, 1.0]

@@ -85,6 +85,7 @@ def synthetic_record(
         score={"level": level, "coverage": 1.0 if outcome else 0.5, "ended_by": ended_by},
         outcome=int(outcome),
         optimum=optimum,
+        optimum_gap=0.0,
         regret=sum(step["regret"] for step in steps),
         luck=sum(step["luck"] for step in steps),
         losses=losses,

@@ -157,6 +157,14 @@ def test_many_policies_and_task_types_have_a_report(tmp_path: Path) -> None:
     assert "12 rarer types left out" in text
 
 
+def test_a_bound_in_place_of_the_optimum_is_said(tmp_path: Path) -> None:
+    records = list(synthetic_run(num_tasks=2, num_seeds=1))
+    assert "lower bounds" not in "".join(check(make_run(tmp_path / "exact", records)).texts)
+    bounded = [{**record, "optimum_gap": 0.0111 if record["index"] == 3 else 0.0} for record in records]
+    text = "".join(check(make_run(tmp_path / "bounded", bounded)).texts)
+    assert "lower bounds, at most 1.2 points too low" in text
+
+
 def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
     records = list(synthetic_run(num_tasks=2, num_seeds=1))
     text = "".join(check(make_run(tmp_path / "some", records, planned=1000)).texts)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.attribution import identity_error
+from resilisim.evaluation.attribution import attribute, identity_error
 from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.rollout import play_episode, rescore_record
 from resilisim.evaluation.store import encode_record
 from resilisim.policies.registry import make_policy
+from resilisim.simulator import build_problem
+from resilisim.simulator.exact.optimum import compute_optimum
+from resilisim.simulator.messages import execution
+from resilisim.simulator.state import next_state, start_state
 from resilisim.tasks import Task
-from resilisim.tool_library import default_library
+from resilisim.tool_library import ToolLibrary, default_library
 from tests.evaluation.toy_policies import PrivilegedScripted, Reading, Scripted, toy_tasks
 
 READER, PARSER = "file_operations_reader", "data_processing_parser"
 FILTER, TRANSFORMER = "data_processing_filter", "data_processing_transformer"
+RELIABLE = "network_fetcher"
 CERTAIN = {"base": 1.0}  # a law under which calls without missing dependencies never fail
 
 
@@ -133,6 +140,7 @@ def test_an_ordinary_policy_sees_no_probabilities_and_a_privileged_one_sees_the_
     assert any("execution" in info for info in ordinary.infos)
     assert play_episode(env, privileged, task_of(READER), "baseline", 0)["privileged"]
     assert all({"required_tools", "state", "problem"} <= set(info) for info in privileged.infos)
+    assert not any("seed" in info for info in privileged.infos)  # it decides the luck, which nobody sees
 
 
 def test_the_same_episode_gives_the_same_bytes_whatever_was_played_before() -> None:
@@ -141,6 +149,63 @@ def test_the_same_episode_gives_the_same_bytes_whatever_was_played_before() -> N
     play_episode(env, policy, toy_tasks(1)[0], "optimal", 6)
     assert encode_record(play_episode(env, policy, task, "optimal", 5)) == first
     assert encode_record(play_episode(ConversationEnv(), Reading(), task, "optimal", 5)) == first
+
+
+def unequal_library() -> ToolLibrary:
+    """Return the default library with tools of unequal reliability, for which V* is only bounded."""
+    content = json.loads(default_library().to_json())
+    for tool in content["tools"]:
+        tool["success_probability"] = 0.6 if tool["dependencies"] else 0.3
+        if tool["name"] == RELIABLE:
+            tool["success_probability"] = 0.95
+    return ToolLibrary.from_json(json.dumps(content))
+
+
+def test_where_the_optimum_is_a_bound_the_identity_is_exact_and_the_record_says_so() -> None:
+    library = unequal_library()
+    task = Task.from_mapping({"required_tools": [READER]}, library)
+    env = ConversationEnv(library=library, search=lambda query, count: [])
+    messages = [call(READER)] * 4 + [call(RELIABLE)] * 3  # breaks a row of failures better than the bound thinks
+    negative = 0
+    for seed in range(60):
+        record = play_episode(env, Scripted(messages), task, "optimal", seed)
+        assert 0.0 < record["optimum_gap"] < 0.2
+        assert identity_error(record) < 1e-12
+        for step in record["steps"]:
+            assert step["regret"] >= -record["optimum_gap"]
+            assert (step["label"] is None) == (step["regret"] <= 1e-12)
+            negative += step["regret"] < 0.0
+        assert sum(record["losses"].values()) >= record["regret"]
+    assert negative > 0
+    assert play([call(READER)], READER)["optimum_gap"] == 0.0
+
+
+def test_a_regret_beyond_the_bound_is_a_bug() -> None:
+    problem = build_problem(default_library(), (READER,))
+    state, optimum = start_state(problem), compute_optimum(problem)
+    after = next_state(problem, state, execution(READER), success=True)
+    worse = replace(optimum, values=optimum.values - 0.01)  # as if V* were underestimated, but 1 after the success
+    with pytest.raises(AssertionError, match="the optimum is not one"):
+        attribute(worse, state, execution(READER), after, True)
+    judged = attribute(replace(worse, gap=0.01), state, execution(READER), after, True)
+    assert -0.01 <= judged.regret < 0.0
+    assert judged.label is None
+
+
+def test_the_record_says_which_protocol_was_used() -> None:
+    task = task_of(READER)
+    call_message = {"id": "1", "type": "function", "function": {"name": "tool_call", "arguments": '{"name": "x"}'}}
+    native = json.dumps({"content": None, "tool_calls": [call_message]})
+    for protocol, messages, used in (
+        ("text", [call(READER)], "text"),
+        ("native", [call(READER)], "text"),
+        ("native", [json.dumps({"content": "hm"})], "text"),
+        ("native", [], "text"),
+        ("native", [native], "native"),
+        ("native", [call(READER), native, call(READER)], "native"),
+    ):
+        record = play_episode(ConversationEnv(protocol=protocol), Scripted(messages), task, "optimal", 0)
+        assert record["protocol"] == used
 
 
 def test_luck_is_common_to_prompts_and_policies() -> None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
-from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
-from resilisim.evaluation import evaluate, read_results
-from resilisim.evaluation.store import RunStore, read_records
+from resilisim.errors import ExactLimitError, InfrastructureError, InvalidInputError, StoreError
+from resilisim.evaluation import evaluate, read_results, write_report
+from resilisim.evaluation.store import RunStore, read_manifest, read_records
 from resilisim.evaluation.workers import _transportable
 from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.tool_library.retrieval import ToolHit
 from tests.evaluation.kill_target import ARGUMENTS
-from tests.evaluation.toy_policies import Broken, Quitter, Reading, Unreachable, toy_tasks
+from tests.evaluation.toy_policies import Broken, Exiting, Halves, Quitter, Reading, Searching, Unreachable, toy_tasks
 
 ROOT = Path(__file__).parents[2]
 TOYS = "tests.evaluation.toy_policies"
@@ -130,6 +134,27 @@ def test_without_a_folder_the_records_live_as_long_as_the_result() -> None:
     assert result.write_report().exists()
     del result
     assert not folder.exists()
+    seeds = [record["seed"] for record in evaluate(Quitter, toy_tasks(1), seeds=2).records()]
+    assert seeds == [0, 1]  # although nobody kept the result
+
+
+def test_records_of_a_folder_that_is_gone_are_refused(tmp_path: Path) -> None:
+    result = evaluate(Quitter, toy_tasks(1), out=tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(StoreError, match="no folder of results"):
+        list(result.records())
+
+
+def test_a_report_of_results_reads_no_episode_again(whole_run: Path, tmp_path: Path) -> None:
+    result = read_results(whole_run)
+    kept = write_report(whole_run, tmp_path / "kept.html").read_bytes()
+    moved = tmp_path / "moved.jsonl"
+    episodes = whole_run / "episodes.jsonl"
+    episodes.rename(moved)
+    try:
+        assert result.write_report(tmp_path / "again.html").read_bytes() == kept
+    finally:
+        moved.rename(episodes)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -148,6 +173,29 @@ def test_what_is_refused_is_one_line_that_names_the_episode(workers: int) -> Non
     with pytest.raises(InfrastructureError, match=r"does not answer \(episode \d+: policy unreachable") as failure:
         evaluate(Unreachable, toy_tasks(2), "optimal", workers=workers)
     assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_policy_that_wants_to_end_the_process_is_told_like_any_other_that_raises(
+    tmp_path: Path, workers: int
+) -> None:
+    with pytest.raises(RuntimeError, match=r"raised SystemExit: good bye \(episode 4: policy exiting, .*, seed 0\)"):
+        evaluate(Exiting, toy_tasks(), "optimal", 2, out=tmp_path, workers=workers)
+    if workers == 1:
+        assert [record["index"] for record in read_records(tmp_path)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_halves_of_characters_do_no_harm(tmp_path: Path, workers: int) -> None:
+    result = evaluate(Halves, toy_tasks(2), out=tmp_path, workers=workers, salt="\ud800")
+    for name in ("manifest.json", "episodes.jsonl"):
+        assert "\\ud800" in (tmp_path / name).read_text(encoding="utf-8")
+    assert next(result.records())["steps"][0]["message"] == "\ud800 half <tool_info>\udfff</tool_info>"
+    page = result.write_report().read_bytes()
+    assert "half" in page.decode("utf-8")
+    assert read_results(tmp_path).rows == result.rows
+    assert write_report(tmp_path).read_bytes() == page
+    evaluate(Halves, toy_tasks(2), out=tmp_path, salt="\ud800")  # is the same run
 
 
 def test_a_worker_that_dies_is_reported() -> None:
@@ -196,6 +244,35 @@ def test_an_error_that_cannot_travel_is_told_as_text() -> None:
         ({"seeds": 0}, "expected at least 1"),
         ({"seeds": [1, 1]}, "each once"),
         ({"seeds": [-1]}, "out of range"),
+        ({"seeds": "3"}, "seeds is '3': expected the number of seeds or a list"),
+        ({"seeds": 2.0}, "seeds is 2.0: expected"),
+        ({"seeds": [0, 1.0]}, "seed 1.0: expected a whole number"),
+        ({"seeds": np.arange(2.0)}, "expected a whole number"),
+        ({"seeds": None}, "seeds is None"),
+        ({"seeds": True}, "seeds is True"),
+        ({"prompts": None}, "prompts is None: expected a prompt type or a list"),
+        ({"prompts": ["baseline", 3]}, "unknown prompt type 3"),
+        ({"policies": None}, "policies is None: expected a policy or a list"),
+        ({"policies": ["random", None]}, "policy None: expected a name"),
+        ({"policies": Reading()}, "expected a name, module:attribute, or a class"),
+        ({"policies": type("Bad", (Quitter,), {"name": "n\ud800"})}, r"policy name 'n\\ud800' holds"),
+        ({"policies": type("Bad", (Quitter,), {"name": "two\nlines"})}, r"policy name 'two\\nlines' holds"),
+        ({"tasks": None}, "tasks is None: expected a number, a name"),
+        ({"tasks": 2.5}, "tasks is 2.5: expected a number, a name"),
+        ({"tasks": [3]}, r"tasks\[0\] is 3: expected an id, a mapping or a Task"),
+        ({"tasks": ["task_c64444cae27fab45"]}, "task_c64444cae27fab46"),
+        ({"tasks": [{"required_tools": ["file_operations_read"]}]}, r"tasks\[0\].*file_operations_reader"),
+        ({"tasks": [{"required_tools": []}]}, r"tasks\[0\].*at least one"),
+        ({"tasks": [replace(toy_tasks(1)[0], required_tools=("reader_x",))]}, r"tool 'reader_x' in tasks\[0\], task_"),
+        ({"workers": 1.5}, "workers is 1.5: expected a whole number"),
+        ({"max_turns": 5.0}, "max_turns is 5.0: expected a whole number"),
+        ({"max_turns": True}, "max_turns is True"),
+        ({"base": "0.8"}, "base is '0.8': expected a number"),
+        ({"salt": 5}, "salt is 5: expected a text"),
+        ({"planner": None}, "planner is None: expected a text"),
+        ({"model": 5}, "model is 5: expected a text"),
+        ({"model": "no such model"}, "embedding model 'no such model' does not exist"),
+        ({"library": "lib.json"}, "library is 'lib.json': expected a ToolLibrary"),
         ({"workers": 0}, "workers is 0"),
         ({"base": 2.0}, "law constant base"),
         ({"planner": "exat"}, "exact"),
@@ -206,9 +283,66 @@ def test_unusable_arguments_are_named_before_anything_is_written(
     tmp_path: Path, arguments: dict[str, Any], expected: str
 ) -> None:
     out = tmp_path / "run"
-    with pytest.raises(InvalidInputError, match=expected):
+    with pytest.raises(InvalidInputError, match=expected) as refusal:
         evaluate(**{"policies": [Quitter], "tasks": toy_tasks(2), "out": out, **arguments})
+    assert "\n" not in str(refusal.value)
     assert not out.exists()
+
+
+def test_a_folder_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="out is 5: expected a folder"):
+        evaluate(Quitter, toy_tasks(1), out=5)
+
+
+def test_tasks_may_be_ids_mappings_and_tasks_and_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    mapping = {"required_tools": ["file_operations_reader"], "instance_id": "mine"}
+    mixed = ["task_c64444cae27fab46", mapping, toy_tasks(1)[0]]
+    whole = {"max_turns": np.int64(4), "workers": np.int8(1), "base": np.float32(0.5), "history": 1}
+    result = evaluate(Quitter, mixed, seeds=np.array([3, 5]), out=tmp_path, **whole)
+    records = list(read_records(tmp_path))
+    ids = ["task_c64444cae27fab46", "mine", toy_tasks(1)[0].instance_id]
+    assert [(r["instance_id"], r["seed"]) for r in records] == [(name, seed) for name in ids for seed in (3, 5)]
+    assert records[0]["rules"]["max_turns"] == 4
+    assert records[0]["law"] == {"base": 0.5, "not_executed": 0.5, "failed": 0.7, "history": 1.0}
+    assert result.manifest["arguments"]["seeds"] == [3, 5]
+    for seeds in (np.int64(2), range(2), (seed for seed in range(2))):
+        assert evaluate(Quitter, mapping, seeds=seeds).num_episodes == 2
+    assert evaluate(Quitter, toy_tasks(1)[0]).num_episodes == evaluate(Quitter, np.int64(1)).num_episodes == 1
+
+
+def test_a_task_too_large_to_be_solved_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    library = default_library()
+    large = replace(toy_tasks(1)[0], required_tools=library.names, instance_id="large")
+    with pytest.raises(ExactLimitError, match=r"^task large: the exact optimum of 30 required tools") as refusal:
+        evaluate(Quitter, [*toy_tasks(2), large], out=tmp_path / "run", max_turns=40)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "run").exists()
+
+
+class FakeRetriever:
+    """Remembers its model, and every query that it is asked."""
+
+    asked: ClassVar[list[tuple[str | None, str]]] = []
+
+    def __init__(self, library: ToolLibrary, model: str | None) -> None:
+        self.model = model
+
+    def embed(self, texts: list[str]) -> None:
+        pass
+
+    def search(self, query: str, k: int) -> list[ToolHit]:
+        self.asked.append((self.model, query))
+        return []
+
+
+def test_the_embedding_model_answers_the_searches_and_stands_in_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resilisim.evaluation.plan.ToolRetriever", FakeRetriever)
+    result = evaluate(Searching, toy_tasks(1), model="some/model", out=tmp_path)
+    assert FakeRetriever.asked == [("some/model", "read a file")]
+    assert read_manifest(tmp_path)["arguments"]["environment"]["model"] == "some/model"
+    assert next(result.records())["steps"][0]["kind"] == "search"
 
 
 def test_a_policy_that_cannot_travel_needs_one_worker() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from resilisim import provenance
 from resilisim.errors import StoreError
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.store import (
+    ABSENT,
     RunStore,
     encode_record,
     first_difference,
@@ -66,7 +68,7 @@ def test_a_torn_episode_is_played_again(tmp_path: Path) -> None:
         ({"environment": {"base": 0.9, "salt": "s"}}, r"environment\.base is 0\.8 there and 0\.9 here"),
         ({"benchmark": {"version": "v2"}}, r'benchmark\.version is "v1" there and "v2" here'),
         ({"seeds": [0, 1, 2]}, r"seeds is \[0, 1\] there and \[0, 1, 2\] here"),
-        ({"more": 1}, "more is null there and 1 here"),
+        ({"more": 1}, "more is absent there and 1 here"),
     ],
 )
 def test_another_run_is_refused_naming_the_first_difference(
@@ -101,7 +103,11 @@ def test_records_that_cannot_be_of_this_run_are_refused(tmp_path: Path) -> None:
         ("other", [{**record, "manifest": "1" * 64}], "belongs to another run"),
         ("outside", [{**record, "index": 6}], "outside this run of 6"),
         ("twice", [record, record], "episode 0 stands twice"),
-        ("schema", [{**record, "schema": "other"}], "line 1 of .* does not have the schema"),
+        (
+            "schema",
+            [{**record, "schema": "other"}],
+            "line 1 of .*: has the schema 'other', expected 'resilisim-episode-1'",
+        ),
     ):
         write(tmp_path / name, *wrong)
         with pytest.raises(StoreError, match=expected):
@@ -109,6 +115,61 @@ def test_records_that_cannot_be_of_this_run_are_refused(tmp_path: Path) -> None:
         # The refusal let go of the file: it can be mended and opened again.
         write(tmp_path / name, record)
         RunStore(tmp_path / name, ARGUMENTS, 6).close()
+
+
+def without(name: str, record: Any) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda record: {"schema": record["schema"]}, "lacks the field 'index'"),
+        (lambda record: without("optimum_gap", record), "lacks the field 'optimum_gap'"),
+        (lambda record: {**record, "seed": "0"}, "field 'seed' is '0', expected a number"),
+        (lambda record: {**record, "planner": 3}, "field 'planner' is 3, expected a text or null"),
+        (lambda record: {**record, "steps": []}, "field 'steps' is empty"),
+        (lambda record: {**record, "steps": [5]}, r"field 'steps\[0\]' is 5, expected an object"),
+        (
+            lambda record: {**record, "steps": [without("luck", record["steps"][0])]},
+            r"lacks the field 'steps\[0\].luck'",
+        ),
+        (lambda record: {**record, "score": {}}, "field 'score.level'"),
+        (lambda record: {**record, "losses": {"x": None}}, "field 'losses.x' is None, expected a number"),
+        (lambda record: [record], "has the schema None"),
+    ],
+)
+def test_lines_that_are_no_episodes_are_named(tmp_path: Path, change: Callable[[Any], Any], expected: str) -> None:
+    records: list[Any] = some_records(2)
+    write(tmp_path / "run", records[0], change(records[1]))
+    with pytest.raises(StoreError, match=rf"line 2 of .*episodes\.jsonl is no episode: {expected}") as refusal:
+        list(read_records(tmp_path / "run"))
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(StoreError, match="line 2"):
+        RunStore(tmp_path / "run", ARGUMENTS, 6)
+
+
+def test_text_that_utf8_does_not_have_is_stored_and_found_again(tmp_path: Path) -> None:
+    arguments = {**ARGUMENTS, "salt": "half \ud800"}
+    record = {**some_records()[0], "manifest": content_hash(arguments), "task_type": "\udfff"}
+    for _ in range(2):
+        with RunStore(tmp_path, arguments, 6) as store:
+            if not store.is_finished(record["index"]):
+                store.append_encoded(encode_record(record), record["index"])
+    for name in ("manifest.json", "episodes.jsonl"):
+        (tmp_path / name).read_text(encoding="utf-8")
+    assert list(read_records(tmp_path)) == [record]
+    assert read_manifest(tmp_path)["arguments"] == arguments
+    with pytest.raises(StoreError, match=r'salt is "half \\ud800" there and "s" here'):
+        RunStore(tmp_path, {**ARGUMENTS, "salt": "s"}, 6)
+
+
+def test_a_folder_that_is_gone_has_no_records_to_offer(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no folder of results"):
+        list(read_records(tmp_path / "gone"))
+    RunStore(tmp_path / "run", ARGUMENTS, 6).close()
+    (tmp_path / "run" / "episodes.jsonl").unlink()  # as if the run had been stopped right after its manifest
+    assert list(read_records(tmp_path / "run")) == []
 
 
 def test_folders_that_hold_no_run_are_named(tmp_path: Path) -> None:
@@ -166,3 +227,4 @@ def test_no_manifest_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Mo
 def test_first_difference_is_by_sorted_names() -> None:
     assert first_difference({"b": 1, "a": {"c": [1]}}, {"b": 2, "a": {"c": [2]}}) == ("a.c", [1], [2])
     assert first_difference({"a": 1}, {"a": 1}) is None
+    assert first_difference({"a": None}, {}) == ("a", None, ABSENT)

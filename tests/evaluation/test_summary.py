@@ -159,6 +159,16 @@ def printed(records: list[EpisodeRecord], width: int) -> str:
     return out.getvalue()
 
 
+def test_a_bound_in_place_of_the_optimum_is_said(records: list[EpisodeRecord]) -> None:
+    bounded = [{**record, "optimum_gap": 0.02 if record["policy"] == "random" else 0.0} for record in records]
+    rows = summarise(RunSums.of(bounded))
+    assert {row.optimum_gap for row in rows if row.policy == "random"} == {0.02}
+    assert {row.optimum_gap for row in rows if row.policy != "random"} == {0.0}
+    assert {row.to_mapping()["optimum_gap"] for row in rows} == {0.0, 0.02}
+    assert "at most 2.0 points too low" in " ".join(printed(bounded, 200).split())
+    assert "lower bounds" not in printed(records, 200)
+
+
 def test_the_table_shows_every_number_with_its_interval(records: list[EpisodeRecord]) -> None:
     rows = summarise(RunSums.of(records))
     for width in (80, 100, 160):

@@ -120,6 +120,41 @@ class Unreachable(Reading):
         raise InfrastructureError("the endpoint does not answer")
 
 
+class Searching(Reading):
+    """Searches once, then stops."""
+
+    name = "searching"
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+        return "<tool_search>read a file</tool_search>" if info["turn"] == 0 else None
+
+
+class Exiting(Reading):
+    """Wants to end the process in the third toy task."""
+
+    name = "exiting"
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+        if self.in_third:
+            raise SystemExit("good\nbye")
+        return super().act(observation, info)
+
+    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+        super().reset(observation, info)
+        self.in_third = "Toy number 2" in observation
+
+
+class Halves(Reading):
+    """Writes halves of characters, which no text can hold."""
+
+    name = "halves"
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+        if info["turn"] == 0:
+            return "\ud800 half <tool_info>\udfff</tool_info>"
+        return "<finish/>" if info["turn"] > 1 else '<tool_call>\udfff {"source": "\ud800"}</tool_call>'
+
+
 class Dying(Reading):
     """Takes its process down."""
 

@@ -6,13 +6,10 @@ import string
 from importlib import resources
 from pathlib import Path
 
-from resilisim.evaluation.accumulate import RunSums
-from resilisim.evaluation.report.examples import ExamplePicker
-from resilisim.evaluation.report.facts import RunFacts
+from resilisim.evaluation.report.facts import RunFacts, read_facts
 from resilisim.evaluation.report.frame import report_title
 from resilisim.evaluation.report.markup import render
 from resilisim.evaluation.report.sections import report_body
-from resilisim.evaluation.store import read_manifest, read_records
 from resilisim.provenance import write_file_atomically
 
 REPORT_NAME = "report.html"
@@ -31,12 +28,15 @@ def write_report(directory: Path | str, path: Path | str | None = None) -> Path:
     Raises:
         StoreError: It is no folder of results, or something cannot be read or written.
     """
-    manifest = read_manifest(directory)
-    sums, examples = RunSums(), ExamplePicker()
-    for record in read_records(directory):
-        sums.add(record)
-        examples.add(record)
-    facts = RunFacts(manifest, sums, examples.chosen)
+    return write_page(read_facts(directory), Path(path) if path is not None else Path(directory) / REPORT_NAME)
+
+
+def write_page(facts: RunFacts, path: Path) -> Path:
+    """Write the report of a run whose facts are known, and return its path.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
     folder = resources.files(__package__)
     page = string.Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
     text = page.substitute(
@@ -44,6 +44,5 @@ def write_report(directory: Path | str, path: Path | str | None = None) -> Path:
         style=folder.joinpath("style.css").read_text(encoding="utf-8"),
         body=report_body(facts),
     )
-    target = Path(path) if path is not None else Path(directory) / REPORT_NAME
-    write_file_atomically(target, text.encode("utf-8"))
-    return target
+    write_file_atomically(path, text.encode("utf-8"))
+    return path

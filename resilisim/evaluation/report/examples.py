@@ -12,24 +12,6 @@ NUMBER_COLUMNS = ("chance", "V* before", "Q*", "regret", "luck")
 MOST_STEPS = 40  # an episode of a run with a hundred turns is cut in the report, not in its record
 
 
-class ExamplePicker:
-    """Keeps, for each policy, the episode in which its calls cost most (if none cost anything, the unluckiest one)."""
-
-    def __init__(self) -> None:
-        self.chosen: dict[str, EpisodeRecord] = {}
-
-    def add(self, record: EpisodeRecord) -> None:
-        """Look at one episode; ties go to the lower index, so that the choice does not hang on the order of arrival."""
-        best = self.chosen.get(record["policy"])
-        if best is None or _interest(record) > _interest(best):
-            self.chosen[record["policy"]] = record
-
-
-def _interest(record: EpisodeRecord) -> tuple[float, float, int]:
-    # Rounded, so that sums that differ in the last bit count as equal.
-    return (round(record["regret"], 9), -round(record["luck"], 9), -record["index"])
-
-
 def example_section(record: EpisodeRecord, is_open: bool) -> Markup:
     """Return one episode as a fold-out: its trace of V*, and a table of its messages."""
     outcome = "success" if record["outcome"] else record["score"]["level"].replace("_", " ")

@@ -1,19 +1,39 @@
-"""What the report is about: a run's manifest, the sums over its episodes, one episode per policy."""
+"""What a run's results rest on: its manifest, the sums over its episodes, one episode per policy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.report.picking import ExamplePicker
+from resilisim.evaluation.store import read_manifest, read_records
 from resilisim.evaluation.summary import GroupSummary, summarise
+
+
+class RunCollector:
+    """Takes in the episodes of a run one by one; memory grows with tasks and policies, never with episodes."""
+
+    def __init__(self) -> None:
+        self.sums = RunSums()
+        self._examples = ExamplePicker()
+
+    def add(self, record: EpisodeRecord) -> None:
+        """Take in one episode."""
+        self.sums.add(record)
+        self._examples.add(record)
+
+    def facts(self, manifest: Mapping[str, Any]) -> RunFacts:
+        """Return what there is to say of the episodes so far."""
+        return RunFacts(manifest, self.sums, self._examples.chosen)
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What the report is about.
+    """What results are made of, the report and all others.
 
     Attributes:
         manifest: The run's manifest.
@@ -41,6 +61,19 @@ class RunFacts:
     def num_planned(self) -> int:
         """How many episodes the run has when it is finished."""
         return int(self.manifest["arguments"].get("num_episodes", self.sums.num_episodes))
+
+
+def read_facts(directory: Path | str) -> RunFacts:
+    """Return the facts of a folder of results, finished or not, reading its episodes once, one at a time.
+
+    Raises:
+        StoreError: It is no folder of results, or cannot be read.
+    """
+    manifest = read_manifest(directory)
+    collector = RunCollector()
+    for record in read_records(directory):
+        collector.add(record)
+    return collector.facts(manifest)
 
 
 def count_of(number: int, singular: str, plural: str | None = None) -> str:

@@ -15,7 +15,7 @@ from resilisim.evaluation.report.examples import example_section
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.markup import Child, Markup, element
 from resilisim.evaluation.statistics import FloatArray
-from resilisim.evaluation.summary import GroupSummary, format_percent, ordered_groups, summarise_group
+from resilisim.evaluation.summary import GroupSummary, bound_note, format_percent, ordered_groups, summarise_group
 
 MOST_TASK_TYPES = 8  # shown one by one; the rest of a run with more stands in its records
 PANELS_PER_CHART = 3
@@ -64,6 +64,7 @@ def _success(facts: RunFacts) -> Markup:
     rows = facts.rows
     any_privileged = any(row.privileged for row in rows)
     note = "* privileged: it is shown the state and the required tools; no fair comparison."
+    bound = bound_note(rows)
     chart = dot_chart(
         "Success by policy and prompt, beside the ceiling V*",
         "One row per policy and prompt type: success with its 95% interval, and V*. The table holds the numbers.",
@@ -78,6 +79,7 @@ def _success(facts: RunFacts) -> Markup:
         legend.success_legend(any_privileged),
         _scrolling(chart),
         tables.success_table(rows),
+        element("p", bound, class_="note") if bound is not None else None,
         element("p", note, class_="note") if any_privileged else None,
     )
 
