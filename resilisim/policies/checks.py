@@ -96,7 +96,7 @@ def _play(
     policy: Any, env: ConversationEnv, task: Task, prompt: str, seed: int, problems: list[str]
 ) -> list[str | None]:
     """Play one episode, add what is wrong to `problems`, and return the messages."""
-    shown = _identity if is_privileged(policy) else public_info
+    shown = _without_seed if is_privileged(policy) else public_info
     observation, info = env.reset(seed=seed, options={"task": task, "prompt": prompt})
     messages: list[str | None] = []
     _answer(policy, "reset", observation, shown(info), problems)
@@ -129,8 +129,8 @@ def _answer(policy: Any, method: str, observation: str, info: dict[str, Any], pr
     return answer
 
 
-def _identity(info: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(info)
+def _without_seed(info: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in info.items() if name != "seed"}
 
 
 def _differences(
