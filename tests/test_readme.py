@@ -1,6 +1,7 @@
 """The README's code blocks are run as they stand, so that they cannot drift from the software.
 
 - A `python` block that begins with the comment `# name.py` is written to that file; any other is run.
+- The two `json` blocks are written to `tools.json` and `tasks.jsonl`.
 - Each `$` line of a `console` block is run in the same folder; the text below it, where `...` stands for anything, is
   compared with the output.
 - Each `make` line of a `sh` block must name a target of the Makefile.
@@ -60,6 +61,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name = re.match(r"# (\w+\.py)\n", block)
         if name:
             (made / name.group(1)).write_text(block, encoding="utf-8")
+    library, task = blocks("json")
+    (made / "tools.json").write_text(library, encoding="utf-8")
+    (made / "tasks.jsonl").write_text(task, encoding="utf-8")
     return made
 
 

@@ -50,8 +50,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
     **Actions.** One assistant message a step, a text of at most 1,000,000 characters. Text protocol:
     `<tool_search>query</tool_search>`, `<tool_info>name</tool_info>`, `<tool_call>name {"parameter":
     value}</tool_call>` (parameters may be left out), or, without any of these, `<finish/>`. The first tag counts.
-    Native protocol: an OpenAI-style assistant message as JSON text, or `native_step` with the message itself;
-    `native_tools()` are the functions.
+    Native protocol: an OpenAI-style assistant message (`content`, `tool_calls`), as JSON text or as a mapping;
+    `env.unwrapped.native_tools()` are the functions to offer to the model.
 
     **Observations.** Text: the prompt at reset, then the reply to the last message. Native: a JSON list of the messages
     that answer it (`role` is "tool" with the call's id, or "user").
@@ -133,7 +133,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         _check("protocol", protocol, ("text", "native"))
         if render_mode is not None:
             _check("render mode", render_mode, ("ansi",))
-        self.library = library if library is not None else default_library()
+        self.library = _check_library(library)
         self.law = BenchmarkLaw(base, not_executed, failed, history)
         self.rules = EndRules(max_turns, max_consecutive_failures, loop_length)
         self.protocol = protocol
@@ -192,11 +192,13 @@ class ConversationEnv(gymnasium.Env[str, str]):
         """Send one assistant message.
 
         Args:
-            action: The message; in the native protocol, the assistant message as JSON text.
+            action: The message; in the native protocol, the assistant message as JSON text or as a mapping.
 
         Returns:
             Observation, reward, terminated, truncated (always False), info.
         """
+        if self.protocol == "native" and isinstance(action, Mapping):
+            return self.native_step(action)
         if not isinstance(action, str):
             raise InvalidInputError(f"an action of type {type(action).__name__}: expected a text")
         if len(action) > MAX_MESSAGE_LENGTH:
@@ -313,6 +315,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     def _resolve_task(self, task: object) -> Task:
         if task is None:
+            if self.library != default_library():
+                raise InvalidInputError(
+                    'no task was given, and the shipped tasks need the default library: expected options={"task": ...}'
+                )
             tasks = benchmark_tasks()
             return tasks[int(self.np_random.integers(len(tasks)))]
         if isinstance(task, Task):
@@ -354,6 +360,15 @@ def _presentable(text: str) -> str:
     if len(text) > MAX_OBSERVATION_LENGTH:
         text = text[: MAX_OBSERVATION_LENGTH - 20] + "\n[cut: too long]"
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _check_library(library: object) -> ToolLibrary:
+    if library is None:
+        return default_library()
+    if not isinstance(library, ToolLibrary):
+        kind = type(library).__name__
+        raise InvalidInputError(f"library is a {kind}: expected a ToolLibrary, such as load_library(path) returns")
+    return library
 
 
 def _check(what: str, value: object, valid: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,7 +68,9 @@ def play_episode(
     value: float | None = None
     while not terminated:
         before = info["state"]
-        action = policy.act(observation, view(info))
+        action: Any = policy.act(observation, view(info))
+        if isinstance(action, Mapping):  # an assistant message with native calls; the record keeps its text
+            action = json.dumps(action)
         observation, _, terminated, _, info = env.stop() if action is None else env.step(action)
         used_native_calls = used_native_calls or info["message"].native
         worth = attribute(optimum, before, info["message"], info["state"], plan_in_prompt, value)

@@ -44,6 +44,8 @@ class Policy(Protocol):
     def act(self, observation: str, info: Info) -> str | None:
         """Return the next message, or None to stop.
 
+        Under the native protocol a message is an OpenAI-style assistant message as JSON text, or as a mapping.
+
         Args:
             observation: The prompt at the first call of an episode, then the reply to the last message.
             info: The environment's info with that observation.

@@ -12,7 +12,7 @@ from resilisim.simulator.rules import EndRules
 from resilisim.tool_library import ToolLibrary
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Problem:
     """A required list within a tool library, under a law and end rules. Tools are numbered as in the library.
 
@@ -37,6 +37,10 @@ class Problem:
     closure: tuple[int, ...]
     base_index: tuple[int, ...]
     table: LawTable
+
+    def __repr__(self) -> str:
+        """Return what tells problems apart, without the tables."""
+        return f"Problem(required_tools={self.required_tools}, law={self.law}, rules={self.rules})"
 
     @property
     def num_tools(self) -> int:

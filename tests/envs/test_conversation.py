@@ -349,6 +349,32 @@ def test_seeds_out_of_range_are_refused(seed):
         ConversationEnv().reset(seed=seed)
 
 
+def test_an_environment_survives_a_refused_reset():
+    env = gymnasium.make("resilisim/Conversation-v0")
+    with pytest.raises(InvalidInputError, match="nope"):
+        env.reset(options={"task": "nope"})
+    env.reset(seed=0)
+    assert env.step("<finish/>")[2]
+
+
+def test_wrong_libraries_are_refused():
+    with pytest.raises(InvalidInputError, match="load_library"):
+        ConversationEnv(library="tools.json")
+    with pytest.raises(InvalidInputError, match="shipped tasks"):
+        ConversationEnv(library=small_library({"alpha": []})).reset(seed=0)
+
+
+def test_native_messages_may_be_mappings():
+    env = gymnasium.make("resilisim/Conversation-v0", protocol="native", base=1.0)
+    env.reset(seed=0, options={"task": TASK})
+    call = {"id": "c", "function": {"name": "tool_call", "arguments": '{"name": "file_operations_reader"}'}}
+    assert env.step({"content": None, "tool_calls": [call]})[4]["execution"]["success"]
+
+
+def test_infos_print_short():
+    assert len(repr(run(ConversationEnv(), CALLS)[-1][4])) < 4000
+
+
 def test_space_of_texts():
     space = UnicodeText(100, seed=1)
     assert all(space.contains(space.sample()) for _ in range(100))

@@ -45,7 +45,7 @@ OTHER_MESSAGE = Message("search", query="anything else")
 CACHE_BYTES = 64 * 2**20
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Optimum:
     """The solved problem.
 
@@ -61,6 +61,10 @@ class Optimum:
     arena: Arena
     values: NDArray[np.float64]
     gap: float
+
+    def __repr__(self) -> str:
+        """Return the problem and its value, without the table."""
+        return f"Optimum({self.problem}, value={self.value(start_state(self.problem)):.6f}, gap={self.gap:.6f})"
 
     def value(self, state: EpisodeState) -> float:
         """Return V*(state), the highest probability of full success from a state that an episode can reach."""
