@@ -7,6 +7,7 @@ What is left are the classes below; anything else that is raised is a bug.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -35,13 +36,22 @@ class InfrastructureError(ResiliSimError):
 
 
 def nearest_name(value: str, valid: Iterable[str]) -> str | None:
-    """Return the valid name that resembles `value` most, or None when nothing does."""
+    """Return the valid name that resembles `value` most, or the only one that has `value` among its words, or None."""
     names = list(valid)
     exact = [name for name in names if name.lower() == value.lower()]
     if exact:
         return exact[0]
     close = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
-    return close[0] if close else None
+    if close:
+        return close[0]
+    words = _words(value)
+    holding = [name for name in names if words and f"_{words}_" in f"_{_words(name)}_"]
+    return holding[0] if len(holding) == 1 else None
+
+
+def _words(name: str) -> str:
+    """Return the words of a name in lower case, with one underscore between them."""
+    return "_".join(re.findall(r"[^\W_]+", name.lower()))
 
 
 def unknown_name(what: str, value: object, valid: Iterable[str], where: str = "") -> InvalidInputError:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from resilisim.cli.options import (
+    ENVIRONMENT_PANEL,
+    OUTPUT_PANEL,
     BaseOption,
     FailedOption,
     FailuresOption,
@@ -23,7 +25,7 @@ from resilisim.cli.options import (
     load,
     make_retriever,
 )
-from resilisim.cli.output import console, note, print_json
+from resilisim.cli.output import STOPPED_BY_USER, console, note, print_json
 from resilisim.cli.tasks import TasksOption
 
 if TYPE_CHECKING:
@@ -35,12 +37,20 @@ def evaluate(
     policy: Annotated[
         list[str], typer.Option("--policy", help="Name, or module:attribute, of a policy; again for more.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the results; the same command goes on in it.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", help="Folder of the results; the same command goes on in it.", rich_help_panel=OUTPUT_PANEL
+        ),
+    ],
     tasks: TasksOption = "benchmark-v1",
     split: Annotated[
         str | None, typer.Option("--split", help="Only tasks of train, validation or test; N tasks drawn from it.")
     ] = None,
-    prompt: Annotated[list[str] | None, typer.Option("--prompt", help="Prompt type; again for more.")] = None,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option("--prompt", help="Prompt type, baseline or optimal; again for both.", show_default="baseline"),
+    ] = None,
     seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1)] = 1,
     workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
     turns: TurnsOption = 10,
@@ -50,62 +60,90 @@ def evaluate(
     not_executed: NotExecutedOption = 0.5,
     failed: FailedOption = 0.7,
     history: HistoryOption = 0.9,
-    planner: Annotated[str, typer.Option("--planner", help="Who makes the plan of prompts that hold one.")] = "auto",
+    planner: Annotated[
+        str,
+        typer.Option(
+            "--planner",
+            help="Who makes the plan of prompts that hold one: auto or exact.",
+            rich_help_panel=ENVIRONMENT_PANEL,
+        ),
+    ] = "auto",
     parameters: Annotated[
         Literal["lenient", "strict", "ignore"],
-        typer.Option("--parameters", help="How parameters of calls are checked."),
+        typer.Option("--parameters", help="How parameters of calls are checked.", rich_help_panel=ENVIRONMENT_PANEL),
     ] = "lenient",
     search_detail: SearchDetailOption = "brief",
     payload: PayloadOption = "compact",
-    listed: Annotated[bool, typer.Option("--list-tools", help="Put the names of the tools into the prompt.")] = False,
+    listed: Annotated[
+        bool,
+        typer.Option(
+            "--list-tools", help="Put the names of the tools into the prompt.", rich_help_panel=ENVIRONMENT_PANEL
+        ),
+    ] = False,
     protocol: Annotated[
-        Literal["text", "native"], typer.Option("--protocol", help="How messages are written.")
+        Literal["text", "native"],
+        typer.Option("--protocol", help="How messages are written.", rich_help_panel=ENVIRONMENT_PANEL),
     ] = "text",
-    salt: Annotated[str | None, typer.Option("--salt", help="Any text: other luck, a private leaderboard.")] = None,
+    salt: Annotated[
+        str | None,
+        typer.Option("--salt", help="Any text: other luck, a private leaderboard.", rich_help_panel=ENVIRONMENT_PANEL),
+    ] = None,
     model: ModelOption = None,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Evaluate policies; each episode becomes one line of OUT/episodes.jsonl."""
+    from resilisim.evaluation.report.facts import count_of
+    from resilisim.evaluation.runner import RunInterrupted
     from resilisim.evaluation.runner import evaluate as run
     from resilisim.seeding import EVALUATION_SALT
 
     chosen = load(library)
     make_retriever(chosen, model)  # refuses a model that does not exist before anything is written
-    result = run(
-        policy,
-        chosen_tasks(tasks, split, chosen),
-        tuple(prompt or ["baseline"]),
-        seeds,
-        out=out,
-        workers=workers,
-        salt=EVALUATION_SALT if salt is None else salt,
-        base=success_probability,
-        not_executed=not_executed,
-        failed=failed,
-        history=history,
-        max_turns=turns,
-        max_consecutive_failures=max_consecutive_failures,
-        loop_length=loop_length,
-        planner=planner,
-        parameters=parameters,
-        search_detail=search_detail,
-        payload=payload,
-        tools="listed" if listed else "discovery",
-        protocol=protocol,
-        library=None if library is None else chosen,
-        model=model,
-    )
+    try:
+        result = run(
+            policy,
+            chosen_tasks(tasks, split, chosen),
+            tuple(prompt or ["baseline"]),
+            seeds,
+            out=out,
+            workers=workers,
+            salt=EVALUATION_SALT if salt is None else salt,
+            base=success_probability,
+            not_executed=not_executed,
+            failed=failed,
+            history=history,
+            max_turns=turns,
+            max_consecutive_failures=max_consecutive_failures,
+            loop_length=loop_length,
+            planner=planner,
+            parameters=parameters,
+            search_detail=search_detail,
+            payload=payload,
+            tools="listed" if listed else "discovery",
+            protocol=protocol,
+            library=None if library is None else chosen,
+            model=model,
+        )
+    except RunInterrupted as interrupted:
+        note(f"{interrupted}; the same command goes on")
+        raise typer.Exit(STOPPED_BY_USER) from None
+    if result.num_already_there:
+        verb = "was" if result.num_already_there == 1 else "were"
+        note(
+            f"{result.num_already_there:,} of {count_of(result.num_planned, 'episode')} {verb} already there; "
+            "policy code is not compared, use another --out after changing a policy"
+        )
     if as_json:
         print_json(result.to_mapping())
         return
     console().print(result.table())
-    note(f"{result.num_episodes:,} episodes in {out}; next: resilisim report {out}")
+    note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: resilisim report {out}")
 
 
 def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Task]:
     """Return the tasks that `--tasks` and `--split` mean: with a split, a number draws a sample from that part."""
-    from resilisim.errors import unknown_name
+    from resilisim.errors import InvalidInputError, unknown_name
     from resilisim.tasks.benchmark import BENCHMARK_VERSION
     from resilisim.tasks.sources import read_tasks, sample_tasks, task_count
     from resilisim.tasks.split import SPLITS, split_of
@@ -117,4 +155,9 @@ def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Ta
     count = task_count(tasks)
     if count is not None:
         return sample_tasks(read_tasks(BENCHMARK_VERSION, library), count, split=split)
-    return [task for task in read_tasks(tasks, library) if split_of(task.required_tools) == split]
+    given = read_tasks(tasks, library)
+    chosen = [task for task in given if split_of(task.required_tools) == split]
+    if not chosen:
+        which = "the only task is not" if len(given) == 1 else f"none of the {len(given):,} tasks is"
+        raise InvalidInputError(f"{which} in split {split!r}")
+    return chosen

@@ -11,11 +11,10 @@ import typer
 
 from resilisim import __version__
 from resilisim.cli import bound, demo, evaluate, play, report, tasks, tools
-from resilisim.cli.output import write_what_cannot_be_encoded_as_escapes
+from resilisim.cli.output import STOPPED_BY_USER, write_what_cannot_be_encoded_as_escapes
 from resilisim.errors import ResiliSimError
 
 BAD_INPUT = 2
-STOPPED_BY_USER = 130
 
 app = typer.Typer(
     name="resilisim",

@@ -11,25 +11,38 @@ if TYPE_CHECKING:
     from resilisim.tool_library import ToolLibrary
     from resilisim.tool_library.retrieval import ToolRetriever
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+# Headings under which --help shows the options.
+LAW_PANEL = "Law of the luck"
+RULES_PANEL = "End rules"
+ENVIRONMENT_PANEL = "Environment"
+OUTPUT_PANEL = "Output"
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT_PANEL)]
 LibraryOption = Annotated[
     Path | None,
-    typer.Option("--library", help="A tool library as JSON; the default one has 30 tools.", dir_okay=False),
+    typer.Option(
+        "--library",
+        help="A tool library as JSON; the default one has 30 tools.",
+        dir_okay=False,
+        rich_help_panel=ENVIRONMENT_PANEL,
+    ),
 ]
 ModelOption = Annotated[
     str | None,
     typer.Option(
         "--model",
         help="Embedding model of the tool search: a sentence-transformers name or folder; the shipped one if left out.",
+        rich_help_panel=ENVIRONMENT_PANEL,
     ),
 ]
-TurnsOption = Annotated[int, typer.Option("--turns", help="Turns of an episode.", min=1)]
+TurnsOption = Annotated[int, typer.Option("--turns", help="Turns of an episode.", min=1, rich_help_panel=RULES_PANEL)]
 FailuresOption = Annotated[
     int,
     typer.Option(
         "--max-consecutive-failures",
         help="Failed executions in a row that end an episode; 0 turns the rule off.",
         min=0,
+        rich_help_panel=RULES_PANEL,
     ),
 ]
 LoopOption = Annotated[
@@ -38,25 +51,45 @@ LoopOption = Annotated[
         "--loop-length",
         help="Same unproductive messages in a row that end an episode; 0 turns the rule off.",
         min=0,
+        rich_help_panel=RULES_PANEL,
     ),
 ]
 BaseOption = Annotated[
-    float, typer.Option("--success-probability", help="Base success probability of a tool.", min=0.0, max=1.0)
+    float,
+    typer.Option(
+        "--success-probability", help="Base success probability of a tool.", min=0.0, max=1.0, rich_help_panel=LAW_PANEL
+    ),
 ]
 NotExecutedOption = Annotated[
-    float, typer.Option("--not-executed", help="Factor for each dependency never executed.", min=0.0, max=1.0)
+    float,
+    typer.Option(
+        "--not-executed", help="Factor for each dependency never executed.", min=0.0, max=1.0, rich_help_panel=LAW_PANEL
+    ),
 ]
 FailedOption = Annotated[
     float,
-    typer.Option("--failed", help="Factor for each dependency executed but not yet successful.", min=0.0, max=1.0),
+    typer.Option(
+        "--failed",
+        help="Factor for each dependency executed but not yet successful.",
+        min=0.0,
+        max=1.0,
+        rich_help_panel=LAW_PANEL,
+    ),
 ]
 HistoryOption = Annotated[
-    float, typer.Option("--history", help="Factor for each failed execution so far.", min=0.0, max=1.0)
+    float,
+    typer.Option(
+        "--history", help="Factor for each failed execution so far.", min=0.0, max=1.0, rich_help_panel=LAW_PANEL
+    ),
 ]
 SearchDetailOption = Annotated[
-    Literal["brief", "full"], typer.Option("--search-detail", help="How much a search tells of each tool.")
+    Literal["brief", "full"],
+    typer.Option("--search-detail", help="How much a search tells of each tool.", rich_help_panel=ENVIRONMENT_PANEL),
 ]
-PayloadOption = Annotated[Literal["compact", "verbose"], typer.Option("--payload", help="Size of what tools return.")]
+PayloadOption = Annotated[
+    Literal["compact", "verbose"],
+    typer.Option("--payload", help="Size of what tools return.", rich_help_panel=ENVIRONMENT_PANEL),
+]
 
 
 def command_group(help_text: str) -> typer.Typer:

@@ -41,8 +41,9 @@ SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
 HELP = (
     "s WORDS searches, i NAME asks about a tool, c NAME {JSON} calls it, f says that you have finished; "
-    "any other line goes as it stands. Ctrl-D gives up."
+    "any other line goes as it stands. help or ? repeats this line. Ctrl-D gives up."
 )
+HELP_WORDS = ("help", "?")
 
 
 def expand(line: str) -> str:
@@ -61,7 +62,7 @@ def expand(line: str) -> str:
 
 def play(
     task: Annotated[str, typer.Option("--task", help="instance_id of a task.")],
-    prompt: Annotated[str, typer.Option("--prompt", help="Prompt type.")] = "baseline",
+    prompt: Annotated[str, typer.Option("--prompt", help="Prompt type, baseline or optimal.")] = "baseline",
     seed: Annotated[int, typer.Option("--seed", help="The seed fixes all luck of the episode.", min=0)] = 0,
     turns: TurnsOption = 10,
     max_consecutive_failures: FailuresOption = 5,
@@ -80,6 +81,7 @@ def play(
     """Take the agent's place in the terminal, and see afterwards what each call cost."""
     from resilisim.envs.conversation import ConversationEnv
     from resilisim.evaluation.rollout import play_episode
+    from resilisim.seeding import EVALUATION_SALT
 
     chosen = load(library)
     retriever = make_retriever(chosen, model)
@@ -101,10 +103,12 @@ def play(
         search_detail=search_detail,
         payload=payload,
         search=search,
+        salt=EVALUATION_SALT,
         render_mode="ansi",
     )
     out = error_console() if as_json else console()
-    record = play_episode(env, PersonPolicy(out), find_task(task, tasks, chosen), prompt, seed)
+    person = PersonPolicy(out)
+    record = play_episode(env, person, find_task(task, tasks, chosen), prompt, seed, salt=EVALUATION_SALT)
     out.rule()
     out.print(plain(env.render() or ""))
     if as_json:
@@ -141,7 +145,9 @@ class PersonPolicy:
                 line = _ask(prompt)
             except EOFError:
                 return None
-            if line.strip():
+            if line.strip().lower() in HELP_WORDS:
+                self._out.print(plain(HELP, "dim"))
+            elif line.strip():
                 return expand(line)
 
 

@@ -19,6 +19,7 @@ def report(
     as_json: JsonFlag = False,
 ) -> None:
     """Write the HTML report of a run, finished or not, and print its summary."""
+    from resilisim.evaluation.report.facts import count_of
     from resilisim.evaluation.runner import read_results
 
     with error_console().status("reading episodes"):
@@ -27,5 +28,7 @@ def report(
     if as_json:
         print_json({**result.to_mapping(), "report": str(path)})
         return
+    if result.num_episodes < result.num_planned:
+        console().print(f"not finished: {result.num_episodes:,} of {count_of(result.num_planned, 'episode')}")
     console().print(result.table())
     console().print(plain(f"report: {path}"), soft_wrap=True)

@@ -60,6 +60,8 @@ def show_tool(
     out.print(plain(tool.name, "bold") + plain(f"  {tool.category} / {tool.operation}"))
     out.print(plain(tool.description))
     out.print(plain("depends on: " + (", ".join(chosen.dependencies(tool.name)) or "nothing")))
+    if tool.success_probability is not None:
+        out.print(plain(f"success probability of its own: {tool.success_probability:g}"))
     out.print(
         table(
             "Parameters",

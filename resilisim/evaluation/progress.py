@@ -7,9 +7,10 @@ import time
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 QUIET_SECONDS = 2.0  # a run that takes no longer says nothing
+RATE_SECONDS = 2.0  # a rate that was measured for less time is no basis for an estimate
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
 
 
@@ -25,7 +26,9 @@ class RunProgress:
 
     def __init__(self, total: int, finished: int, show: bool | None = None, stream: TextIO | None = None) -> None:
         self._total = total
-        self._start = self._finished = finished
+        self._finished = finished
+        self._counted_from = finished  # episodes at the moment from which the rate is measured
+        self._clock_start: float | None = None
         self._stream = stream if stream is not None else sys.stderr
         self._began = self._last_line = time.monotonic()
         self._quiet = 0.0 if show else QUIET_SECONDS
@@ -39,8 +42,11 @@ class RunProgress:
         if not self._enabled:
             return
         now = time.monotonic()
+        if self._clock_start is None:
+            # Starting processes and compiling takes seconds that the other episodes do not need again.
+            self._clock_start, self._counted_from = now, self._finished
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._finished, rate=self._rate(now))
+            self._bar.update(self._task, completed=self._finished, estimate=self._estimate(now))
         elif now - self._began >= self._quiet:
             if self._stream.isatty():
                 self._open_bar(now)
@@ -70,27 +76,31 @@ class RunProgress:
             TextColumn("episodes"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]:,.0f}/s"),
-            TextColumn("time left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[estimate]}"),
             console=Console(file=self._stream),
             transient=True,
         )
-        self._task = self._bar.add_task("episodes", total=self._total, completed=self._finished, rate=self._rate(now))
+        self._task = self._bar.add_task(
+            "episodes", total=self._total, completed=self._finished, estimate=self._estimate(now)
+        )
         self._bar.start()
 
-    def _rate(self, now: float) -> float:
-        return (self._finished - self._start) / max(now - self._began, 1e-9)
+    def _estimate(self, now: float) -> str:
+        """Return rate and time left, or nothing as long as there is no basis for them."""
+        measured = 0.0 if self._clock_start is None else now - self._clock_start
+        done = self._finished - self._counted_from
+        if measured < RATE_SECONDS or done == 0:
+            return ""
+        rate = done / measured
+        return f"{rate:,.1f}/s, {_duration((self._total - self._finished) / rate)} left"
 
     def _line(self, now: float) -> str:
-        rate = self._rate(now)
-        left = (self._total - self._finished) / rate if rate > 0 else float("inf")
-        return f"{self._finished:,} of {self._total:,} episodes, {rate:,.1f}/s, {_duration(left)} left"
+        count = f"{self._finished:,} of {self._total:,} episode{'' if self._total == 1 else 's'}"
+        estimate = self._estimate(now)
+        return f"{count}, {estimate}" if estimate else count
 
 
 def _duration(seconds: float) -> str:
-    if seconds == float("inf"):
-        return "unknown time"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

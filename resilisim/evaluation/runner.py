@@ -30,13 +30,27 @@ from resilisim.evaluation.plan import (
 from resilisim.evaluation.progress import RunProgress
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.report import REPORT_NAME, write_page
-from resilisim.evaluation.report.facts import RunCollector, RunFacts, read_facts
+from resilisim.evaluation.report.facts import RunCollector, RunFacts, count_of, read_facts
 from resilisim.evaluation.store import RunStore, read_records
 from resilisim.evaluation.summary import GroupSummary, SummaryTable
 from resilisim.evaluation.workers import play_all
 from resilisim.provenance import content_hash
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.tool_library import ToolLibrary, default_library
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """Somebody stopped a run with Ctrl-C.
+
+    Attributes:
+        num_kept: Episodes that are on disk.
+        num_planned: Episodes of the whole run.
+    """
+
+    def __init__(self, num_kept: int, num_planned: int) -> None:
+        super().__init__(f"interrupted: {num_kept:,} of {count_of(num_planned, 'episode')} kept")
+        self.num_kept = num_kept
+        self.num_planned = num_planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,7 @@ class EvaluationResult:
         manifest: Its manifest: arguments, versions, hashes.
         num_episodes: Episodes that are finished.
         rows: One summary per policy and prompt type.
+        num_already_there: Episodes that an earlier call had left in the folder; they were not played again.
     """
 
     directory: Path
@@ -57,6 +72,12 @@ class EvaluationResult:
     _facts: RunFacts = field(repr=False, compare=False)
     # Keeps a folder that nobody asked for until the result is gone.
     _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
+    num_already_there: int = field(default=0, compare=False)
+
+    @property
+    def num_planned(self) -> int:
+        """How many episodes the run has when it is finished."""
+        return self._facts.num_planned
 
     def row(self, policy: str, prompt_type: str = "baseline") -> GroupSummary:
         """Return the summary of one policy under one prompt type.
@@ -166,6 +187,7 @@ def evaluate(
         ExactLimitError: A task is too large to be solved exactly.
         StoreError: The folder holds another run, or cannot be written.
         InfrastructureError: A worker process died, or what a policy needs is down.
+        RunInterrupted: Ctrl-C; what is finished is kept.
     """
     if library is not None and not isinstance(library, ToolLibrary):
         raise InvalidInputError(f"library is {library!r:.60}: expected a ToolLibrary (`load_library` reads one)")
@@ -211,7 +233,7 @@ def read_results(directory: Path | str) -> EvaluationResult:
     Raises:
         StoreError: It is no folder of results, or cannot be read.
     """
-    return _result(Path(directory), read_facts(directory), None)
+    return _result(Path(directory), read_facts(directory))
 
 
 def _run(
@@ -229,19 +251,33 @@ def _run(
     settings = replace(settings, manifest_hash=content_hash(arguments))
     collector = RunCollector()
     with RunStore(out, arguments, len(plan), on_record=collector.add) as store:
-        shown = RunProgress(len(plan), store.num_finished, progress)
+        already_there = store.num_finished
+        shown = RunProgress(len(plan), already_there, progress)
         try:
-            left = len(plan) - store.num_finished
+            left = len(plan) - already_there
             for record, line in play_all(settings, plan.pending(store.is_finished), min(workers, max(left, 1))):
                 store.append_encoded(line, record["index"])
                 collector.add(record)
                 shown.advance()
+        except KeyboardInterrupt as error:
+            raise RunInterrupted(store.num_finished if temporary is None else 0, len(plan)) from error
         finally:
             shown.close()
-        return _result(store.directory, collector.facts(store.manifest), temporary)
+        return _result(store.directory, collector.facts(store.manifest), temporary, already_there)
 
 
-def _result(directory: Path, facts: RunFacts, temporary: tempfile.TemporaryDirectory[str] | None) -> EvaluationResult:
+def _result(
+    directory: Path,
+    facts: RunFacts,
+    temporary: tempfile.TemporaryDirectory[str] | None = None,
+    num_already_there: int = 0,
+) -> EvaluationResult:
     return EvaluationResult(
-        directory, dict(facts.manifest), facts.sums.num_episodes, tuple(facts.rows), facts, temporary
+        directory,
+        dict(facts.manifest),
+        facts.sums.num_episodes,
+        tuple(facts.rows),
+        facts,
+        temporary,
+        num_already_there,
     )

@@ -28,6 +28,7 @@ from resilisim.evaluation.statistics import (
 # Characters below which intervals go to a second line, and the share of the ceiling is left out.
 WIDE_TERMINAL = 120
 NARROW_TERMINAL = 96
+FEW_TASKS = 5  # with fewer, intervals are so wide that they hardly tell anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +157,11 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         partial_success=clustered_proportion(column(group.partial), count),
         optimum=ceiling,
         optimum_gap=group.optimum_gap,
-        share_of_ceiling=_no_narrower(clustered_ratio(outcome, optimum, num_episodes), success, ceiling.value),
-        luck_adjusted=_no_narrower(luck_adjusted_mean(outcome, luck, count, task_betas), success, 1.0),
-        luck_adjusted_beta_1=luck_adjusted_mean(outcome, luck, count, 1.0),
+        share_of_ceiling=_not_negative(
+            _no_narrower(clustered_ratio(outcome, optimum, num_episodes), success, ceiling.value)
+        ),
+        luck_adjusted=_rate(_no_narrower(luck_adjusted_mean(outcome, luck, count, task_betas), success, 1.0)),
+        luck_adjusted_beta_1=_rate(luck_adjusted_mean(outcome, luck, count, 1.0)),
         mean_beta=float(task_betas @ count) / num_episodes if num_episodes else math.nan,
         luck=clustered_mean(luck, count),
         regret=_not_negative(clustered_mean(optimum - outcome + luck, count)),  # the identity, summed over each task
@@ -180,8 +183,20 @@ def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimat
     return replace(estimate, low=min(ends), high=max(ends))
 
 
+def _rate(estimate: Estimate) -> Estimate:
+    """Cut off what an interval of a success rate has outside 0 and 1, where none can be.
+
+    An adjusted value may itself lie outside by luck; then the interval ends there. Shares of V* are not
+    cut at 1, which would hide that a sample was lucky.
+    """
+    if math.isnan(estimate.low):
+        return estimate
+    low, high = min(max(estimate.low, 0.0), estimate.value), max(min(estimate.high, 1.0), estimate.value)
+    return replace(estimate, low=low, high=high)
+
+
 def _not_negative(estimate: Estimate) -> Estimate:
-    """Cut off what an interval of a loss has below 0, where no loss can be (but for a value within V*'s own bound)."""
+    """Cut off what an interval has below 0, where no loss or share can be (but for a value within V*'s own bound)."""
     return replace(estimate, low=max(estimate.low, min(estimate.value, 0.0))) if estimate.low < 0.0 else estimate
 
 
@@ -269,13 +284,19 @@ class SummaryTable:
                 _biggest_loss(row),
             )
         yield table
-        note = "Percent, with 95% intervals clustered by task. V*: the best that any agent can reach."
+        note = (
+            "Percent, with 95% intervals clustered by task. V*: the best that any agent can reach. V* is an expected "
+            "value: a sample can lie above it by luck, which the luck-adjusted column takes out."
+        )
         bound = bound_note(self._rows)
         if bound is not None:
             note += f" {bound}"
         if any(row.privileged for row in self._rows):
             note += " * privileged: sees the state."
         yield Text(note, style="dim")
+        fewest = min((row.num_tasks for row in self._rows), default=FEW_TASKS)
+        if fewest < FEW_TASKS:
+            yield Text(f"only {fewest} task{'' if fewest == 1 else 's'}: intervals say little")
 
 
 def _with_interval(estimate: Estimate, separator: str) -> Text:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 
 import pytest
 
 from resilisim.cli.evaluate import chosen_tasks
+from resilisim.evaluation import runner
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tool_library import default_library
@@ -124,3 +126,47 @@ def test_wrong_values_are_refused_and_leave_no_folder(command, tmp_path, argumen
 
 def test_a_folder_without_results_is_refused(command, tmp_path):
     assert "manifest.json" in command("report", tmp_path).refusal()
+
+
+def test_what_was_already_there_is_said(command, tmp_path):
+    out = tmp_path / "results"
+    assert "already there" not in command(*RUN, "--out", out).err
+    again = command(*RUN, "--out", out)
+    assert "12 of 12 episodes were already there; policy code is not compared, use another --out" in again.err
+    lines = (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (out / "episodes.jsonl").write_text(lines[0], encoding="utf-8")
+    assert "1 of 12 episodes was already there" in command(*RUN, "--out", out, "--json").err
+
+
+def test_ctrl_c_says_what_is_kept_and_the_same_command_goes_on(command, tmp_path, monkeypatch):
+    whole = runner.play_all
+
+    def interrupted(*arguments):
+        yield from islice(whole(*arguments), 5)
+        raise KeyboardInterrupt
+
+    out = tmp_path / "results"
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "play_all", interrupted)
+        stopped = command(*RUN, "--out", out)
+    assert stopped.code == 130
+    assert stopped.out == ""
+    assert stopped.err == "interrupted: 5 of 12 episodes kept; the same command goes on\n"
+    assert command("report", out).out.lstrip().startswith("not finished: 5 of 12 episodes")
+    assert "5 of 12 episodes were already there" in command(*RUN, "--out", out).err
+    assert "not finished" not in command("report", out).out
+
+
+def test_one_episode_of_one_task_is_told_in_the_singular(command, tmp_path):
+    outcome = command("evaluate", "--policy", "random", "--tasks", "1", "--out", tmp_path / "a")
+    assert "1 episode in " in outcome.err
+    assert "only 1 task: intervals say little" in outcome.out
+
+
+def test_a_split_that_holds_none_of_the_tasks_is_refused(command, tmp_path):
+    tasks = [task for task in benchmark_tasks() if split_of(task.required_tools) == "train"][:2]
+    for count, words in ((2, "none of the 2 tasks is in split 'test'"), (1, "the only task is not in split 'test'")):
+        path = tmp_path / f"{count}.jsonl"
+        path.write_text("".join(json.dumps(task.to_mapping()) + "\n" for task in tasks[:count]), encoding="utf-8")
+        arguments = ["evaluate", "--policy", "random", "--tasks", path, "--split", "test", "--out", tmp_path / "a"]
+        assert words in command(*arguments).refusal()

@@ -82,3 +82,13 @@ def test_help_imports_nothing_heavy():
     assert done.stderr.strip().splitlines()[-1] == "[]"
     # A sanity limit, far above what it takes, because other work shares the machine.
     assert time.perf_counter() - started < 5.0
+
+
+def test_help_groups_the_options(command):
+    for name in ("evaluate", "bound", "play"):
+        text = command(name, "--help").out
+        for heading in ("Law of the luck", "End rules", "Environment", "Output"):
+            assert heading in text, (name, heading)
+    words = " ".join(command("evaluate", "--help").out.replace("│", " ").split())
+    for part in ("baseline or optimal; again for both. [default: (baseline)]", "auto or exact. [default: auto]"):
+        assert part in words

@@ -150,3 +150,14 @@ def test_markup_in_messages_and_replies_is_shown_as_it_stands(play, tasks_file):
     assert outcome.code == 0, outcome.err
     assert "[/b] :smile: \\x1b[31m" in outcome.out
     assert "[/nothing]" in outcome.out
+
+
+def test_help_repeats_the_shorthands_and_uses_no_turn(play):
+    outcome = play("task_reader", ["help", "?", "c file_operations_reader", "f"], *CERTAIN, "--turns", "2")
+    assert " ".join(outcome.out.split()).count("s WORDS searches") == 3
+    assert outcome.err.count("[2 turns left]") == 3
+    assert "full_success" in outcome.out
+
+
+def test_the_record_names_the_salt_that_decided_the_luck(play):
+    assert play("task_reader", [], "--json").json()["salt"] == "resilisim/evaluation"

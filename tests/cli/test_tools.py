@@ -92,3 +92,20 @@ def test_search_with_a_model_of_ones_own(command, model_folder):
     line = command("tools", "search", "read a file", "--model", "no/such/folder").refusal()
     assert "no/such/folder" in line
     assert "''" in command("tools", "search", "read a file", "--model", "").refusal()
+
+
+def test_part_of_a_name_is_enough_for_a_hint(command):
+    for arguments in (["tools", "show", "reader"], ["bound", "--tools", "reader"]):
+        assert "did you mean 'file_operations_reader'?" in command(*arguments).refusal()
+
+
+def test_show_tells_a_success_probability_of_the_tools_own(command, tmp_path):
+    definitions = json.loads(default_library().to_json())
+    tools = definitions["tools"] if isinstance(definitions, dict) else definitions
+    tool = next(tool for tool in tools if tool["name"] == "file_operations_reader")
+    tool["success_probability"] = 0.625
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(definitions), encoding="utf-8")
+    own = command("tools", "show", "file_operations_reader", "--library", path).out
+    assert "success probability of its own: 0.625" in own
+    assert "success probability" not in command("tools", "show", "file_operations_reader").out

@@ -51,11 +51,10 @@ def test_without_a_terminal_there_is_a_line_now_and_then_with_rate_and_time_left
 
 
 def test_long_waits_are_told_in_minutes_and_hours() -> None:
-    assert [progress._duration(seconds) for seconds in (59.4, 60, 3725, float("inf"))] == [
+    assert [progress._duration(seconds) for seconds in (59.4, 60, 3725)] == [
         "59 s",
         "1 min 00 s",
         "1 h 02 min",
-        "unknown time",
     ]
 
 
@@ -71,7 +70,7 @@ def test_a_terminal_gets_a_bar_that_goes_away(clock: Clock) -> None:
         shown.advance()
     shown.close()
     assert "/100" in out.getvalue()
-    assert "10/s" in out.getvalue()
+    assert "10.0/s" in out.getvalue()
 
 
 def test_it_can_be_switched_off(clock: Clock) -> None:
@@ -94,3 +93,30 @@ def test_a_reader_that_went_away_does_not_stop_the_run(clock: Clock) -> None:
         clock.now += 1.0
         shown.advance()
     shown.close()
+
+
+def test_the_time_before_the_first_episode_is_not_in_the_rate(clock: Clock) -> None:
+    out = io.StringIO()
+    shown = RunProgress(1000, 0, stream=out)
+    clock.now += 30.0
+    shown.advance()
+    for _ in range(160):
+        clock.now += 0.0625
+        shown.advance()
+    shown.close()
+    assert out.getvalue().splitlines() == [
+        "1 of 1,000 episodes",
+        "161 of 1,000 episodes, 16.0/s, 52 s left",
+        "161 of 1,000 episodes, 16.0/s, 52 s left",
+    ]
+
+
+def test_two_seconds_are_measured_before_anything_is_estimated(clock: Clock) -> None:
+    shown = RunProgress(100, 0, stream=io.StringIO())
+    clock.now += 60.0
+    shown.advance()
+    clock.now += 1.9375
+    shown.advance()
+    assert shown._line(clock.now) == "2 of 100 episodes"
+    clock.now += 0.0625
+    assert shown._line(clock.now) == "2 of 100 episodes, 0.5/s, 3 min 16 s left"

@@ -202,3 +202,28 @@ def test_a_policy_that_never_succeeds_is_not_certain_to_fail() -> None:
     assert row.success.high == pytest.approx(1 - 0.025 ** (1 / 30))
     assert row.luck_adjusted.high >= row.success.high
     assert row.share_of_ceiling.high == pytest.approx(row.success.high / row.optimum.value)
+
+
+def test_intervals_of_rates_stay_between_0_and_1() -> None:
+    # Two tasks, one lucky and one not: Student's t with one degree of freedom would reach far outside.
+    records = [
+        {**record, "outcome": int(index > 0), "luck": 0.0}
+        for index, record in enumerate(synthetic_run(("random",), ("baseline",), num_tasks=2, num_seeds=2))
+    ]
+    row = summarise(RunSums.of(records))[0]
+    assert row.share_of_ceiling.low == 0.0
+    for estimate in (row.luck_adjusted, row.luck_adjusted_beta_1):
+        assert min(0.0, estimate.value) <= estimate.low <= estimate.value <= estimate.high <= max(1.0, estimate.value)
+        assert estimate.low == 0.0 or estimate.high == 1.0 or estimate.high == estimate.value
+    assert row.luck_adjusted.standard_error > 0.0
+
+
+def test_few_tasks_are_said(records: list[EpisodeRecord]) -> None:
+    few = list(synthetic_run(("random",), ("baseline",), num_tasks=4, num_seeds=2))
+    assert "only 4 tasks: intervals say little" in printed(few, 160)
+    assert "intervals say little" not in printed(records, 160)
+
+
+def test_the_footer_says_that_luck_can_lift_a_sample_above_the_optimum(records: list[EpisodeRecord]) -> None:
+    footer = " ".join(printed(records, 100).split())
+    assert "an expected value: a sample can lie above it by luck, which the luck-adjusted column takes out" in footer
