@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -77,11 +76,8 @@ def test_help_imports_nothing_heavy():
         "print([name for name in ('torch', 'faiss', 'sentence_transformers', 'numba', 'scipy', 'jsonschema')"
         " if name in sys.modules], file=sys.stderr)"
     )
-    started = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip().splitlines()[-1] == "[]"
-    # A sanity limit, far above what it takes, because other work shares the machine.
-    assert time.perf_counter() - started < 5.0
 
 
 def test_help_groups_the_options(command):

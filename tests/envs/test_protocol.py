@@ -112,7 +112,7 @@ def test_thoughts_are_kept_apart():
 def test_a_million_hostile_characters_are_read_in_linear_time(text):
     started = time.process_time()
     read(text)
-    assert time.process_time() - started < 2.0  # quadratic reading takes minutes
+    assert time.process_time() - started < 30.0  # linear takes a fraction of a second, quadratic many minutes
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 5000])
