@@ -11,6 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 QUIET_SECONDS = 2.0  # a run that takes no longer says nothing
 RATE_SECONDS = 2.0  # a rate that was measured for less time is no basis for an estimate
+# Nor is one from a few episodes, of which some load a model or compile, unless episodes are slow themselves.
+RATE_EPISODES = 10
+SLOW_SECONDS = 60.0
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
 
 
@@ -89,7 +92,7 @@ class RunProgress:
         """Return rate and time left, or nothing as long as there is no basis for them."""
         measured = 0.0 if self._clock_start is None else now - self._clock_start
         done = self._finished - self._counted_from
-        if measured < RATE_SECONDS or done == 0:
+        if measured < RATE_SECONDS or done < (RATE_EPISODES if measured < SLOW_SECONDS else 1):
             return ""
         rate = done / measured
         return f"{rate:,.1f}/s, {_duration((self._total - self._finished) / rate)} left"

@@ -116,7 +116,18 @@ def test_two_seconds_are_measured_before_anything_is_estimated(clock: Clock) -> 
     clock.now += 60.0
     shown.advance()
     clock.now += 1.9375
+    for _ in range(10):
+        shown.advance()
+    assert shown._line(clock.now) == "11 of 100 episodes"
+    clock.now += 0.0625
+    assert shown._line(clock.now) == "11 of 100 episodes, 5.0/s, 18 s left"
+
+
+def test_a_few_episodes_are_no_basis_for_an_estimate_unless_they_are_slow(clock: Clock) -> None:
+    shown = RunProgress(100, 0, stream=io.StringIO())
+    shown.advance()
+    clock.now += 59.0
     shown.advance()
     assert shown._line(clock.now) == "2 of 100 episodes"
-    clock.now += 0.0625
-    assert shown._line(clock.now) == "2 of 100 episodes, 0.5/s, 3 min 16 s left"
+    clock.now += 1.0
+    assert shown._line(clock.now) == "2 of 100 episodes, 0.0/s, 1 h 38 min left"
