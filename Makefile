@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "making $(VENV) with $$python"; \
 	  "$$python" -m venv --clear $(VENV); \
 	fi
-	@echo "installing into $(VENV) (about a minute, 1.5 GB)"
+	@echo "installing into $(VENV) (a few minutes, under 2 GB)"
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[retrieval,dev]'
 	@touch $@
 

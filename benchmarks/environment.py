@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 import gymnasium
 
@@ -19,9 +18,9 @@ STEPS, RUNS, NUM_TASKS = 10_000, 5, 50
 PEER = "CartPole-v1"
 
 
-def _conversation(make: dict[str, Any]) -> tuple[float, float]:
+def _conversation() -> tuple[float, float]:
     """Return tool-call steps a second by the clock, resets included, and by CPU time."""
-    env = gymnasium.make(resilisim.CONVERSATION_ID, **make)
+    env = gymnasium.make(resilisim.CONVERSATION_ID)
     tasks = benchmark_tasks()[:NUM_TASKS]
     draws = Draws("benchmarks/environment")
     calls = {
@@ -60,13 +59,11 @@ def _peer() -> float:
 
 def measure(long: bool) -> list[Measurement]:
     """Measure tool-call steps, resets included, in one process; both environments take turns."""
-    rates, cpu_rates, plain_rates, ratios = [], [], [], []
+    rates, cpu_rates, ratios = [], [], []
     for _ in range(RUNS):
-        rate, cpu_rate = _conversation({})
-        plain, _ = _conversation({"disable_env_checker": True})
+        rate, cpu_rate = _conversation()
         rates.append(rate)
         cpu_rates.append(cpu_rate)
-        plain_rates.append(plain)
         ratios.append(_peer() / cpu_rate)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     return [
@@ -78,6 +75,5 @@ def measure(long: bool) -> list[Measurement]:
             "higher",
             note=f"by CPU time {min(cpu_rates):,.0f} to {max(cpu_rates):,.0f} steps/s (load average {load:.1f})",
         ),
-        Measurement("the same without Gymnasium's passive checker", "steps/s", plain_rates, better="higher"),
         Measurement(f"{PEER} / Conversation-v0, both by gym.make, CPU time", "x faster", ratios),
     ]

@@ -20,6 +20,7 @@ from resilisim.seeding import (
     tool_key,
     uniform_bits,
 )
+from resilisim.simulator.luck import draw_bits, tool_luck_key
 
 words = st.integers(0, 2**32 - 1)
 
@@ -62,6 +63,12 @@ def test_luck_known_answers():
     bits = [uniform_bits(*key, attempt, PURPOSE_SUCCESS) for attempt in range(3)]
     assert bits == [7813786556534186, 3213173168188451, 7508133649885728]
     assert uniform_bits(*key, 0, PURPOSE_FAILURE) != bits[0] != uniform_bits(*key, 0, PURPOSE_PAYLOAD)
+
+
+@given(words, words, st.text(max_size=20), st.integers(0, 1000))
+def test_the_simulator_draws_by_these_functions(key0, key1, name, attempt):
+    assert tool_luck_key(key0, key1, name) == tool_key(key0, key1, name)
+    assert draw_bits(key0, key1, attempt, PURPOSE_SUCCESS) == uniform_bits(key0, key1, attempt, PURPOSE_SUCCESS)
 
 
 def test_keys_differ_where_anything_differs():

@@ -10,8 +10,6 @@ from resilisim.seeding import hash_words
 
 MessageKind = Literal["execute", "search", "info", "format_error", "rejected", "finish", "stop"]
 
-UNPRODUCTIVE_KINDS = frozenset({"search", "info", "format_error", "rejected"})
-
 # Signatures of unproductive messages lie above every tool index; below them, a tool's index stands for calling it
 # again.
 _SIGNATURE_BIT = 1 << 62

@@ -6,6 +6,9 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from resilisim.errors import InvalidInputError
 from resilisim.simulator.law import BenchmarkLaw, LawTable, tabulate_law
 from resilisim.simulator.rules import EndRules
@@ -55,6 +58,25 @@ class Problem:
     def base(self, tool: int) -> float:
         """Return the base success probability of a tool."""
         return self.table.bases[self.base_index[tool]]
+
+
+def dependencies_within(problem: Problem, tools: Sequence[int]) -> NDArray[np.int64]:
+    """Number the dependencies of some tools by their places among them.
+
+    Args:
+        problem: The task's numbers.
+        tools: Library indices; with each tool all its dependencies.
+
+    Returns:
+        int64 (num_chosen, max_dependencies), padded with -1.
+    """
+    place = {tool: index for index, tool in enumerate(tools)}
+    width = max(1, max(len(problem.dependencies[tool]) for tool in tools))
+    numbered = np.full((len(tools), width), -1, dtype=np.int64)
+    for index, tool in enumerate(tools):
+        for column, dependency in enumerate(problem.dependencies[tool]):
+            numbered[index, column] = place[dependency]
+    return numbered
 
 
 @dataclass(frozen=True, slots=True, eq=False)

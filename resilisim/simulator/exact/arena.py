@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.exact.breakers import NO_TOOL, Breakers, bounding_breakers, exact_breakers
-from resilisim.simulator.problem import Problem
+from resilisim.simulator.problem import Problem, dependencies_within
 
 MAX_TABLE_ENTRIES = 250_000_000  # 2 GB if every entry were used
 MAX_STATUS_CODES = 20_000_000
@@ -102,16 +102,11 @@ def _arena(problem: Problem, breakers: Breakers, max_entries: int) -> Arena:
     )
     if math.prod(table_shape) > max_entries:
         raise ExactLimitError(_too_large(problem, math.prod(table_shape), max_entries))
-    width = max(1, max(len(problem.dependencies[tool]) for tool in members))
-    dependencies = np.full((len(members), width), NO_TOOL, dtype=np.int64)
-    for index, tool in enumerate(members):
-        for column, dependency in enumerate(problem.dependencies[tool]):
-            dependencies[index, column] = slot[dependency]
     return Arena(
         tools=np.array(members, dtype=np.int64),
         slot=slot,
         place=np.array([problem.place[tool] for tool in members], dtype=np.int64),
-        dependencies=dependencies,
+        dependencies=dependencies_within(problem, members),
         base_index=np.array([problem.base_index[tool] for tool in members], dtype=np.int64),
         stride=np.array(stride, dtype=np.int64),
         radix=np.array(radix, dtype=np.int64),

@@ -27,7 +27,7 @@ from resilisim.simulator.law import (
     count_failed_dependencies,
     count_not_executed,
 )
-from resilisim.simulator.problem import Problem
+from resilisim.simulator.problem import Problem, dependencies_within
 
 _VISITED_SIZE = 1 << 19
 
@@ -65,11 +65,7 @@ def clairvoyant(problem: Problem, seeds: Sequence[int], salt: str, instance_id: 
         return 0.0, 0.0
     closure = np.array(problem.closure, dtype=np.int64)
     slot = {int(tool): index for index, tool in enumerate(closure)}
-    width = max(1, max(len(problem.dependencies[tool]) for tool in problem.closure))
-    dependencies = np.full((len(closure), width), -1, dtype=np.int64)
-    for index, tool in enumerate(problem.closure):
-        for column, dependency in enumerate(problem.dependencies[tool]):
-            dependencies[index, column] = slot[dependency]
+    dependencies = dependencies_within(problem, problem.closure)
     outside = np.array(
         [
             tool

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.clairvoyant import clairvoyant
-from resilisim.simulator.exact.optimum import compute_optimum, solve
+from resilisim.simulator.exact.optimum import Optimum, compute_optimum, solve
 from resilisim.simulator.exact.plan_following import plan_following, plan_following_with_search
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.problem import Problem, build_problem
@@ -39,13 +39,16 @@ class References:
 
 def solved_references(problem: Problem) -> References:
     """Return the references of a problem that are solved (all but the clairvoyant one); keeps no table."""
-    optimum = compute_optimum(problem)
-    start = start_state(problem)
+    return _references_of(compute_optimum(problem))
+
+
+def _references_of(optimum: Optimum) -> References:
+    start = start_state(optimum.problem)
     return References(
         known_probabilities=optimum.value(start),
         known_probabilities_gap=optimum.gap,
-        plan_following=plan_following(problem),
-        plan_following_with_search=plan_following_with_search(problem),
+        plan_following=plan_following(optimum.problem),
+        plan_following_with_search=plan_following_with_search(optimum.problem),
         first_call=optimum.best_action(start).tool or "",
     )
 
@@ -90,15 +93,7 @@ def references(
         ExactLimitError: The task is too large to be solved.
     """
     problem = build_problem(library or default_library(), required_tools, law, rules)
-    optimum = solve(problem)
-    start = start_state(problem)
-    result: dict[str, float | str] = {
-        "known_probabilities": optimum.value(start),
-        "known_probabilities_gap": optimum.gap,
-        "plan_following": plan_following(problem),
-        "plan_following_with_search": plan_following_with_search(problem),
-        "first_call": optimum.best_action(start).tool or "",
-    }
+    result: dict[str, float | str] = asdict(_references_of(solve(problem)))
     if clairvoyant_seeds > 0:
         task = instance_id or "tools_" + hashlib.sha256("\n".join(required_tools).encode()).hexdigest()[:12]
         mean, error = clairvoyant(problem, range(clairvoyant_seeds), salt, task)
