@@ -1,0 +1,115 @@
+"""Doing a plan to the letter: the fast chain against its definition over the transition itself."""
+
+from __future__ import annotations
+
+import functools
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resilisim import default_library
+from resilisim.simulator import (
+    FINISH,
+    STOP,
+    BenchmarkLaw,
+    EndRules,
+    EpisodeState,
+    Message,
+    Problem,
+    build_problem,
+    execution,
+    next_state,
+    start_state,
+)
+from resilisim.simulator.exact import obey_plan, plan_following
+from resilisim.simulator.state import is_awaiting_closing, outcome, success_probability
+from tests.simulator.libraries import libraries, small_library
+
+REFUSED_CALL = Message("rejected", tool="x", problems=("no",))
+
+
+def by_definition(problem: Problem, tools: tuple[int, ...], refused: tuple[bool, ...]) -> tuple[float, float]:
+    """Return success and coverage by a recursion over every outcome of every call that the plan asks for."""
+
+    @functools.cache
+    def value(state: EpisodeState, step: int, firsts: tuple[int, ...]) -> tuple[float, float]:
+        if state.ended_by is not None:
+            return float(outcome(problem, state)), longest_run(firsts) / len(problem.required)
+        if step == len(tools):
+            return value(next_state(problem, state, FINISH), step, firsts)
+        if is_awaiting_closing(problem, state):
+            unfinished = Message("format_error", text="out of turns")
+            return value(next_state(problem, state, unfinished), step, firsts)
+        if refused[step]:
+            if not problem.rules.loop_length and state.turns_used > 30:
+                return value(next_state(problem, state, STOP), step, firsts)
+            return value(next_state(problem, state, REFUSED_CALL), step, firsts)
+        tool = tools[step]
+        message = execution(problem.library.names[tool])
+        chance = success_probability(problem, state, tool)
+        place = problem.place[tool]
+        seen = (*firsts, place) if place >= 0 and place not in firsts else firsts
+        won = value(next_state(problem, state, message, success=True), step + 1, seen)
+        lost = value(next_state(problem, state, message, success=False), step, firsts)
+        return chance * won[0] + (1 - chance) * lost[0], chance * won[1] + (1 - chance) * lost[1]
+
+    return value(start_state(problem), 0, ())
+
+
+def longest_run(places: tuple[int, ...]) -> int:
+    """Return the length of the longest ascending subsequence, by looking at all of them."""
+    best = 0
+    for mask in range(1 << len(places)):
+        chosen = [place for index, place in enumerate(places) if mask >> index & 1]
+        if all(left < right for left, right in pairwise(chosen)):
+            best = max(best, len(chosen))
+    return best
+
+
+@given(library=libraries(), data=st.data())
+def test_obeying_equals_its_definition(library, data):
+    names = st.sampled_from(library.names)
+    required = data.draw(st.lists(names, min_size=1, max_size=3, unique=True))
+    plan = data.draw(st.lists(names, max_size=6))
+    refused = tuple(data.draw(st.lists(st.sampled_from([False] * 5 + [True]), min_size=len(plan), max_size=len(plan))))
+    rules = EndRules(data.draw(st.integers(1, 7)), data.draw(st.integers(0, 3)), data.draw(st.sampled_from([0, 2, 3])))
+    law = BenchmarkLaw(data.draw(st.sampled_from([0.3, 0.8, 1.0])))
+    problem = build_problem(library, required, law, rules)
+    tools = tuple(library.index(name) for name in plan)
+    found = obey_plan(problem, tools, refused)
+    success, coverage = by_definition(problem, tools, refused)
+    assert found.success == pytest.approx(success, abs=1e-12)
+    assert found.coverage == pytest.approx(coverage, abs=1e-12)
+
+
+def test_the_required_list_as_a_plan_is_plan_following():
+    library = default_library()
+    names = ("file_operations_reader", "data_processing_transformer", "file_operations_writer")
+    for failures, expected in ((0, 0.752965), (5, 0.685497)):
+        problem = build_problem(library, names, rules=EndRules(max_consecutive_failures=failures))
+        obeyed = obey_plan(problem, problem.required)
+        assert obeyed.success == pytest.approx(expected, abs=1e-6)
+        assert obeyed.success == pytest.approx(plan_following(problem), abs=1e-15)
+        assert obeyed.coverage > obeyed.success
+
+
+@pytest.mark.parametrize(
+    ("plan", "refused", "success", "coverage"),
+    [
+        ((), (), 0.0, 0.0),  # nothing is done
+        (("b", "a"), (False, False), 0.0, 0.5),  # both succeed, one of them in order
+        (("a", "b"), (True, False), 0.0, 0.0),  # the plan never gets past its first call
+        (("a", "b"), (False, True), 0.0, 0.5),
+        (("a", "b"), (False, False), 1.0, 1.0),
+        (("a", "a", "a", "a", "a", "b"), (False,) * 6, 0.0, 0.5),  # the fourth equal repetition ends by the loop rule
+        (("a", "a", "a", "b"), (False,) * 4, 1.0, 1.0),
+        (("a", "b", "a", "b"), (False,) * 4, 1.0, 1.0),
+    ],
+)
+def test_certain_tools_show_what_a_plan_is_worth(plan, refused, success, coverage):
+    library = small_library({"a": (), "b": ()})
+    problem = build_problem(library, ("a", "b"), BenchmarkLaw(base=1.0))
+    found = obey_plan(problem, [library.index(name) for name in plan], refused)
+    assert (found.success, found.coverage) == (success, coverage)
