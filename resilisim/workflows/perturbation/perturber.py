@@ -1,0 +1,128 @@
+"""Putting flaws into workflows: seeded, verified, or refused with a reason."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+from resilisim.seeding import Draws
+from resilisim.simulator.rules import EndRules
+from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.workflows.perturbation import discontinuity, insertion, ordering, removal, substitution, values
+from resilisim.workflows.perturbation.plan import Change, Plan, Unfit, Workshop
+from resilisim.workflows.perturbation.similarity import ToolSimilarity, tool_similarity
+from resilisim.workflows.perturbation.types import (
+    DEFAULT_SEVERITY,
+    FLAW_METHODS,
+    Flaw,
+    FlawedWorkflow,
+    FlawRefusal,
+    check_flaw,
+)
+from resilisim.workflows.perturbation.verification import flaw_problem
+from resilisim.workflows.types import Workflow
+
+Method = Callable[[Plan, str, Draws], "Change | Unfit"]
+
+METHODS: Mapping[str, Method] = {
+    "swap": ordering.swap,
+    "dependency_violation": ordering.dependency_violation,
+    "semantic_similarity": substitution.semantic_similarity,
+    "category_mismatch": substitution.category_mismatch,
+    "missing_parameters": values.missing_parameters,
+    "type_mismatch": values.type_mismatch,
+    "middle_step_removal": removal.middle_step_removal,
+    "validation_removal": removal.validation_removal,
+    "duplication": insertion.duplication,
+    "unnecessary_addition": insertion.unnecessary_addition,
+    "format_mismatch": discontinuity.format_mismatch,
+    "unrelated_insertion": insertion.unrelated_insertion,
+    "semantic_mismatch": substitution.semantic_mismatch,
+    "progressive_drift": substitution.progressive_drift,
+}
+
+
+class Perturber:
+    """Makes flawed workflows out of sound ones.
+
+    Args:
+        library: Tool library of the workflows; the default one if omitted.
+        rules: End rules; useless steps are counted in the turns that they take.
+        similarity: Gives the similarities of the library's tools; by retrieval with the default model if omitted. It is
+            called once, when a method first needs it.
+    """
+
+    def __init__(
+        self,
+        library: ToolLibrary | None = None,
+        rules: EndRules | None = None,
+        similarity: Callable[[], ToolSimilarity] | None = None,
+    ) -> None:
+        self.library = library if library is not None else default_library()
+        self.rules = rules or EndRules()
+        self.similarity = functools.cache(similarity or self._by_retrieval)
+        self._shop = Workshop(self.library, self.similarity, self.rules.max_turns)
+
+    def perturb(
+        self,
+        workflow: Workflow,
+        required_tools: Sequence[str],
+        flaw_type: str,
+        severity: str = DEFAULT_SEVERITY,
+        method: str | None = None,
+        seed: int = 0,
+    ) -> FlawedWorkflow | FlawRefusal:
+        """Put a flaw into a workflow.
+
+        The choices are drawn from (seed, task, flaw type, method), not from the severity: a severe flaw mostly extends
+        the light one of the same seed.
+
+        Args:
+            workflow: A sound workflow.
+            required_tools: The task's required tools, in order.
+            flaw_type: One of `FLAW_TYPES`.
+            severity: One of `SEVERITIES`.
+            method: One of the type's two methods. If omitted it is drawn from the seed, and the other one is taken
+                where the first can do nothing.
+            seed: Another seed makes other choices.
+
+        Returns:
+            The flawed workflow, verified to have the flaw, or why this workflow cannot carry it.
+
+        Raises:
+            InvalidInputError: An unknown flaw type, severity, method or tool.
+            MissingExtraError: The method needs similarities and the extra `retrieval` is missing.
+        """
+        check_flaw(flaw_type, severity, method)
+        plan = self._plan(workflow, required_tools)
+        reasons = []
+        for name in self._candidates(workflow.instance_id, flaw_type, method, seed):
+            draws = Draws("resilisim/flaw", seed, workflow.instance_id, flaw_type, name)
+            change = METHODS[name](plan, severity, draws)
+            if isinstance(change, Change):
+                changed = Workflow(
+                    workflow.instance_id, change.steps, workflow.planner, workflow.predicted_success_probability
+                )
+                flawed = FlawedWorkflow(workflow, changed, Flaw(flaw_type, name, severity), change.edits)
+                problem = flaw_problem(flawed, plan)
+                if problem is not None:
+                    raise AssertionError(f"{flawed.flaw} of {workflow.instance_id}: {problem}")
+                return flawed
+            reasons.append(change.reason)
+        return FlawRefusal(workflow.instance_id, flaw_type, method, severity, "; ".join(reasons))
+
+    def _plan(self, workflow: Workflow, required_tools: Sequence[str]) -> Plan:
+        required = tuple(required_tools)
+        return Plan(workflow.steps, required, {name: place for place, name in enumerate(required)}, self._shop)
+
+    def _candidates(self, instance_id: str, flaw_type: str, method: str | None, seed: int) -> tuple[str, ...]:
+        if method is not None:
+            return (method,)
+        first, second = FLAW_METHODS[flaw_type]
+        drawn_second = Draws("resilisim/flaw-method", seed, instance_id, flaw_type).below(2) == 1
+        return (second, first) if drawn_second else (first, second)
+
+    def _by_retrieval(self) -> ToolSimilarity:
+        from resilisim.tool_library.retrieval import default_retriever
+
+        return tool_similarity(default_retriever(self.library))

@@ -1,0 +1,54 @@
+"""Missing steps: plans from which something needed was taken."""
+
+from __future__ import annotations
+
+import re
+
+from resilisim.seeding import Draws
+from resilisim.workflows.perturbation.plan import Change, Plan, Unfit
+from resilisim.workflows.perturbation.types import Edit, num_edits
+
+# Operations that make sure of quality, in any library.
+_VERIFYING = re.compile(r"valid|verif|check|inspect|audit", re.IGNORECASE)
+
+
+def middle_step_removal(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
+    """Remove required steps from between the first and the last step."""
+    inner = [index for index in plan.required_steps() if 0 < index < len(plan.steps) - 1]
+    if not inner:
+        return Unfit("no required step stands between the first and the last one")
+    return _without(plan, draws.shuffled(inner)[: num_edits(severity, len(inner))])
+
+
+def validation_removal(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
+    """Remove required steps that check, and with growing severity what stands around them.
+
+    Light: one checking step. Moderate: all of them, each with the step after it, which works on what was checked.
+    Severe: also the step before each. The first and the last step of the plan stay unless they check themselves.
+    """
+    checks = [index for index in plan.required_steps() if is_verifying(plan.tool(index).operation)]
+    if not checks:
+        return Unfit("no required step validates or verifies anything")
+    if len(checks) == len(plan.steps):
+        return Unfit("every step validates, so nothing would be left")
+    if severity == "light":
+        return _without(plan, [draws.choice(checks)])
+    around = [index + 1 for index in checks]
+    if severity == "severe":
+        around += [index - 1 for index in checks]
+    inner = [index for index in around if 0 < index < len(plan.steps) - 1]
+    return _without(plan, [*checks, *inner])
+
+
+def is_verifying(operation: str) -> bool:
+    """Return whether an operation is there to make sure of quality."""
+    return _VERIFYING.search(operation) is not None
+
+
+def _without(plan: Plan, removed: list[int]) -> Change:
+    gone = set(removed)
+    edits = []
+    for index in sorted(gone):
+        left_before = sum(other not in gone for other in range(index))
+        edits.append(Edit("removed", left_before + 1, index + 1, None, plan.steps[index].tool, None))
+    return Change(tuple(step for index, step in enumerate(plan.steps) if index not in gone), tuple(edits))
