@@ -15,12 +15,12 @@ import os
 import platform
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from resilisim.errors import StoreError
 
@@ -30,6 +30,7 @@ if sys.platform != "win32":
 MANIFEST_SCHEMA = "resilisim-manifest-1"
 REPORTED_PACKAGES = ("resilisim", "numpy", "gymnasium")
 TAIL_BLOCK = 65536  # bytes read at a time when looking backwards for the last line end
+ABSENT = object()
 
 
 def canonical_json(value: object) -> str:
@@ -75,6 +76,17 @@ def content_hash(value: object) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def package_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of packages; one that is not there is "not installed"."""
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions
+
+
 def run_manifest(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Describe a run: its arguments and their hash, and the versions and the platform that it ran on.
 
@@ -85,20 +97,84 @@ def run_manifest(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         A mapping with the keys schema, hash (of the arguments), arguments, versions, platform, created.
     """
-    versions = {"python": platform.python_version()}
-    for package in REPORTED_PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed"
     return {
         "schema": MANIFEST_SCHEMA,
         "hash": content_hash(arguments),
         "arguments": dict(arguments),
-        "versions": versions,
+        "versions": {"python": platform.python_version(), **package_versions(REPORTED_PACKAGES)},
         "platform": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def load_manifest(path: Path, schema: str) -> dict[str, Any]:
+    """Return a manifest that stands in a file.
+
+    Args:
+        path: The file.
+        schema: What its key `schema` has to say.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        StoreError: It cannot be read, has another schema, or its hash does not fit its arguments.
+    """
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is not JSON: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("schema") != schema:
+        raise StoreError(f"{path} does not have the schema {schema!r}")
+    if not isinstance(manifest.get("arguments"), dict) or manifest.get("hash") != content_hash(manifest["arguments"]):
+        raise StoreError(f"{path} was changed: its hash does not fit its arguments")
+    return cast("dict[str, Any]", manifest)
+
+
+def first_difference(left: object, right: object, name: str = "") -> tuple[str, object, object] | None:
+    """Return the first place (by sorted names) where two JSON values differ, with both values there; None if equal.
+
+    A value that is not there is ABSENT.
+    """
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        for key in sorted(left.keys() | right.keys()):
+            place = f"{name}.{key}" if name else str(key)
+            difference = first_difference(left.get(key, ABSENT), right.get(key, ABSENT), place)
+            if difference is not None:
+                return difference
+        return None
+    return None if left == right else (name, left, right)
+
+
+def refuse_other_arguments(
+    directory: Path,
+    there: Mapping[str, Any],
+    now: Mapping[str, Any],
+    holds: str = "results of another run",
+    advice: str = "use another folder",
+) -> None:
+    """Raise a StoreError that names the first difference between a folder's arguments and this command's, if any.
+
+    Args:
+        directory: The folder.
+        there: Its arguments.
+        now: Those of this command.
+        holds: What the folder holds if they differ.
+        advice: What to do then.
+    """
+    difference = first_difference(there, json.loads(json.dumps(now)))
+    if difference is not None:
+        name, old, new = difference
+        raise StoreError(
+            f"{directory} holds {holds}: {name} is {_shorten(old)} there and {_shorten(new)} here; {advice}"
+        )
+
+
+def _shorten(value: object, limit: int = 80) -> str:
+    text = "absent" if value is ABSENT else encode_json(value).decode()
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def write_file_atomically(path: Path, data: bytes) -> None:

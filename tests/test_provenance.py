@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from resilisim import provenance
 from resilisim.errors import StoreError
 from resilisim.provenance import (
+    ABSENT,
     JsonLinesWriter,
     canonical_json,
     content_hash,
     encode_json,
+    first_difference,
     read_json_lines,
     run_manifest,
 )
@@ -175,3 +177,9 @@ def test_a_killed_writer_leaves_a_prefix(tmp_path: Path) -> None:
         writer.write({"number": -1})
     numbers = [value["number"] for value in read_json_lines(path)]
     assert numbers == [*range(len(numbers) - 1), -1]
+
+
+def test_first_difference_is_by_sorted_names() -> None:
+    assert first_difference({"b": 1, "a": {"c": [1]}}, {"b": 2, "a": {"c": [2]}}) == ("a.c", [1], [2])
+    assert first_difference({"a": 1}, {"a": 1}) is None
+    assert first_difference({"a": None}, {}) == ("a", None, ABSENT)

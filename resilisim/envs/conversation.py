@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import gymnasium
@@ -31,8 +32,10 @@ from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
 from resilisim.tool_library.parameters import PARAMETER_MODES, ParameterMode
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
+from resilisim.workflows.perturbation import FlawRefusal, Perturber
 from resilisim.workflows.planner import Planner, resolve_planner
-from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES, PROMPT_TYPES, Prompt, render_prompt
+from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
+from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES, Prompt, render_prompt
 
 MAX_MESSAGE_LENGTH = 1_000_000
 MAX_OBSERVATION_LENGTH = 1_000_000
@@ -57,7 +60,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
     that answer it (`role` is "tool" with the call's id, or "user").
 
     **Start.** `reset(seed=S, options={"task": T, "prompt": P})`. T is an id of benchmark-v1, a mapping with the task
-    fields, or a `Task`; without it a benchmark task is drawn from the seed. P is a prompt type or a rendered `Prompt`.
+    fields, or a `Task`; without it a benchmark task is drawn from the seed. P is a prompt type, for flawed prompts also
+    "flawed:FLAW:SEVERITY:METHOD" with as many of these names as are wanted, or a rendered `Prompt`.
     The seed fixes all luck of the episode; which prompt is shown does not change it.
 
     **Rewards.** 1.0 on the step that ends in full success, otherwise 0.0.
@@ -72,7 +76,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
     format error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt}`
     with `attempt` from 1, and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for
     ordinary policies (`public_info` takes them out): `instance_id`, `required_tools`, `seed`, `problem`, `state`,
-    `message`, `score`, and the probability in `execution`.
+    `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the probability in `execution`;
+    a flawed prompt is "optimal" to them.
 
     **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4.
     **Version history.** v0.
@@ -125,7 +130,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         search: Search | None = None,
         render_mode: str | None = None,
     ) -> None:
-        _check("prompt type", prompt, PROMPT_TYPES)
+        parse_prompt_choice(prompt)
         _check("parameter mode", parameters, PARAMETER_MODES)
         _check("search detail", search_detail, ("brief", "full"))
         _check("payload size", payload, ("compact", "verbose"))
@@ -150,6 +155,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._tools_listed = tools == "listed"
         self._salt = salt
         self._search = search
+        self._perturber = Perturber(self.library, self.rules)
         self._render = functools.lru_cache(maxsize=256)(self._render_prompt)
         self._read_cached = functools.lru_cache(maxsize=4096)(self._read)
         self._task: Task | None = None
@@ -215,6 +221,14 @@ class ConversationEnv(gymnasium.Env[str, str]):
         calls = calls if isinstance(calls, list) else []
         call_ids = [str(call.get("id", "")) if isinstance(call, Mapping) else "" for call in calls]
         return self._apply(read_native(message, self.library, self._parameters), call_ids)
+
+    def prompt(self, task: Task, prompt: str) -> Prompt:
+        """Return the prompt that an episode of a task begins with.
+
+        Raises:
+            InvalidInputError: There is no such prompt, or the task's plan cannot carry the flaw that it names.
+        """
+        return self._render(task, prompt)
 
     def stop(self) -> Step:
         """End the episode because the agent stopped by itself or hit a cap of its own."""
@@ -295,6 +309,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             "task_type": self._task.task_type,
             "prompt_type": self._prompt.type,
             "planner": self._prompt.planner,
+            "flaw": self._prompt.flaw,
             "protocol": self.protocol,
             "turn": len(self._episode.events),
             "turns_left": self.rules.max_turns - state.turns_used,
@@ -329,26 +344,36 @@ class ConversationEnv(gymnasium.Env[str, str]):
             return Task.from_mapping(task, self.library)
         raise InvalidInputError(f"a task of type {type(task).__name__}: expected an id, a mapping or a Task")
 
-    def _render_prompt(self, task: Task, prompt_type: str) -> Prompt:
-        workflow = self._planner.plan(task) if prompt_type in PLANNED_PROMPT_TYPES else None
-        return render_prompt(
+    def _render_prompt(self, task: Task, prompt: str) -> Prompt:
+        choice = parse_prompt_choice(prompt)
+        workflow = self._planner.plan(task) if choice.type in PLANNED_PROMPT_TYPES else None
+        flaw: Mapping[str, Any] | None = None
+        if workflow is not None and choice.type == FLAWED:
+            flawed = choice.flawed(self._perturber, workflow, task)
+            if isinstance(flawed, FlawRefusal):
+                raise InvalidInputError(f"prompt {prompt!r}: {flawed}")
+            workflow, flaw = flawed.workflow, flawed.flaw_mapping()
+        rendered = render_prompt(
             task,
-            prompt_type,
+            choice.type,
             workflow,
             self.library,
             tools_listed=self._tools_listed,
             rules=self.rules,
             protocol=self.protocol,
         )
+        return replace(rendered, type=prompt, flaw=flaw)
 
 
 # The id of a shipped task names its required list, and with the seed and a known salt all of its luck.
-PRIVATE_INFO = frozenset({"instance_id", "required_tools", "seed", "problem", "state", "message", "score"})
+PRIVATE_INFO = frozenset({"instance_id", "required_tools", "seed", "problem", "state", "message", "score", "flaw"})
 
 
 def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an ordinary policy may know of an info: no probabilities, no required list, no state, no luck."""
     public = {name: value for name, value in info.items() if name not in PRIVATE_INFO}
+    if str(public.get("prompt_type", "")).startswith(FLAWED):
+        public["prompt_type"] = "optimal"  # what the prompt claims to be
     if "execution" in public:
         execution = public["execution"]
         public["execution"] = {name: value for name, value in execution.items() if name != "success_probability"}

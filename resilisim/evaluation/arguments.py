@@ -22,6 +22,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import find_task
 from resilisim.tasks.sources import read_tasks
 from resilisim.tool_library import ToolLibrary
+from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
 from resilisim.workflows.prompts import PROMPT_TYPES
 
 # A task in any of its forms: the id of a benchmark task, a mapping with the fields of a task, a task.
@@ -55,8 +56,9 @@ def check_prompts(prompts: object) -> tuple[str, ...]:
         raise InvalidInputError("no prompt type was given: expected at least one of " + ", ".join(PROMPT_TYPES))
     types: list[str] = []
     for prompt in chosen:
-        if not isinstance(prompt, str) or prompt not in PROMPT_TYPES:
+        if not isinstance(prompt, str):
             raise unknown_name("prompt type", prompt, PROMPT_TYPES)
+        parse_prompt_choice(prompt)
         if prompt in types:
             raise InvalidInputError(f"prompt type {prompt!r} was given twice: expected each once")
         types.append(prompt)
@@ -166,6 +168,28 @@ def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
             build_arena(build_problem(environment.library, task.required_tools, environment.law, environment.rules))
         except ExactLimitError as error:
             raise ExactLimitError(f"task {task.instance_id}: {error}") from error
+
+
+def check_flaws(tasks: Sequence[Task], prompts: Sequence[str], environment: ConversationEnv) -> None:
+    """Refuse flawed prompts that the plans of some tasks cannot carry.
+
+    Raises:
+        InvalidInputError: The text says for how many tasks, and why for the first.
+    """
+    for prompt in prompts:
+        if parse_prompt_choice(prompt).type != FLAWED:
+            continue
+        reasons = []
+        for task in tasks:
+            try:
+                environment.prompt(task, prompt)
+            except InvalidInputError as error:
+                reasons.append(str(error))
+        if reasons:
+            raise InvalidInputError(
+                f"{len(reasons):,} of {len(tasks):,} tasks have no such prompt: {reasons[0]}; "
+                f"leave them out, or take {FLAWED!r}, which draws a flaw that each task can carry"
+            )
 
 
 def _as_integer(value: object) -> int | None:

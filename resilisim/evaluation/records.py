@@ -58,7 +58,8 @@ class EpisodeRecord(TypedDict):
     "native" if a message used a native tool call, else "text". `optimum` is V* of the start, `optimum_gap` by how much
     any V* of the task may be too low (0 where they are exact, as nearly always), `regret` and `luck` are sums over the
     steps, `losses` splits `regret` by label. `required_outputs` are the output tools among the required ones: with them
-    an episode can be scored again without its library.
+    an episode can be scored again without its library. `flaw` is what is wrong with the plan in the prompt: type,
+    method, severity and edits.
     """
 
     schema: str
@@ -67,6 +68,7 @@ class EpisodeRecord(TypedDict):
     privileged: bool
     prompt_type: str
     planner: str | None
+    flaw: dict[str, Any] | None
     protocol: str
     instance_id: str
     task_type: str

@@ -88,6 +88,7 @@ def play_episode(
         privileged=privileged,
         prompt_type=info["prompt_type"],
         planner=info["planner"],
+        flaw=None if info["flaw"] is None else dict(info["flaw"]),
         protocol="native" if used_native_calls else "text",
         instance_id=task.instance_id,
         task_type=task.task_type,

@@ -12,6 +12,7 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.arguments import (
     TaskSpec,
     check_environment,
+    check_flaws,
     check_integer,
     check_policies,
     check_prompts,
@@ -223,7 +224,9 @@ def evaluate(
         library=None if library is None else library.to_json(),
     )
     # Refuses options that make no sense, too.
-    check_solvable(plan.tasks, settings.make_environment(own_library))
+    environment = settings.make_environment(own_library)
+    check_solvable(plan.tasks, environment)
+    check_flaws(plan.tasks, prompt_types, environment)
     return _run(settings, plan, run_arguments(settings, plan, own_library), out, num_workers, progress)
 
 

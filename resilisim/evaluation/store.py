@@ -17,18 +17,18 @@ from resilisim.evaluation.records import EpisodeRecord, record_problem
 from resilisim.provenance import (
     MANIFEST_SCHEMA,
     JsonLinesWriter,
-    content_hash,
     describe_os_error,
     encode_json,
     encode_json_line,
+    load_manifest,
     read_json_lines,
+    refuse_other_arguments,
     run_manifest,
     write_file_atomically,
 )
 
 MANIFEST_NAME = "manifest.json"
 EPISODES_NAME = "episodes.jsonl"
-ABSENT = object()
 
 
 class RunStore:
@@ -141,20 +141,10 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
     Raises:
         StoreError: There is none, or it cannot be read, or its hash does not fit its arguments.
     """
-    path = Path(directory) / MANIFEST_NAME
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        return load_manifest(Path(directory) / MANIFEST_NAME, MANIFEST_SCHEMA)
     except FileNotFoundError as error:
         raise StoreError(f"{directory} is no folder of results: it holds no {MANIFEST_NAME}") from error
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not JSON: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
-        raise StoreError(f"{path} does not have the schema {MANIFEST_SCHEMA!r}")
-    if not isinstance(manifest.get("arguments"), dict) or manifest.get("hash") != content_hash(manifest["arguments"]):
-        raise StoreError(f"{path} was changed: its hash does not fit its arguments")
-    return cast("dict[str, Any]", manifest)
 
 
 def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
@@ -173,34 +163,3 @@ def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
         if problem is not None:
             raise StoreError(f"line {number} of {path} is no episode: {problem}")
         yield cast("EpisodeRecord", record)
-
-
-def first_difference(left: object, right: object, name: str = "") -> tuple[str, object, object] | None:
-    """Return the first place (by sorted names) where two JSON values differ, with both values there; None if equal.
-
-    A value that is not there is ABSENT.
-    """
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        for key in sorted(left.keys() | right.keys()):
-            place = f"{name}.{key}" if name else str(key)
-            difference = first_difference(left.get(key, ABSENT), right.get(key, ABSENT), place)
-            if difference is not None:
-                return difference
-        return None
-    return None if left == right else (name, left, right)
-
-
-def refuse_other_arguments(directory: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise a StoreError that names the first difference between a folder's arguments and this command's, if any."""
-    difference = first_difference(there, json.loads(json.dumps(now)))
-    if difference is not None:
-        name, old, new = difference
-        raise StoreError(
-            f"{directory} holds results of another run: {name} is {_shorten(old)} there and {_shorten(new)} here; "
-            "use another folder"
-        )
-
-
-def _shorten(value: object, limit: int = 80) -> str:
-    text = "absent" if value is ABSENT else encode_json(value).decode()
-    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,37 +1,28 @@
 """Playing the episodes of a run, in this process or in several.
 
-A worker is handed jobs (lists of planned episodes) over its own pipe and sends records back as encoded lines, at the
-latest a tenth of a second after they are finished, so that a killed run loses next to nothing. It asks for the next
-job only when it has sent all of the last one, so neither side can block the other. A closed pipe is the only signal
-there is: it tells the worker that the run is over or its parent dead, and the parent that the worker has died.
+Jobs are lists of planned episodes; records come back as encoded lines.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import pickle
-import signal
-import time
 from collections.abc import Iterator
 from itertools import islice
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
-from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError
+from resilisim.errors import InvalidInputError, ResiliSimError
 from resilisim.evaluation.plan import PlannedEpisode, RunSettings, build_policy
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.rollout import play_episode
 from resilisim.evaluation.store import encode_record
 from resilisim.policies.base import Policy
+from resilisim.processes import Jobs, answers_of_processes
 
 # Jobs grow to take about this long: short against a run, long against the round trip over a pipe.
 JOB_SECONDS = 0.25
 FIRST_JOB_EPISODES = 4
 MOST_JOB_EPISODES = 512
-SEND_SECONDS = 0.1
 
 # The record of an episode, as it is and as one JSON line.
 FinishedEpisode: TypeAlias = "tuple[EpisodeRecord, bytes]"
@@ -121,114 +112,29 @@ def _play_in_processes(
         raise InvalidInputError(
             f"a policy cannot be handed to other processes ({error}): give it as module:attribute, or use one worker"
         ) from error
-    # Spawned, not forked: a forked child of a process with compiled code and its threads may hang.
-    context = multiprocessing.get_context("spawn")
-    processes: dict[Connection, BaseProcess] = {}
-    started: dict[Connection, tuple[float, int]] = {}
-    ready: set[Connection] = set()
-    size = FIRST_JOB_EPISODES
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    try:
-        for _ in range(workers):
-            ours, theirs = context.Pipe()
-            process: BaseProcess = context.Process(target=_work, args=(theirs, settings, threads), daemon=True)
-            process.start()
-            theirs.close()
-            processes[ours] = process
-        while processes:
-            for connection in wait(list(processes)):
-                connection = cast("Connection", connection)
-                try:
-                    answer = connection.recv()
-                except EOFError:
-                    death = _describe_death(processes[connection], began=connection in ready)
-                    raise InfrastructureError(death) from None
-                if isinstance(answer, BaseException):
-                    raise answer
-                if answer is not None:
-                    for line in answer:
-                        yield json.loads(line), line
-                    continue
-                ready.add(connection)
-                if connection in started:
-                    since, number = started.pop(connection)
-                    rate = number / max(time.monotonic() - since, 1e-6)
-                    size = min(max(1, round(rate * JOB_SECONDS)), 2 * size, MOST_JOB_EPISODES)
-                job = list(islice(pending, size))
-                if job:
-                    started[connection] = (time.monotonic(), len(job))
-                    connection.send(job)
-                else:
-                    connection.close()
-                    processes.pop(connection).join()
-    finally:
-        for connection, process in processes.items():
-            connection.close()
-            process.terminate()
-            process.join()
+    for line in answers_of_processes(_LinePlayer, settings, _GrowingJobs(pending), workers):
+        yield json.loads(line), line
 
 
-def _describe_death(process: BaseProcess, began: bool) -> str:
-    process.join(5.0)
-    if not began:
-        return (
-            f"a worker process ended before it began (exit code {process.exitcode}): "
-            'a script that evaluates with several workers needs the guard `if __name__ == "__main__":`'
-        )
-    return (
-        f"a worker process died (exit code {process.exitcode}); "
-        "what was finished is kept, and the same command goes on from there"
-    )
+class _GrowingJobs(Jobs[list[PlannedEpisode]]):
+    """Hands out episodes in jobs that grow until they take JOB_SECONDS."""
+
+    def __init__(self, pending: Iterator[PlannedEpisode]) -> None:
+        self._pending = pending
+        self._size = FIRST_JOB_EPISODES
+
+    def next(self, last: list[PlannedEpisode] | None, seconds: float) -> list[PlannedEpisode] | None:
+        if last is not None:
+            rate = len(last) / max(seconds, 1e-6)
+            self._size = min(max(1, round(rate * JOB_SECONDS)), 2 * self._size, MOST_JOB_EPISODES)
+        return list(islice(self._pending, self._size)) or None
 
 
-def _work(connection: Connection, settings: RunSettings, threads: int) -> None:
-    """Be a worker until the pipe is closed."""
-    # Libraries that are loaded later (retrieval's model) would each start as many threads as the machine has cores.
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent says what it means
-    try:
-        try:
-            player = EpisodePlayer(settings)
-            connection.send(None)
-            while True:
-                _do_job(connection, player, connection.recv())
-                connection.send(None)
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            return
-        except Exception as error:
-            connection.send(_transportable(error))
-    except (BrokenPipeError, ConnectionResetError):
-        return
-    finally:
-        connection.close()
+class _LinePlayer:
+    """Plays jobs in a worker process."""
 
+    def __init__(self, settings: RunSettings) -> None:
+        self._player = EpisodePlayer(settings)
 
-def _do_job(connection: Connection, player: EpisodePlayer, job: list[PlannedEpisode]) -> None:
-    finished: list[bytes] = []
-    sent = time.monotonic()
-    try:
-        for episode in job:
-            finished.append(encode_record(player.play(episode)))
-            if time.monotonic() - sent > SEND_SECONDS:
-                connection.send(finished)
-                finished, sent = [], time.monotonic()
-    finally:
-        # Also when an episode raises: those before it are finished.
-        if finished:
-            connection.send(finished)
-
-
-def _transportable(error: Exception) -> Exception:
-    """Return the error if it survives the way to the parent, else one that tells the same."""
-    notes = list(getattr(error, "__notes__", ()))
-    try:
-        copy = pickle.loads(pickle.dumps(error))
-        if type(copy) is type(error) and str(copy) == str(error):
-            error.__notes__ = notes
-            return error
-    except Exception:
-        copy = None  # what cannot be pickled is told as text
-    substitute = RuntimeError(f"{type(error).__name__}: {error}")
-    for note in notes:
-        substitute.add_note(note)
-    return substitute
+    def __call__(self, job: list[PlannedEpisode]) -> Iterator[bytes]:
+        return (encode_record(self._player.play(episode)) for episode in job)

@@ -1,5 +1,6 @@
 """Workflows: the plan for a task, who makes it, and the prompt that shows it."""
 
+from resilisim.workflows.mcp_task import parse_mcp_task, render_mcp_task, validate_mcp_task
 from resilisim.workflows.planner import (
     AutoPlanner,
     ExactPlanner,
@@ -9,6 +10,8 @@ from resilisim.workflows.planner import (
     similar_by_retrieval,
 )
 from resilisim.workflows.prompts import (
+    PLAN_FORMATS,
+    PLANNED_PROMPT_TYPES,
     PROMPT_TYPES,
     PlannedStep,
     Prompt,
@@ -19,10 +22,13 @@ from resilisim.workflows.prompts import (
     render_plan,
     render_prompt,
 )
+from resilisim.workflows.semantic_match import SemanticMatch, semantic_match_by_retrieval
 from resilisim.workflows.templating import PromptTemplates, load_templates
 from resilisim.workflows.types import Step, Workflow
 
 __all__ = [
+    "PLANNED_PROMPT_TYPES",
+    "PLAN_FORMATS",
     "PROMPT_TYPES",
     "AutoPlanner",
     "ExactPlanner",
@@ -30,16 +36,21 @@ __all__ = [
     "Planner",
     "Prompt",
     "PromptTemplates",
+    "SemanticMatch",
     "Step",
     "Workflow",
     "all_success_path",
     "critical_tools",
     "load_templates",
+    "parse_mcp_task",
     "parse_plan",
     "parse_steps",
     "parse_work_order",
+    "render_mcp_task",
     "render_plan",
     "render_prompt",
     "resolve_planner",
+    "semantic_match_by_retrieval",
     "similar_by_retrieval",
+    "validate_mcp_task",
 ]

@@ -26,8 +26,13 @@ _ESCAPED_STEP = re.compile(rf"^({_SPACE}*\d+)\\(\\*\.{_SPACE}+Execute\b)", re.MU
 
 def escape_text(text: str) -> str:
     """Return a text in which nothing is a protocol tag, a heading, or a step of a plan."""
-    text = _TAG.sub("&lt;", _ENTITY.sub("&amp;", text))
-    text = _HEADING.sub(r"\1\\\2", text)
+    # Looking for one character is far quicker than a pattern, and most texts have none of them.
+    if "&" in text:
+        text = _ENTITY.sub("&amp;", text)
+    if "<" in text:
+        text = _TAG.sub("&lt;", text)
+    if "#" in text:
+        text = _HEADING.sub(r"\1\\\2", text)
     return _STEP.sub(r"\1\\\2", text)
 
 
@@ -38,7 +43,8 @@ def escape_line(text: str) -> str:
 
 def inline_json(value: Any) -> str:
     """Return a value as JSON on one line that holds no protocol tag; it reads back as the same value."""
-    return _TAG.sub(r"\\u003c", json.dumps(value, ensure_ascii=False, default=str))
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return _TAG.sub(r"\\u003c", text) if "<" in text else text
 
 
 def unescape_text(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from resilisim.tool_library import Parameter, Tool
@@ -28,15 +29,27 @@ def step_parameters(tool: Tool, inputs: Mapping[str, Any], step_before: str | No
         inputs: The task's inputs.
         step_before: Tool of the step before, None for the first step.
     """
+    stand_ins = _stand_ins(tool, step_before)
     values: dict[str, Any] = {}
     for parameter in tool.parameters:
-        if parameter.name in inputs and not check_parameters(tool, {parameter.name: inputs[parameter.name]}, "lenient"):
-            values[parameter.name] = inputs[parameter.name]
-        elif parameter.required:
-            values[parameter.name] = _stand_in(parameter, step_before)
-    if check_parameters(tool, values, "lenient"):
-        values = {name: value for name, value in values.items() if not check_parameters(tool, {name: value}, "lenient")}
+        name = parameter.name
+        if name in inputs and not check_parameters(tool, {name: inputs[name]}, "lenient"):
+            values[name] = inputs[name]
+        elif name in stand_ins:
+            values[name] = _own_copy(stand_ins[name])
     return values
+
+
+# Checking a value costs more than all the rest, and these depend on no task.
+@lru_cache(maxsize=4096)
+def _stand_ins(tool: Tool, step_before: str | None) -> Mapping[str, Any]:
+    """Return what is passed for required parameters that the inputs don't give, where the schema takes it."""
+    values = {parameter.name: _stand_in(parameter, step_before) for parameter in tool.parameters if parameter.required}
+    return {name: value for name, value in values.items() if not check_parameters(tool, {name: value}, "lenient")}
+
+
+def _own_copy(value: Any) -> Any:
+    return value.copy() if isinstance(value, (dict, list)) else value
 
 
 def _stand_in(parameter: Parameter, step_before: str | None) -> Any:

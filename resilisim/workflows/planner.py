@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from resilisim.errors import ExactLimitError, unknown_name
@@ -15,6 +16,7 @@ from resilisim.simulator.state import is_awaiting_closing, is_done, next_state, 
 from resilisim.tasks import Task
 from resilisim.tool_library import Tool, ToolLibrary, default_library
 from resilisim.workflows.parameters import step_parameters
+from resilisim.workflows.semantic_match import SemanticMatch
 from resilisim.workflows.types import Step, Workflow
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class ExactPlanner:
         law: Success law; the benchmark's if omitted.
         rules: End rules; the benchmark's if omitted.
         similar: Names the alternatives of a tool; without it, steps have none and no model is loaded.
+        match: Scores how well tools match a task's description; without it, steps have no semantic match.
     """
 
     name = "exact"
@@ -77,15 +80,17 @@ class ExactPlanner:
         law: BenchmarkLaw | None = None,
         rules: EndRules | None = None,
         similar: SimilarTools | None = None,
+        match: SemanticMatch | None = None,
     ) -> None:
         self.library = library if library is not None else default_library()
         self.law = law or BenchmarkLaw()
         self.rules = rules or EndRules()
         self.similar = similar
+        self.match = match
         self._plans: OrderedDict[tuple[str, ...], tuple[tuple[Step, ...], float]] = OrderedDict()
 
     def plan(self, task: Task) -> Workflow:
-        """Return the workflow for a task; what does not depend on its inputs is computed once per required list.
+        """Return the workflow for a task; what depends on neither its inputs nor its text is computed once per list.
 
         Raises:
             InvalidInputError: The required list does not fit the library.
@@ -99,11 +104,18 @@ class ExactPlanner:
             if len(self._plans) > KEPT_PLANS:
                 self._plans.popitem(last=False)
         steps, value = self._plans[required]
+        matches = self._matches(task, steps)
         filled: list[Step] = []
-        for place, step in enumerate(steps):
-            before = filled[-1].tool if place else None
-            filled.append(_with_parameters(step, step_parameters(self.library[step.tool], task.inputs, before)))
+        for place, (step, match) in enumerate(zip(steps, matches, strict=True)):
+            before = steps[place - 1].tool if place else None
+            parameters = step_parameters(self.library[step.tool], task.inputs, before)
+            filled.append(replace(step, parameters=parameters, semantic_match=match))
         return Workflow(task.instance_id, tuple(filled), self.name, value)
+
+    def _matches(self, task: Task, steps: Sequence[Step]) -> Sequence[float | None]:
+        if self.match is None:
+            return [None] * len(steps)
+        return self.match(task.description, [step.tool for step in steps])
 
     def _solve(self, required: tuple[str, ...]) -> tuple[tuple[Step, ...], float]:
         problem = build_problem(self.library, required, self.law, self.rules)
@@ -120,6 +132,7 @@ class ExactPlanner:
             alternatives=tuple(self.similar(name)) if self.similar is not None else (),
             expected_outcome=_expected_outcome(tool),
             confidence=_chance(problem, name, tools[:place]),
+            chosen_by="semantics" if name in problem.required_tools else "policy",
         )
 
 
@@ -159,6 +172,7 @@ def resolve_planner(
     rules: EndRules | None = None,
     similar: SimilarTools | None = None,
     fallback: Planner | None = None,
+    match: SemanticMatch | None = None,
 ) -> Planner:
     """Return the planner of that name.
 
@@ -169,13 +183,14 @@ def resolve_planner(
         rules: End rules; the benchmark's if omitted.
         similar: Names the alternatives of a tool, for instance `similar_by_retrieval(retriever)`.
         fallback: Under "auto", plans what cannot be solved exactly.
+        match: Scores tools against a task's description, for instance `semantic_match_by_retrieval(retriever)`.
 
     Raises:
         InvalidInputError: There is no such planner.
     """
     if name not in PLANNER_NAMES:
         raise unknown_name("planner", name, PLANNER_NAMES)
-    exact = ExactPlanner(library, law, rules, similar)
+    exact = ExactPlanner(library, law, rules, similar, match)
     return exact if name == "exact" else AutoPlanner(exact, fallback)
 
 
@@ -252,9 +267,3 @@ def _reason_outside_list(problem: Problem, tools: tuple[str, ...], place: int) -
 def _expected_outcome(tool: Tool) -> str:
     names = [value.name for value in tool.returns if value.name != "success"]
     return f"success, with {', '.join(names)}" if names else "success"
-
-
-def _with_parameters(step: Step, parameters: dict[str, object]) -> Step:
-    return Step(
-        step.tool, parameters, step.reason, step.requires, step.alternatives, step.expected_outcome, step.confidence
-    )

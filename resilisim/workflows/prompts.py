@@ -1,33 +1,47 @@
-"""Prompts: what an agent reads at the start of an episode, and how to read a plan out of it again."""
+"""Prompts: what an agent reads at the start of an episode. Each type is the baseline, and all but that add one part."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.workflows.escaping import escape_line, escape_text, inline_json, unescape_text
+from resilisim.workflows.escaping import escape_line, escape_text, inline_json
+from resilisim.workflows.insights import critical_tools
+from resilisim.workflows.markdown_plan import render_plan
+from resilisim.workflows.mcp_task.writing import render_mcp_task
+from resilisim.workflows.prompt_reading import parse_plan, parse_steps, parse_work_order
 from resilisim.workflows.templating import PromptTemplates, load_templates, packaged_templates
-from resilisim.workflows.types import Step, Workflow
+from resilisim.workflows.types import PlannedStep, Workflow
 
-PROMPT_TYPES = ("baseline", "optimal")
-# Types that show a workflow.
-PLANNED_PROMPT_TYPES = ("optimal",)
+__all__ = [
+    "PLANNED_PROMPT_TYPES",
+    "PLAN_FORMATS",
+    "PROMPT_TYPES",
+    "PlanFormat",
+    "PlannedStep",
+    "Prompt",
+    "Protocol",
+    "critical_tools",
+    "parse_plan",
+    "parse_steps",
+    "parse_work_order",
+    "render_plan",
+    "render_prompt",
+]
 
 Protocol = Literal["text", "native"]
+PlanFormat = Literal["markdown", "xml"]
 
-# A step of a plan is one line; everything that is not ours is escaped so that it cannot look like one.
-_STEP_LINE = re.compile(r"^[^\S\n]*\d+\.[^\S\n]+Execute[^\S\n]+`?([^\s`]+)`?[^\S\n]*$", re.MULTILINE | re.IGNORECASE)
-_DETAIL_LINE = re.compile(r"^[^\S\n]*-[^\S\n]+(Requires|Parameters):[^\S\n]*(.*?)[^\S\n]*$", re.MULTILINE)
-_HEADING_LINE = re.compile(r"^#{1,6} ", re.MULTILINE)
-_WORK_ORDER = re.compile(r"^## Work order[^\S\n]*\n(.*?)(?=^#{1,6} |\Z)", re.MULTILINE | re.DOTALL)
+PROMPT_TYPES = ("baseline", "chain_of_thought", "optimal", "flawed")
+# Types that show a workflow. Both do it by the same templates, so that nothing gives away that a plan is flawed.
+PLANNED_PROMPT_TYPES = ("optimal", "flawed")
+PLAN_FORMATS: tuple[str, ...] = get_args(PlanFormat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +50,12 @@ class Prompt:
 
     Attributes:
         text: What the agent reads.
-        type: One of `PROMPT_TYPES`.
+        type: One of `PROMPT_TYPES`; where an environment put a flaw in, with the flaw's names ("flawed:tool_misuse").
         planner: Name of the planner whose workflow it shows, None without one.
         workflow: That workflow.
         tools_listed: Whether the names of the library stand in it.
+        plan_format: One of `PLAN_FORMATS`, None without a workflow.
+        flaw: What is wrong with the workflow (`FlawedWorkflow.flaw_mapping`), None if nothing was done to it.
     """
 
     text: str
@@ -47,21 +63,8 @@ class Prompt:
     planner: str | None = None
     workflow: Workflow | None = None
     tools_listed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedStep:
-    """One step as a reader finds it in a prompt.
-
-    Attributes:
-        tool: The tool to run.
-        requires: The tools that the prompt says it depends on; None if it says nothing.
-        parameters: Parameters to pass, as the prompt gives them; None if it gives none that can be read.
-    """
-
-    tool: str
-    requires: tuple[str, ...] | None = None
-    parameters: Mapping[str, Any] | None = None
+    plan_format: str | None = None
+    flaw: Mapping[str, Any] | None = None
 
 
 def render_prompt(
@@ -70,6 +73,7 @@ def render_prompt(
     workflow: Workflow | None = None,
     library: ToolLibrary | None = None,
     *,
+    plan_format: PlanFormat = "markdown",
     tools_listed: bool = False,
     rules: EndRules | None = None,
     protocol: Protocol = "text",
@@ -82,95 +86,51 @@ def render_prompt(
         prompt_type: One of `PROMPT_TYPES`.
         workflow: The plan to show; needed by the types in `PLANNED_PROMPT_TYPES`, not shown by the others.
         library: The tool library; needed with `tools_listed` only.
+        plan_format: Whether the plan is shown as Markdown or as an `<mcp_task>` element.
         tools_listed: Whether to put the library's names into the prompt.
         rules: End rules that the prompt states; the benchmark's if omitted.
         protocol: Whether calls are tags in a text or function calls.
         templates: Templates, or a folder of those that replace packaged ones.
 
     Raises:
-        InvalidInputError: An unknown prompt type, no workflow where one is needed, an unusable template.
+        InvalidInputError: An unknown prompt type, plan format or protocol, no workflow where one is needed, an unusable
+            template, a workflow that XML cannot show.
     """
-    if prompt_type not in PROMPT_TYPES:
-        raise unknown_name("prompt type", prompt_type, PROMPT_TYPES)
+    _check("prompt type", prompt_type, PROMPT_TYPES)
+    _check("plan format", plan_format, PLAN_FORMATS)
+    _check("protocol", protocol, get_args(Protocol))
+    if tools_listed and library is None:
+        raise InvalidInputError("a prompt that lists the tools needs a library: expected the argument library")
     if templates is None:
         templates = packaged_templates()
     elif not isinstance(templates, PromptTemplates):
         templates = load_templates(templates)
-    text = _render_baseline(templates, task, library if tools_listed else None, rules or EndRules(), protocol)
-    if tools_listed and library is None:
-        raise InvalidInputError("a prompt that lists the tools needs a library: expected the argument library")
+    baseline = _render_baseline(templates, task, library if tools_listed else None, rules or EndRules(), protocol)
     if prompt_type not in PLANNED_PROMPT_TYPES:
-        return Prompt(text + "\n", prompt_type, tools_listed=tools_listed)
+        reasoning = prompt_type == "chain_of_thought"
+        part = "\n\n" + templates.fill(f"chain_of_thought.{protocol}.md", {}) if reasoning else ""
+        return Prompt(f"{baseline}{part}\n", prompt_type, tools_listed=tools_listed)
     if workflow is None:
         raise InvalidInputError(f"a prompt of type {prompt_type!r} needs a workflow: expected what a planner returns")
-    plan = templates.fill(
-        f"{prompt_type}.md",
-        {
-            "plan": render_plan(workflow.steps),
-            "critical_tools": ", ".join(critical_tools(workflow.steps)) or "none, as no step depends on another",
-            "success_probability": f"{workflow.predicted_success_probability:.3f}",
-            "planner": escape_line(workflow.planner),
-        },
-    )
-    return Prompt(f"{text}\n\n{plan}\n", prompt_type, workflow.planner, workflow, tools_listed)
+    part = _render_planned(templates, workflow, plan_format)
+    return Prompt(f"{baseline}\n\n{part}\n", prompt_type, workflow.planner, workflow, tools_listed, plan_format)
 
 
-def render_plan(steps: Sequence[Step]) -> str:
-    """Return the numbered steps of a plan, from which `parse_steps` reads them back."""
-    lines: list[str] = []
-    for number, step in enumerate(steps, start=1):
-        lines.append(f"{number}. Execute {step.tool}")
-        if step.reason:
-            lines.append(f"   - Reason: {escape_line(step.reason)}")
-        if step.requires:
-            lines.append(f"   - Requires: {', '.join(step.requires)}")
-        if step.parameters:
-            lines.append(f"   - Parameters: {inline_json(step.parameters)}")
-        if step.alternatives:
-            lines.append(f"   - Alternatives: {', '.join(step.alternatives)}")
-        if step.expected_outcome:
-            lines.append(f"   - Expected: {escape_line(step.expected_outcome)} (confidence {step.confidence:.2f})")
-    return "\n".join(lines)
+def _check(what: str, value: str, valid: tuple[str, ...]) -> None:
+    if value not in valid:
+        raise unknown_name(what, value, valid)
 
 
-def parse_plan(text: str) -> list[str]:
-    """Return the tools of the plan in a prompt, in order; empty if it holds no plan."""
-    return [match.group(1) for match in _STEP_LINE.finditer(text)]
-
-
-def parse_steps(text: str) -> list[PlannedStep]:
-    """Return the steps of the plan in a prompt, with what the prompt says about each; empty if it holds no plan."""
-    matches = list(_STEP_LINE.finditer(text))
-    if not matches:
-        return []
-    heading = _HEADING_LINE.search(text, matches[-1].end())
-    ends = [match.start() for match in matches[1:]] + [heading.start() if heading else len(text)]
-    steps = []
-    for match, end in zip(matches, ends, strict=True):
-        requires: tuple[str, ...] | None = None
-        parameters: Mapping[str, Any] | None = None
-        for detail in _DETAIL_LINE.finditer(text, match.end(), end):
-            if detail.group(1) == "Requires":
-                requires = tuple(name for name in re.split(r"[,\s]+", detail.group(2)) if name)
-            else:
-                parameters = _read_object(detail.group(2))
-        steps.append(PlannedStep(match.group(1), requires, parameters))
-    return steps
-
-
-def parse_work_order(text: str) -> str:
-    """Return the description of the task in a prompt; the whole text if it has no section for it (own templates)."""
-    match = _WORK_ORDER.search(text)
-    return unescape_text(match.group(1)).strip() if match is not None else text.strip()
-
-
-def critical_tools(steps: Sequence[Step]) -> tuple[str, ...]:
-    """Return the tools of a plan that a later step depends on directly, in plan order."""
-    critical = []
-    for place, step in enumerate(steps):
-        if step.tool not in critical and any(step.tool in later.requires for later in steps[place + 1 :]):
-            critical.append(step.tool)
-    return tuple(critical)
+def _render_planned(templates: PromptTemplates, workflow: Workflow, plan_format: PlanFormat) -> str:
+    critical = ", ".join(critical_tools(workflow.steps)) or "none, as no step depends on another"
+    values = {
+        "critical_tools": escape_line(critical),
+        "success_probability": f"{workflow.predicted_success_probability:.3f}",
+        "planner": escape_line(workflow.planner),
+    }
+    if plan_format == "xml":
+        return templates.fill("optimal.xml.md", {"mcp_task": render_mcp_task(workflow, templates), **values})
+    return templates.fill("optimal.md", {"plan": render_plan(workflow.steps), **values})
 
 
 def _render_baseline(
@@ -214,11 +174,3 @@ def _render_limits(rules: EndRules, constraints: Mapping[str, Any]) -> str:
     if constraints:
         lines.append("- Constraints of the work order: " + inline_json(constraints))
     return "\n".join(lines)
-
-
-def _read_object(text: str) -> Mapping[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None

@@ -22,7 +22,16 @@ PLACEHOLDERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "calling_tools.text.md": ((), ()),
     "calling_tools.native.md": ((), ()),
     "tools_listed.md": (("names",), ("names",)),
+    "chain_of_thought.text.md": ((), ()),
+    "chain_of_thought.native.md": ((), ()),
     "optimal.md": (("plan", "critical_tools", "success_probability", "planner"), ("plan",)),
+    "optimal.xml.md": (("mcp_task", "critical_tools", "success_probability", "planner"), ("mcp_task",)),
+    "mcp_task.failure_handling.primary.md": ((), ()),
+    "mcp_task.failure_handling.alternatives.md": ((), ()),
+    "mcp_task.failure_handling.report.md": ((), ()),
+    "mcp_task.execution_tracking.rationale.md": ((), ()),
+    "mcp_task.execution_tracking.deviations.md": ((), ()),
+    "mcp_task.execution_tracking.confidence.md": ((), ()),
 }
 
 

@@ -1,12 +1,20 @@
-"""Workflows: what a planner says should be done, step by step, with its reasons."""
+"""Workflows: what a planner says should be done, step by step, with its reasons, and what a reader takes from it."""
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from resilisim.errors import InvalidInputError, unknown_name
+
+# Who put a tool into a plan: semantic matching, which made the task's required list, or the planner itself.
+CHOSEN_BY = ("semantics", "policy")
+
+# Values in messages, the long ones cut: workflows are also read from texts of strangers.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +29,10 @@ class Step:
         alternatives: Similar tools, the most similar first.
         expected_outcome: One line on what the step gives when it succeeds.
         confidence: Chance that one execution succeeds when every earlier step has, 0 to 1.
+        semantic_match: Highest cosine similarity of the tool's text and a clause of the task's description, -1 to 1;
+            None if it was not computed.
+        chosen_by: One of `CHOSEN_BY`: "semantics" for a tool of the task's required list, "policy" for one that the
+            planner added because it raises the chance of success.
     """
 
     tool: str
@@ -30,6 +42,8 @@ class Step:
     alternatives: tuple[str, ...] = ()
     expected_outcome: str = ""
     confidence: float = 1.0
+    semantic_match: float | None = None
+    chosen_by: str = "semantics"
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the step as plain JSON values."""
@@ -41,6 +55,8 @@ class Step:
             "alternatives": list(self.alternatives),
             "expected_outcome": self.expected_outcome,
             "confidence": self.confidence,
+            "semantic_match": self.semantic_match,
+            "chosen_by": self.chosen_by,
         }
 
     @classmethod
@@ -51,7 +67,7 @@ class Step:
             InvalidInputError: A field is unknown, missing, or of the wrong kind.
         """
         _check_fields(mapping, {entry.name for entry in fields(cls)}, {"tool"}, "a workflow step")
-        where = f"step {mapping['tool']!r}"
+        where = f"step {_SHORT.repr(mapping['tool'])}"
         return cls(
             tool=_text(mapping, "tool", where),
             parameters=_object(mapping, "parameters", where),
@@ -59,7 +75,9 @@ class Step:
             requires=_names(mapping, "requires", where),
             alternatives=_names(mapping, "alternatives", where),
             expected_outcome=_text(mapping, "expected_outcome", where),
-            confidence=_probability(mapping, "confidence", where),
+            confidence=_number(mapping, "confidence", where, 0.0, 1.0, default=1.0),
+            semantic_match=_similarity(mapping, where),
+            chosen_by=_choice(mapping, where),
         )
 
 
@@ -102,7 +120,7 @@ class Workflow:
         """
         names = {entry.name for entry in fields(cls)}
         _check_fields(mapping, names, names, "a workflow")
-        where = f"workflow of {mapping['instance_id']!r}"
+        where = f"workflow of {_SHORT.repr(mapping['instance_id'])}"
         steps = mapping["steps"]
         if not isinstance(steps, (list, tuple)) or not all(isinstance(step, Mapping) for step in steps):
             raise InvalidInputError(f"field 'steps' of {where}: expected a list of objects")
@@ -110,8 +128,23 @@ class Workflow:
             instance_id=_text(mapping, "instance_id", where),
             steps=tuple(Step.from_mapping(step) for step in steps),
             planner=_text(mapping, "planner", where),
-            predicted_success_probability=_probability(mapping, "predicted_success_probability", where),
+            predicted_success_probability=_number(mapping, "predicted_success_probability", where, 0.0, 1.0),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One step as a reader finds it in a prompt.
+
+    Attributes:
+        tool: The tool to run.
+        requires: The tools that the prompt says it depends on; None if it says nothing.
+        parameters: Parameters to pass, as the prompt gives them; None if it gives none that can be read.
+    """
+
+    tool: str
+    requires: tuple[str, ...] | None = None
+    parameters: Mapping[str, Any] | None = None
 
 
 def _check_fields(mapping: Mapping[str, Any], known: set[str], needed: set[str], what: str) -> None:
@@ -126,26 +159,43 @@ def _check_fields(mapping: Mapping[str, Any], known: set[str], needed: set[str],
 def _text(mapping: Mapping[str, Any], name: str, where: str) -> str:
     value = mapping.get(name, "")
     if not isinstance(value, str):
-        raise InvalidInputError(f"field {name!r} of {where} is {value!r}: expected a text")
+        raise InvalidInputError(f"field {name!r} of {where} is {_SHORT.repr(value)}: expected a text")
     return value
 
 
 def _object(mapping: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
     value = mapping.get(name, {})
     if not isinstance(value, Mapping):
-        raise InvalidInputError(f"field {name!r} of {where} is {value!r}: expected an object")
+        raise InvalidInputError(f"field {name!r} of {where} is {_SHORT.repr(value)}: expected an object")
     return dict(value)
 
 
 def _names(mapping: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
     value = mapping.get(name, ())
     if not isinstance(value, (list, tuple)) or not all(isinstance(entry, str) for entry in value):
-        raise InvalidInputError(f"field {name!r} of {where} is {value!r}: expected a list of tool names")
+        raise InvalidInputError(f"field {name!r} of {where} is {_SHORT.repr(value)}: expected a list of tool names")
     return tuple(value)
 
 
-def _probability(mapping: Mapping[str, Any], name: str, where: str) -> float:
-    value = mapping.get(name, 1.0)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
-        raise InvalidInputError(f"field {name!r} of {where} is {value!r}: expected a number from 0 to 1")
+def _number(
+    mapping: Mapping[str, Any], name: str, where: str, lowest: float, highest: float, default: float = 0.0
+) -> float:
+    value = mapping.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not lowest <= value <= highest:
+        raise InvalidInputError(
+            f"field {name!r} of {where} is {_SHORT.repr(value)}: expected a number from {lowest:g} to {highest:g}"
+        )
     return float(value)
+
+
+def _similarity(mapping: Mapping[str, Any], where: str) -> float | None:
+    if mapping.get("semantic_match") is None:
+        return None
+    return _number(mapping, "semantic_match", where, -1.0, 1.0)
+
+
+def _choice(mapping: Mapping[str, Any], where: str) -> str:
+    value = mapping.get("chosen_by", CHOSEN_BY[0])
+    if value not in CHOSEN_BY:
+        raise unknown_name("value", str(value)[:100], CHOSEN_BY, f"field 'chosen_by' of {where}")
+    return str(value)

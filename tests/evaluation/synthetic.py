@@ -73,6 +73,7 @@ def synthetic_record(
         privileged=policy == "exact-optimum",
         prompt_type=prompt_type,
         planner="exact" if prompt_type == "optimal" else None,
+        flaw=None,
         protocol="text",
         instance_id=f"task_{task:08x}",
         task_type=TASK_TYPES[task % len(TASK_TYPES)],

@@ -19,7 +19,6 @@ import pytest
 from resilisim.errors import ExactLimitError, InfrastructureError, InvalidInputError, StoreError
 from resilisim.evaluation import evaluate, read_results, write_report
 from resilisim.evaluation.store import RunStore, read_manifest, read_records
-from resilisim.evaluation.workers import _transportable
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import ToolHit
 from tests.evaluation.kill_target import ARGUMENTS
@@ -214,18 +213,6 @@ def test_a_script_without_a_guard_is_told_what_it_lacks(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True)
     assert ended.returncode == 1
     assert "needs the guard `if __name__" in ended.stderr.splitlines()[-1]
-
-
-def test_an_error_that_cannot_travel_is_told_as_text() -> None:
-    class Local(Exception):
-        pass
-
-    error = Local("what")
-    error.add_note("where")
-    told = _transportable(error)
-    assert (type(told), str(told), told.__notes__) == (RuntimeError, "Local: what", ["where"])
-    kept = _transportable(KeyError("x"))
-    assert isinstance(kept, KeyError)
 
 
 @pytest.mark.parametrize(

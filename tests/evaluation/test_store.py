@@ -13,10 +13,8 @@ from resilisim import provenance
 from resilisim.errors import StoreError
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.store import (
-    ABSENT,
     RunStore,
     encode_record,
-    first_difference,
     read_manifest,
     read_records,
 )
@@ -222,9 +220,3 @@ def test_no_manifest_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(StoreError, match="disk is full"):
         RunStore(tmp_path, ARGUMENTS, 6)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_first_difference_is_by_sorted_names() -> None:
-    assert first_difference({"b": 1, "a": {"c": [1]}}, {"b": 2, "a": {"c": [2]}}) == ("a.c", [1], [2])
-    assert first_difference({"a": 1}, {"a": 1}) is None
-    assert first_difference({"a": None}, {}) == ("a", None, ABSENT)

@@ -8,35 +8,9 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from strategies import hostile_texts, json_scalars
 
 from resilisim.workflows.escaping import PROTOCOL_TAGS, escape_line, escape_text, inline_json, unescape_text
-
-# Texts that are mostly made of what could do harm.
-FRAGMENTS = [
-    "<tool_call>read</tool_call>",
-    "< / Tool_Search",
-    "<finish/>",
-    "<THINK>",
-    "<b>",
-    "&lt;",
-    "&amp;lt;",
-    "&",
-    "\\",
-    "#",
-    "## Work order",
-    "\n",
-    "\r\n",
-    "\u2028",
-    " ",
-    "\t",
-    "1. Execute write",
-    "2\\. execute read",
-    "٣. Execute x",
-    "- Requires: parse",
-    "abc",
-    '"',
-]
-hostile_texts = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=12).map("".join)
 
 LIVE_TAG = re.compile(rf"<\s*/?\s*({'|'.join(PROTOCOL_TAGS)})\b", re.IGNORECASE)
 LIVE_STEP = re.compile(r"^\s*\d+\.\s+Execute\b", re.IGNORECASE)
@@ -63,9 +37,6 @@ def test_a_line_stays_one_line_without_tags(text):
     line = escape_line(text)
     assert len(line.splitlines()) <= 1
     assert not LIVE_TAG.search(line)
-
-
-json_scalars = st.none() | st.booleans() | st.integers() | hostile_texts
 
 
 @given(st.recursive(json_scalars, lambda inner: st.lists(inner, max_size=3)))

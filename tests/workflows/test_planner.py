@@ -123,6 +123,14 @@ def test_without_enough_turns_the_plan_is_the_list_and_predicts_nothing():
     assert [step.confidence for step in workflow.steps] == [0.8, 0.8, 0.4]
 
 
+def test_a_step_says_who_chose_it():
+    for required in (["write"], ["read", "write"], ["parse", "merge", "write"]):
+        workflow = ExactPlanner(LIBRARY).plan(task(*required))
+        chosen = {step.tool: step.chosen_by for step in workflow.steps}
+        assert chosen == {name: "semantics" if name in required else "policy" for name in workflow.tools}
+    assert "policy" in {step.chosen_by for step in ExactPlanner(LIBRARY).plan(task("write")).steps}
+
+
 def test_parameters_are_of_the_task_although_plans_are_kept_per_list():
     planner = ExactPlanner(LIBRARY)
     first = planner.plan(task("read", inputs={"source": "a.json"}))
@@ -197,6 +205,8 @@ def test_planners_by_name():
     assert resolve_planner("exact", LIBRARY).name == "exact"
     with pytest.raises(InvalidInputError, match="unknown planner 'exakt': did you mean 'exact'"):
         resolve_planner("exakt")
+    with pytest.raises(InvalidInputError, match=r"^unknown planner 'policy:runs/1': expected one of exact, auto$"):
+        resolve_planner("policy:runs/1")
 
 
 def test_planned_parameters_pass_the_strict_check_for_every_shipped_tool():

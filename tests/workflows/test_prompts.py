@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from test_escaping import hostile_texts
+from strategies import hostile_unicode, unicode_objects, wild_workflows, workflows
 from toy_workflows import LIBRARY, task
 
 from resilisim.errors import InvalidInputError
 from resilisim.simulator.rules import EndRules
+from resilisim.tasks import Task
+from resilisim.tool_library import ReturnValue, Tool, ToolLibrary
 from resilisim.workflows import (
+    PLAN_FORMATS,
+    PLANNED_PROMPT_TYPES,
     PROMPT_TYPES,
     ExactPlanner,
     Step,
     Workflow,
     critical_tools,
+    parse_mcp_task,
     parse_plan,
     parse_steps,
     parse_work_order,
     render_prompt,
 )
 
-OPEN_TAG = re.compile(r"<(tool_search|tool_info|tool_call|finish)\b")
+LIVE_TAG = re.compile(r"<\s*/?\s*(tool_search|tool_info|tool_call|finish|think)\b", re.IGNORECASE)
+MCP_TASK_TAG = re.compile(r"<\s*/?\s*mcp_task\b", re.IGNORECASE)
+HEADING = re.compile(r"^[^\S\n]*#.*$", re.MULTILINE)
 
-names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
-json_values = st.none() | st.booleans() | st.integers() | hostile_texts
-json_objects = st.dictionaries(hostile_texts, json_values, max_size=3)
-steps = st.builds(
-    Step,
-    tool=names,
-    parameters=json_objects,
-    reason=hostile_texts,
-    requires=st.lists(names, max_size=3).map(tuple),
-    alternatives=st.lists(names, max_size=3).map(tuple),
-    expected_outcome=hostile_texts,
-    confidence=st.floats(0.0, 1.0),
-)
-workflows = st.builds(
-    Workflow,
-    instance_id=st.just("task_1"),
-    steps=st.lists(steps, max_size=6).map(tuple),
-    planner=hostile_texts,
-    predicted_success_probability=st.floats(0.0, 1.0),
-)
+# Every way in which a prompt can be rendered.
+FORMS = list(itertools.product(PROMPT_TYPES, PLAN_FORMATS, ("text", "native")))
+
+
+def shown(one, workflow, prompt_type, plan_format="markdown", protocol="text"):
+    return render_prompt(one, prompt_type, workflow, plan_format=plan_format, protocol=protocol).text
 
 
 def plan_for(*required):
@@ -90,44 +84,140 @@ def test_an_optimal_prompt_is_the_baseline_and_a_plan():
     assert parse_plan(prompt.text) == list(workflow.tools)
 
 
-def test_critical_tools_are_those_that_later_steps_build_on():
+def test_critical_tools_are_those_that_other_steps_build_on():
     first, second, third = Step("a"), Step("b", requires=("a",)), Step("c", requires=("x",))
     plan = [first, second, third, first, Step("d", requires=("b", "a"))]
     assert critical_tools(plan) == ("a", "b")
-    assert critical_tools([Step("b", requires=("a",)), Step("a")]) == ()
+    # A flawed plan that puts "b" first claims the same as the sound one.
+    assert critical_tools([Step("b", requires=("a",)), Step("a")]) == ("a",)
     workflow = Workflow("task_1", (Step("read"),), "exact", 0.9)
     assert "Critical tools: none" in render_prompt(task("read"), "optimal", workflow).text
 
 
-@settings(max_examples=60, deadline=None)
-@given(hostile_texts, json_objects, workflows)
-def test_a_plan_round_trips_whatever_stands_around_it(description, inputs, workflow):
-    one = task("read", description=description, inputs=inputs, constraints=inputs, task_type=description)
-    text = render_prompt(one, "optimal", workflow).text
-    assert parse_plan(text) == list(workflow.tools)
-    read_back = parse_steps(text)
-    assert [step.tool for step in read_back] == list(workflow.tools)
-    assert [step.requires or () for step in read_back] == [step.requires for step in workflow.steps]
-    assert [step.parameters or {} for step in read_back] == [step.parameters for step in workflow.steps]
+def test_each_type_is_the_baseline_and_one_part():
+    one, workflow = plan_for("read", "write")
+    for plan_format, protocol in itertools.product(PLAN_FORMATS, ("text", "native")):
+        baseline = shown(one, None, "baseline", plan_format, protocol)
+        parts = {}
+        for prompt_type in PROMPT_TYPES[1:]:
+            text = shown(one, workflow, prompt_type, plan_format, protocol)
+            assert text.startswith(baseline)
+            parts[prompt_type] = text.removeprefix(baseline)
+            assert len(re.findall("^## ", parts[prompt_type], re.MULTILINE)) == 1
+        assert "Reasoning:" in parts["chain_of_thought"]
+        assert not LIVE_TAG.search(parts["chain_of_thought"])
+        assert parts["optimal"] == parts["flawed"] != parts["chain_of_thought"]
 
 
-@settings(max_examples=60, deadline=None)
-@given(hostile_texts, json_objects, workflows)
-def test_foreign_text_brings_no_tags_and_no_plan(description, foreign, workflow):
-    plain, hostile = task("read"), task("read", description=description, inputs=foreign, expected_outputs=foreign)
+def test_only_types_with_a_plan_depend_on_the_plan_format():
+    one, workflow = plan_for("read", "write")
     for prompt_type in PROMPT_TYPES:
-        shown = render_prompt(hostile, prompt_type, workflow).text
-        own_tags = OPEN_TAG.findall(render_prompt(plain, "baseline").text)
-        assert OPEN_TAG.findall(shown) == own_tags
-    assert parse_plan(render_prompt(hostile, "baseline").text) == []
+        markdown, xml = (render_prompt(one, prompt_type, workflow, plan_format=name) for name in PLAN_FORMATS)
+        planned = prompt_type in PLANNED_PROMPT_TYPES
+        assert (markdown.text != xml.text) == planned
+        assert (markdown.plan_format, xml.plan_format) == (PLAN_FORMATS if planned else (None, None))
 
 
-@given(hostile_texts)
+@settings(max_examples=30)
+@given(wild_workflows)
+def test_nothing_gives_away_that_a_plan_is_flawed(workflow):
+    for plan_format in PLAN_FORMATS:
+        flawed = render_prompt(task("read"), "flawed", workflow, plan_format=plan_format)
+        optimal = render_prompt(task("read"), "optimal", workflow, plan_format=plan_format)
+        assert flawed.text == optimal.text
+        assert (flawed.type, optimal.type) == ("flawed", "optimal")
+    assert "flaw" not in shown(*plan_for("read", "write"), "flawed").lower()
+
+
+def test_a_semantic_match_is_shown_where_there_is_one():
+    workflow = Workflow("task_1", (Step("read", semantic_match=0.734), Step("write")), "exact", 0.9)
+    text = shown(task("read"), workflow, "optimal")
+    assert text.count("Semantic match") == 1
+    assert "1. Execute read\n   - Semantic match: 0.73\n" in text
+    assert shown(task("read"), workflow, "optimal", "xml").count("<semantic_match>0.734</semantic_match>") == 1
+
+
+@settings(max_examples=40)
+@given(hostile_unicode, unicode_objects, workflows)
+def test_a_plan_round_trips_whatever_stands_around_it(description, inputs, workflow):
+    one = task("read", description=description, inputs=inputs, constraints=inputs, task_type=description[:200])
+    for prompt_type, plan_format, protocol in FORMS:
+        text = shown(one, workflow, prompt_type, plan_format, protocol)
+        planned = workflow.steps if prompt_type in PLANNED_PROMPT_TYPES else ()
+        assert parse_plan(text) == [step.tool for step in planned]
+        read_back = parse_steps(text)
+        assert [step.tool for step in read_back] == [step.tool for step in planned]
+        assert [step.requires or () for step in read_back] == [step.requires for step in planned]
+        assert [step.parameters or {} for step in read_back] == [step.parameters for step in planned]
+
+
+@settings(max_examples=40)
+@given(workflows)
+def test_followers_read_the_same_steps_from_both_formats(workflow):
+    markdown, xml = (shown(task("read"), workflow, "flawed", plan_format) for plan_format in PLAN_FORMATS)
+    assert parse_steps(markdown) == parse_steps(xml)
+
+
+@settings(max_examples=40)
+@given(hostile_unicode, unicode_objects, wild_workflows)
+def test_foreign_text_brings_no_tags_no_headings_and_no_sections(description, foreign, workflow):
+    hostile = task(
+        "read",
+        description=description,
+        inputs=foreign,
+        expected_outputs=foreign,
+        constraints=foreign,
+        task_type=description[:200],
+    )
+    plain = Workflow("task_1", (Step("read"),), "exact", 0.5)
+    for form in FORMS:
+        ours, text = shown(task("read"), plain, *form), shown(hostile, workflow, *form)
+        assert LIVE_TAG.findall(text) == LIVE_TAG.findall(ours)
+        assert MCP_TASK_TAG.findall(text) == MCP_TASK_TAG.findall(ours)
+        assert HEADING.findall(text) == HEADING.findall(ours)
+
+
+@given(hostile_unicode, hostile_unicode)
+def test_foreign_text_of_a_library_stays_text(hostile, category):
+    tools = [
+        Tool("Execute", hostile or "Runs.", returns=(ReturnValue(hostile),), metadata={"category": category}),
+        Tool("1.Execute", "Runs.", dependencies=("Execute",), original_description=hostile),
+    ]
+    library = ToolLibrary(tools)
+    one = Task.from_mapping({"required_tools": ["1.Execute"], "description": "Do it."}, library)
+    workflow = ExactPlanner(library).plan(one)
+    for prompt_type, plan_format, protocol in FORMS:
+        ours = shown(task("read"), Workflow("task_1", (), "exact", 0.5), prompt_type, plan_format, protocol)
+        prompt = render_prompt(
+            one, prompt_type, workflow, library, plan_format=plan_format, protocol=protocol, tools_listed=True
+        )
+        assert LIVE_TAG.findall(prompt.text) == LIVE_TAG.findall(ours)
+        planned = prompt_type in PLANNED_PROMPT_TYPES
+        assert parse_plan(prompt.text) == (["Execute", "1.Execute"] if planned else [])
+
+
+def test_a_library_takes_no_name_that_is_more_than_a_name():
+    for name in ("<finish/>", "a b", "a\n1. Execute b", "a,b", "a`", "# a", "a</tool>", ""):
+        with pytest.raises(InvalidInputError, match="name"):
+            ToolLibrary([Tool(name, "Does it.")])
+
+
+@given(hostile_unicode)
 def test_the_work_order_reads_back(description):
     one = task("read", description=description)
     workflow = Workflow("task_1", (Step("read"),), "exact", 0.9)
-    for prompt_type in PROMPT_TYPES:
-        assert parse_work_order(render_prompt(one, prompt_type, workflow).text) == one.description.strip()
+    for form in FORMS:
+        assert parse_work_order(shown(one, workflow, *form)) == one.description.strip()
+
+
+def test_the_plan_in_xml_is_an_element_with_the_workflow():
+    one, workflow = plan_for("read", "write")
+    text = shown(one, workflow, "optimal", "xml")
+    assert parse_mcp_task(text) == workflow
+    added = text.removeprefix(shown(one, None, "baseline"))
+    root = ElementTree.fromstring(added[added.index("<mcp_task>") :])
+    assert [tool.text for tool in root.iterfind("execution_plan/step/tool")] == list(workflow.tools)
+    assert "care with the critical tools" in added
 
 
 def test_a_text_without_sections_is_the_work_order():
@@ -164,7 +254,7 @@ def test_listed_tools_stand_in_the_prompt():
 
 def test_native_calls_are_explained_without_tags():
     text = render_prompt(task("read"), "baseline", protocol="native").text
-    assert not OPEN_TAG.search(text)
+    assert not LIVE_TAG.search(text)
     assert "tool_search" in text
     assert "finish" in text
 
@@ -173,12 +263,27 @@ def test_native_calls_are_explained_without_tags():
     ("arguments", "message"),
     [
         (("optmal",), "unknown prompt type 'optmal': did you mean 'optimal'?"),
+        (("chain of thought",), "did you mean 'chain_of_thought'?"),
         (("optimal",), "needs a workflow"),
+        (("flawed",), "needs a workflow"),
     ],
 )
 def test_wrong_prompt_types_are_refused(arguments, message):
     with pytest.raises(InvalidInputError) as error:
         render_prompt(task("read"), *arguments)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"plan_format": "xlm"}, "unknown plan format 'xlm': did you mean 'xml'?"),
+        ({"protocol": "nativ"}, "unknown protocol 'nativ': did you mean 'native'?"),
+    ],
+)
+def test_wrong_formats_and_protocols_are_refused(arguments, message):
+    with pytest.raises(InvalidInputError) as error:
+        render_prompt(task("read"), "baseline", **arguments)
     assert message in str(error.value)
 
 

@@ -72,3 +72,13 @@ def test_what_no_value_is_known_for_is_left_out(parameter):
     assert step_parameters(Tool("odd", "Odd.", parameters=(parameter, Parameter("source"))), {}, None) == {
         "source": UNSTATED_TEXT
     }
+
+
+def test_what_is_worked_out_once_belongs_to_each_step_alone():
+    for _ in range(2):
+        values = step_parameters(TOOL, {}, "fetch")
+        assert values["data"] == {"result_of": "fetch"}
+        assert values["rows"] == []
+        values["data"]["more"] = 1
+        values["rows"].append(1)
+        values["source"] = "changed"

@@ -9,7 +9,7 @@ import pytest
 from resilisim.errors import InvalidInputError
 from resilisim.workflows import Step, Workflow
 
-STEP = Step("write", {"destination": "a.csv"}, "last", ("merge",), ("save", "send"), "success", 0.8)
+STEP = Step("write", {"destination": "a.csv"}, "last", ("merge",), ("save", "send"), "success", 0.8, -0.25, "policy")
 WORKFLOW = Workflow("task_1", (Step("merge"), STEP), "exact", 0.75)
 
 
@@ -36,6 +36,14 @@ def test_values_are_frozen():
         ({"steps": [{"reason": "because"}]}, "a workflow step has no field 'tool'"),
         ({"steps": [{"tool": "read", "parameters": [1]}]}, "field 'parameters' of step 'read' is [1]: expected an"),
         ({"steps": [{"tool": "read", "requires": "parse"}]}, "expected a list of tool names"),
+        (
+            {"steps": [{"tool": "read", "semantic_match": 1.01}]},
+            "of step 'read' is 1.01: expected a number from -1 to 1",
+        ),
+        ({"steps": [{"tool": "read", "semantic_match": True}]}, "of step 'read' is True: expected a number from -1 to"),
+        ({"steps": [{"tool": "read", "chosen_by": "polcy"}]}, "of step 'read': did you mean 'policy'?"),
+        ({"steps": [{"tool": "read", "chosen_by": None}]}, "expected one of semantics, policy"),
+        ({"steps": [{"tool": "read", "reason": ["x" * 10_000] * 99}]}, "field 'reason' of step 'read' is ['xxx"),
         ({"planner": 3}, "field 'planner' of workflow of 'task_1' is 3: expected a text"),
     ],
 )
@@ -43,6 +51,13 @@ def test_what_is_wrong_is_named(change, message):
     with pytest.raises(InvalidInputError) as error:
         Workflow.from_mapping({**WORKFLOW.to_mapping(), **change})
     assert message in str(error.value)
+    assert len(str(error.value)) < 1000
+
+
+def test_a_step_says_nothing_that_it_was_not_told():
+    step = Step.from_mapping({"tool": "read"})
+    assert step == Step("read")
+    assert (step.semantic_match, step.chosen_by) == (None, "semantics")
 
 
 def test_a_missing_field_is_named():

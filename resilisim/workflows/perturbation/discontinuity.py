@@ -47,8 +47,11 @@ def format_mismatch(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
 def _receiving(plan: Plan, index: int) -> tuple[str, Any] | None:
     """Return the parameter through which a step receives data, with a value that its tool refuses, or None.
 
-    Parameters through which results flow come first, then the other required ones, in the tool's order.
+    Parameters through which results flow come first, then the other required ones, in the tool's order. A step whose
+    call is refused as it stands has none.
     """
+    if not plan.accepted[index]:
+        return None
     tool, given = plan.tool(index), plan.steps[index].parameters
     names = [parameter.name for parameter in tool.parameters if parameter.required and parameter.name in given]
     for name in sorted(names, key=lambda name: name not in FLOWING_PARAMETERS):

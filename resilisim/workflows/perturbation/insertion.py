@@ -40,7 +40,7 @@ def duplication(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
 
 def unnecessary_addition(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
     """Insert tools that look as if they belonged there and are of no use, before the last step."""
-    useless = plan.useless_tools()
+    useless = plan.useless_tools
     if not useless:
         return Unfit("every tool of the library is of some use to the plan")
     related = useless[: _share(useless)]
@@ -51,7 +51,7 @@ def unrelated_insertion(plan: Plan, severity: str, draws: Draws) -> Change | Unf
     """Insert tools that have nothing to do with the task between steps; the next step takes its data from them."""
     if len(plan.steps) < 2:
         return Unfit("a single step has no neighbour to be cut off from")
-    useless = plan.useless_tools()
+    useless = plan.useless_tools
     if not useless:
         return Unfit("every tool of the library is of some use to the plan")
     unrelated = useless[-_share(useless) :]
@@ -66,7 +66,7 @@ def _spare_turns(plan: Plan) -> int:
     return max(plan.shop.max_turns - len(plan.steps), 0)
 
 
-def _insert(plan: Plan, tools: list[int], count: int, draws: Draws, *, first_gap: int, rewire: bool) -> Change:
+def _insert(plan: Plan, tools: Sequence[int], count: int, draws: Draws, *, first_gap: int, rewire: bool) -> Change:
     """Insert useless steps, each before a step drawn from `first_gap` on; tools come again only when all were used."""
     order: list[int] = []
     while len(order) < count:

@@ -28,19 +28,25 @@ def swap(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
 
 def dependency_violation(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
     """Move steps in front of the first of their direct dependencies."""
-    sites = [index for index in range(len(plan.steps)) if any(plan.depends(index, earlier) for earlier in range(index))]
+    followed = [_dependencies_before(plan, index) for index in range(len(plan.steps))]
+    sites = [index for index, dependencies in enumerate(followed) if dependencies]
     if not sites:
         return Unfit("no step follows a step that it depends on")
     moved = sorted(draws.shuffled(sites)[: num_edits(severity, len(sites))])
     order = list(range(len(plan.steps)))
     # In plan order a tool is moved before its dependents are, so none of them is put right again by a later move.
     for index in moved:
-        target = min(place for place, other in enumerate(order) if plan.depends(index, other))
+        target = min(order.index(dependency) for dependency in followed[index])
         order.remove(index)
         order.insert(target, index)
     place = {index: number for number, index in enumerate(order, start=1)}
-    edits = [
-        Edit("moved", place[index], index + 1, None, str(index + 1), str(place[index]))
-        for index in sorted(moved, key=lambda index: place[index])
-    ]
+    edits = []
+    for index in sorted(moved, key=lambda index: place[index]):
+        tool, dependency = plan.steps[index].tool, plan.steps[followed[index][0]].tool
+        edits.append(Edit("moved", place[index], index + 1, None, f"{dependency}, {tool}", f"{tool}, {dependency}"))
     return Change(tuple(plan.steps[index] for index in order), tuple(edits))
+
+
+def _dependencies_before(plan: Plan, index: int) -> list[int]:
+    """Return the steps before a step that it depends on and that it must not come before."""
+    return [other for other in range(index) if plan.depends(index, other) and plan.order_matters(other, index)]

@@ -62,6 +62,7 @@ class Perturber:
         self.rules = rules or EndRules()
         self.similarity = functools.cache(similarity or self._by_retrieval)
         self._shop = Workshop(self.library, self.similarity, self.rules.max_turns)
+        self._last_plan: Plan | None = None
 
     def perturb(
         self,
@@ -78,7 +79,7 @@ class Perturber:
         the light one of the same seed.
 
         Args:
-            workflow: A sound workflow.
+            workflow: A sound workflow: one that runs no tool twice.
             required_tools: The task's required tools, in order.
             flaw_type: One of `FLAW_TYPES`.
             severity: One of `SEVERITIES`.
@@ -90,11 +91,15 @@ class Perturber:
             The flawed workflow, verified to have the flaw, or why this workflow cannot carry it.
 
         Raises:
-            InvalidInputError: An unknown flaw type, severity, method or tool.
+            InvalidInputError: An unknown flaw type, severity, method or tool; a required list that is empty or
+                names a tool twice.
             MissingExtraError: The method needs similarities and the extra `retrieval` is missing.
         """
         check_flaw(flaw_type, severity, method)
         plan = self._plan(workflow, required_tools)
+        unsound = _unsoundness(plan)
+        if unsound is not None:
+            return FlawRefusal(workflow.instance_id, flaw_type, method, severity, unsound)
         reasons = []
         for name in self._candidates(workflow.instance_id, flaw_type, method, seed):
             draws = Draws("resilisim/flaw", seed, workflow.instance_id, flaw_type, name)
@@ -112,8 +117,11 @@ class Perturber:
         return FlawRefusal(workflow.instance_id, flaw_type, method, severity, "; ".join(reasons))
 
     def _plan(self, workflow: Workflow, required_tools: Sequence[str]) -> Plan:
-        required = tuple(required_tools)
-        return Plan(workflow.steps, required, {name: place for place, name in enumerate(required)}, self._shop)
+        """Return what the methods look at; the flaws of one workflow are mostly made one after the other."""
+        known = self._last_plan
+        if known is None or known.steps is not workflow.steps or known.required != tuple(required_tools):
+            known = self._last_plan = Plan.of(workflow, required_tools, self._shop)
+        return known
 
     def _candidates(self, instance_id: str, flaw_type: str, method: str | None, seed: int) -> tuple[str, ...]:
         if method is not None:
@@ -126,3 +134,11 @@ class Perturber:
         from resilisim.tool_library.retrieval import default_retriever
 
         return tool_similarity(default_retriever(self.library))
+
+
+def _unsoundness(plan: Plan) -> str | None:
+    """Say why no flaw can be told from what the plan already is, or return None."""
+    if not plan.steps:
+        return "the workflow has no steps"
+    repeated = plan.repeated_tool()
+    return None if repeated is None else f"the workflow already runs {repeated} more than once"

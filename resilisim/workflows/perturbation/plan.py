@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from resilisim.simulator.problem import build_problem
 from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library.parameters import accepts
 from resilisim.workflows.parameters import step_parameters
 from resilisim.workflows.perturbation.similarity import ToolSimilarity
 from resilisim.workflows.perturbation.types import Edit
-from resilisim.workflows.types import Step
+from resilisim.workflows.types import Step, Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +51,15 @@ class Workshop:
     stand_ins: dict[tuple[str, str | None], dict[str, Any]] = field(default_factory=dict)
 
     def default_parameters(self, name: str, before: str | None) -> dict[str, Any]:
-        """Return parameters that a tool accepts when the task says nothing about them; not to be changed."""
+        """Return parameters that a tool accepts when the task says nothing about them."""
         found = self.stand_ins.get((name, before))
         if found is None:
             found = self.stand_ins[name, before] = step_parameters(self.library[name], {}, before)
-        return found
+        # Copies, as in plans: whoever changes a value in one workflow must not change it in all later ones.
+        return {parameter: copy(value) for parameter, value in found.items()}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """A workflow that is about to be perturbed.
 
@@ -62,13 +67,27 @@ class Plan:
         steps: Its steps.
         required: The task's required tools in their order.
         place: Tool -> place in `required`.
+        accepted: Whether each step's call is accepted as it stands, in strict mode.
         shop: Library and similarities.
     """
 
     steps: tuple[Step, ...]
     required: tuple[str, ...]
     place: dict[str, int]
+    accepted: tuple[bool, ...]
     shop: Workshop
+
+    @classmethod
+    def of(cls, workflow: Workflow, required_tools: Sequence[str], shop: Workshop) -> Plan:
+        """Look at a workflow for a task.
+
+        Raises:
+            InvalidInputError: An unknown tool; a required list that is empty or names a tool twice.
+        """
+        required = build_problem(shop.library, required_tools).required_tools
+        accepted = [accepts(shop.library[step.tool], step.parameters, "strict") for step in workflow.steps]
+        place = {name: place for place, name in enumerate(required)}
+        return cls(workflow.steps, required, place, tuple(accepted), shop)
 
     def tool(self, index: int) -> Tool:
         """Return the tool of a step."""
@@ -81,10 +100,22 @@ class Plan:
     def order_matters(self, first: int, second: int) -> bool:
         """Return whether running the second step before the first would do harm.
 
-        It does if both are required (their order is judged), or if the second depends on the first.
+        Between two required steps only the required order is judged: it would if they stand in it. Otherwise it would
+        if the second depends on the first.
         """
-        both_required = self.steps[first].tool in self.place and self.steps[second].tool in self.place
-        return both_required or self.depends(second, first)
+        place, place_after = self.place.get(self.steps[first].tool), self.place.get(self.steps[second].tool)
+        if place is not None and place_after is not None:
+            return place < place_after
+        return self.depends(second, first)
+
+    def repeated_tool(self) -> str | None:
+        """Return the first tool that stands in more than one step, or None."""
+        seen: set[str] = set()
+        for step in self.steps:
+            if step.tool in seen:
+                return step.tool
+            seen.add(step.tool)
+        return None
 
     def is_needed(self, index: int) -> bool:
         """Return whether a step is required, or a later step depends directly on it."""
@@ -101,7 +132,8 @@ class Plan:
         taken = {step.tool for step in self.steps} | self.place.keys()
         return [index for index, name in enumerate(self.shop.library.names) if name not in taken]
 
-    def useless_tools(self) -> list[int]:
+    @cached_property
+    def useless_tools(self) -> tuple[int, ...]:
         """Return the library indices of the tools that are of no use here, the most similar to the plan first.
 
         A tool is of no use if nothing in the plan and nothing required depends on it, directly or not. Its likeness to
@@ -112,7 +144,7 @@ class Plan:
         useless = [index for index, name in enumerate(library.names) if name not in of_use]
         members = [library.index(step.tool) for step in self.steps]
         likeness = np.round(self.shop.similarity().semantic[:, members].mean(axis=1), 6)
-        return sorted(useless, key=lambda index: (-likeness[index], index))
+        return tuple(sorted(useless, key=lambda index: (-likeness[index], index)))
 
     def step_with_tool(self, index: int, name: str, before: str | None) -> Step:
         """Return a step that claims to be the one at `index` but runs another tool, with parameters that this accepts.
@@ -139,19 +171,19 @@ class Plan:
         )
 
     def useless_step(self, name: str, before: str | None, supported: str) -> Step:
-        """Return a step for a tool that is of no use, with a reason that sounds as if it were."""
+        """Return a step for a tool that is of no use, with a reason such as sound plans give."""
         tool = self.shop.library[name]
         model = self.steps[0]
         return Step(
             tool=name,
             parameters=self.shop.default_parameters(name, before),
-            reason=f"prepares what {supported} needs",
+            reason=f"not on the task's list, required by {supported}",
             requires=tuple(tool.dependencies),
             alternatives=self._alternatives(name, model) if model.alternatives else (),
             expected_outcome=expected_outcome(tool),
             confidence=model.confidence,
             semantic_match=model.semantic_match,
-            chosen_by=model.chosen_by,
+            chosen_by="policy",
         )
 
     def _alternatives(self, name: str, step: Step) -> tuple[str, ...]:

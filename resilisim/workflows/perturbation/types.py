@@ -27,7 +27,7 @@ DEFAULT_SEVERITY = "moderate"
 # What an edit did. "where" counts steps from 1.
 EDIT_KINDS = (
     "swapped",  # the step and the one after it changed places
-    "moved",  # the step stood elsewhere
+    "moved",  # the step stands before one that it should follow
     "replaced",  # another tool stands there
     "parameter_dropped",
     "parameter_changed",
@@ -67,7 +67,8 @@ class Edit:
             stood before (one more than there are, if it was the last).
         original_step: Number of the step in the original workflow; None for a step that is not there.
         parameter: Name of the parameter, for changes of parameters.
-        before: What stood there: a tool, a step number, or a parameter's value as JSON; None for nothing.
+        before: What stood there: a tool, two tools in their order (for a step that was swapped or moved), a parameter's
+            value as JSON, or an outcome; None for nothing.
         after: What stands there now, in the same form.
     """
 

@@ -25,7 +25,7 @@ def missing_parameters(plan: Plan, severity: str, draws: Draws) -> Change | Unfi
     """Drop parameters, at least one that is required."""
     required, optional = _sites(plan)
     if not required:
-        return Unfit("no step passes a required parameter")
+        return Unfit("no call that its tool accepts passes a required parameter")
     values = [dict(step.parameters) for step in plan.steps]
     edits = []
     for index, name in _chosen(required, optional, severity, draws):
@@ -37,7 +37,7 @@ def type_mismatch(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
     """Give parameters values of a wrong type or out of range, each refused by the tool's schema."""
     required, optional = _sites(plan)
     if not required and not optional:
-        return Unfit("no step passes a parameter")
+        return Unfit("no call that its tool accepts passes a parameter")
     values = [dict(step.parameters) for step in plan.steps]
     edits = []
     for index, name in _chosen(required, optional, severity, draws):
@@ -66,10 +66,12 @@ def as_json(value: Any) -> str:
 
 
 def _sites(plan: Plan) -> tuple[list[Site], list[Site]]:
-    """Return the required and the optional parameters that the plan passes."""
+    """Return the required and the optional parameters that the plan passes in calls that are accepted as they stand."""
     required: list[Site] = []
     optional: list[Site] = []
     for index, step in enumerate(plan.steps):
+        if not plan.accepted[index]:
+            continue
         for parameter in plan.tool(index).parameters:
             if parameter.name in step.parameters:
                 (required if parameter.required else optional).append((index, parameter.name))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from resilisim.tool_library.parameters import accepts
 from resilisim.workflows.perturbation.plan import Plan
+from resilisim.workflows.perturbation.removal import is_verifying
 from resilisim.workflows.perturbation.types import FlawedWorkflow
 from resilisim.workflows.types import Step
 
@@ -39,6 +41,8 @@ def _order_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     ]
     if flawed.flaw.method == "dependency_violation":
         reversed_pairs = [(first, second) for first, second in reversed_pairs if plan.depends(second, first)]
+    elif any(abs(index - place) > 1 for place, index in enumerate(order)):
+        return "swaps more than neighbours"
     return None if reversed_pairs else "breaks no order that mattered"
 
 
@@ -50,7 +54,7 @@ def _tools_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     if any(new[index] is not old[index] for index in range(len(old)) if index not in changed):
         return "changes more than tools"
     kept = {step.tool for step in new}
-    if all(name in kept for name in plan.required):
+    if all(old[index].tool in kept or old[index].tool not in plan.place for index in changed):
         return "keeps every required tool"
     if flawed.flaw.method == "category_mismatch":
         library = plan.shop.library
@@ -60,9 +64,14 @@ def _tools_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
 
 
 def _parameters_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
-    if flawed.workflow.tools != flawed.original.tools:
-        return "changes tools"
-    return None if _newly_refused(flawed, plan) else "no call is refused that was accepted before"
+    if not _differ_in_parameters_alone(flawed.workflow.steps, flawed.original.steps):
+        return "changes more than parameters"
+    # In lenient mode a call may leave out what it likes, so what is refused is a value.
+    if flawed.flaw.method == "missing_parameters":
+        as_named = _refuses_more(flawed, plan, "strict") and not _refuses_more(flawed, plan, "lenient")
+    else:
+        as_named = _refuses_more(flawed, plan, "lenient")
+    return None if as_named else "no call is refused in that way that was accepted before"
 
 
 def _missing_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
@@ -70,6 +79,10 @@ def _missing_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     if kept is None or kept != sorted(kept):
         return "is not the original with steps left out"
     gone = set(range(len(plan.steps))) - set(kept)
+    if flawed.flaw.method == "middle_step_removal" and gone & {0, len(plan.steps) - 1}:
+        return "lacks an end of the original"
+    if flawed.flaw.method == "validation_removal":
+        gone = {index for index in gone if is_verifying(plan.tool(index).operation)}
     return None if any(plan.is_needed(index) for index in gone) else "lacks nothing that was needed"
 
 
@@ -78,14 +91,13 @@ def _redundancy_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     if not extra:
         return "is not the original with steps added"
     if flawed.flaw.method == "duplication":
-        known = {step.tool for step in plan.steps}
-        return None if all(step.tool in known for step in extra) else "adds a tool that it did not hold"
+        return None if _places(extra, plan.steps) is not None else "adds a step that it did not hold"
     return _usefulness_problem(extra, plan)
 
 
 def _discontinuity_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     if flawed.flaw.method == "format_mismatch":
-        return _parameters_problem(flawed, plan)
+        return _formats_problem(flawed, plan)
     tools = {step.tool for step in plan.steps}
     extra = [step for step in flawed.workflow.steps if step.tool not in tools]
     if [step.tool for step in flawed.workflow.steps if step.tool in tools] != [step.tool for step in plan.steps]:
@@ -95,19 +107,37 @@ def _discontinuity_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     return _usefulness_problem(extra, plan)
 
 
+def _formats_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
+    new, old = flawed.workflow.steps, flawed.original.steps
+    if len(new) != len(old):
+        return "has another number of steps"
+    with_old_outcomes = [
+        step if step is old[index] else replace(step, expected_outcome=old[index].expected_outcome)
+        for index, step in enumerate(new)
+    ]
+    if not _differ_in_parameters_alone(with_old_outcomes, old):
+        return "changes more than parameters and outcomes"
+    return None if _refuses_more(flawed, plan, "lenient") else "no call is refused that was accepted before"
+
+
 def _usefulness_problem(extra: Iterable[Step], plan: Plan) -> str | None:
     of_use = set(plan.shop.library.closure([*(step.tool for step in plan.steps), *plan.required]))
     useful = [step.tool for step in extra if step.tool in of_use]
     return f"adds {useful[0]}, which is of use" if useful else None
 
 
-def _newly_refused(flawed: FlawedWorkflow, plan: Plan) -> bool:
+def _differ_in_parameters_alone(new: Sequence[Step], old: Sequence[Step]) -> bool:
+    return len(new) == len(old) and all(
+        one is other or replace(one, parameters=other.parameters) == other for one, other in zip(new, old, strict=True)
+    )
+
+
+def _refuses_more(flawed: FlawedWorkflow, plan: Plan, mode: str) -> bool:
+    """Return whether a call is refused, in some mode, that is accepted in the original."""
     library = plan.shop.library
     return any(
-        new is not old
-        and not accepts(library[new.tool], new.parameters, "strict")
-        and accepts(library[old.tool], old.parameters, "strict")
-        for new, old in zip(flawed.workflow.steps, flawed.original.steps, strict=True)
+        plan.accepted[index] and new is not plan.steps[index] and not accepts(library[new.tool], new.parameters, mode)
+        for index, new in enumerate(flawed.workflow.steps)
     )
 
 

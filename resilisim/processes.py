@@ -1,0 +1,173 @@
+"""Work done by several processes: jobs go out over pipes, answers come back as they are made.
+
+A worker is handed jobs over its own pipe and sends answers back at the latest a tenth of a second after they were made,
+so that a killed run loses next to nothing. It asks for the next job only when it has sent all answers to the last one,
+so neither side can block the other. A closed pipe is the only signal there is: it tells the worker that the run is over
+or its parent dead, and the parent that the worker has died.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic, TypeAlias, TypeVar, cast
+
+from resilisim.errors import InfrastructureError
+
+Setup = TypeVar("Setup")
+Job = TypeVar("Job")
+Answer = TypeVar("Answer")
+# Makes, once in each process, the function that turns a job into answers; a function of a module, as it travels.
+MakeHandler: TypeAlias = "Callable[[Setup], Callable[[Job], Iterator[Answer]]]"
+
+SEND_SECONDS = 0.1
+
+
+class Jobs(Generic[Job]):
+    """Hands out jobs one by one.
+
+    Args:
+        jobs: What there is to do.
+    """
+
+    def __init__(self, jobs: Iterator[Job]) -> None:
+        self._jobs = jobs
+
+    def next(self, last: Job | None, seconds: float) -> Job | None:
+        """Return a worker's next job, or None when there is none left.
+
+        Args:
+            last: The job that the worker has done, None for its first.
+            seconds: How long that took.
+        """
+        return next(self._jobs, None)
+
+
+def answers_of_processes(
+    make_handler: MakeHandler[Setup, Job, Answer], setup: Setup, jobs: Jobs[Job], workers: int
+) -> Iterator[Answer]:
+    """Yield the answers to all jobs, made by several processes, in the order in which they come.
+
+    Args:
+        make_handler: A function of a module: called with `setup` in each process, it returns what does the jobs.
+        setup: Travels to each process once, so it must be fit to be pickled.
+        jobs: Each job is done by one worker.
+        workers: Number of processes.
+
+    Raises:
+        InfrastructureError: A worker process died.
+        Exception: Whatever a job raises; the other workers are stopped.
+    """
+    # Spawned, not forked: a forked child of a process with compiled code and its threads may hang.
+    context = multiprocessing.get_context("spawn")
+    processes: dict[Connection, BaseProcess] = {}
+    started: dict[Connection, tuple[float, Job]] = {}
+    ready: set[Connection] = set()
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    try:
+        for _ in range(workers):
+            ours, theirs = context.Pipe()
+            arguments = (theirs, make_handler, setup, threads)
+            process: BaseProcess = context.Process(target=_work, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            processes[ours] = process
+        while processes:
+            for connection in wait(list(processes)):
+                connection = cast("Connection", connection)
+                try:
+                    message = connection.recv()
+                except EOFError:
+                    death = _describe_death(processes[connection], began=connection in ready)
+                    raise InfrastructureError(death) from None
+                if isinstance(message, BaseException):
+                    raise message
+                if message is not None:
+                    yield from message
+                    continue
+                ready.add(connection)
+                since, last = started.pop(connection, (time.monotonic(), None))
+                job = jobs.next(last, time.monotonic() - since)
+                if job is not None:
+                    started[connection] = (time.monotonic(), job)
+                    connection.send(job)
+                else:
+                    connection.close()
+                    processes.pop(connection).join()
+    finally:
+        for connection, process in processes.items():
+            connection.close()
+            process.terminate()
+            process.join()
+
+
+def _describe_death(process: BaseProcess, began: bool) -> str:
+    process.join(5.0)
+    if not began:
+        return (
+            f"a worker process ended before it began (exit code {process.exitcode}): "
+            'a script that starts several workers needs the guard `if __name__ == "__main__":`'
+        )
+    return (
+        f"a worker process died (exit code {process.exitcode}); "
+        "what was finished is kept, and the same command goes on from there"
+    )
+
+
+def _work(connection: Connection, make_handler: MakeHandler[Any, Any, Any], setup: Any, threads: int) -> None:
+    """Be a worker until the pipe is closed."""
+    # Libraries that are loaded later (retrieval's model) would each start as many threads as the machine has cores.
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent says what it means
+    try:
+        try:
+            handler = make_handler(setup)
+            connection.send(None)
+            while True:
+                _do_job(connection, handler, connection.recv())
+                connection.send(None)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+        except Exception as error:
+            connection.send(transportable(error))
+    except (BrokenPipeError, ConnectionResetError):
+        return
+    finally:
+        connection.close()
+
+
+def _do_job(connection: Connection, handler: Callable[[Any], Iterator[Any]], job: Any) -> None:
+    made: list[Any] = []
+    sent = time.monotonic()
+    try:
+        for answer in handler(job):
+            made.append(answer)
+            if time.monotonic() - sent > SEND_SECONDS:
+                connection.send(made)
+                made, sent = [], time.monotonic()
+    finally:
+        # Also when the job fails: the answers before that are whole.
+        if made:
+            connection.send(made)
+
+
+def transportable(error: Exception) -> Exception:
+    """Return the error if it survives the way to the parent, else one that tells the same."""
+    notes = list(getattr(error, "__notes__", ()))
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+        if type(copy) is type(error) and str(copy) == str(error):
+            error.__notes__ = notes
+            return error
+    except Exception:
+        copy = None  # what cannot be pickled is told as text
+    substitute = RuntimeError(f"{type(error).__name__}: {error}")
+    for note in notes:
+        substitute.add_note(note)
+    return substitute

@@ -1,0 +1,335 @@
+"""`<mcp_task>`: equal after a round trip whatever stands in it, fits its schema, and safe to read from strangers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from hypothesis import example, given, settings
+from strategies import hostile_texts, hostile_unicode, wild_workflows
+from toy_workflows import LIBRARY, task
+
+from resilisim.errors import InvalidInputError, MissingExtraError
+from resilisim.workflows import (
+    ExactPlanner,
+    Step,
+    Workflow,
+    load_templates,
+    parse_mcp_task,
+    parse_steps,
+    render_mcp_task,
+    render_prompt,
+    validate_mcp_task,
+)
+from resilisim.workflows.markdown_plan import read_markdown_steps
+from resilisim.workflows.mcp_task import reading, schema, writing
+from resilisim.workflows.mcp_task.characters import decode_characters, encode_characters
+
+WORKFLOW = Workflow(
+    "task_1",
+    (
+        Step("read", reason="first", expected_outcome="success, with data", confidence=0.8, semantic_match=0.731),
+        Step("parse", {"data": {"result_of": "read"}}, "helps", ("read",), ("scan", "load"), "", 0.4, 0.5, "policy"),
+        Step("write", requires=("parse", "read")),
+    ),
+    "exact",
+    0.75,
+)
+
+SHOWN = """\
+<mcp_task>
+  <instance_id>task_1</instance_id>
+  <planner>exact</planner>
+  <execution_plan>
+    <step number="1">
+      <tool>read</tool>
+      <semantic_match>0.731</semantic_match>
+      <reasoning>first</reasoning>
+      <expected_outcome>success, with data</expected_outcome>
+      <confidence>0.8</confidence>
+      <chosen_by>semantics</chosen_by>
+    </step>
+    <step number="2">
+      <tool>parse</tool>
+      <semantic_match>0.5</semantic_match>
+      <reasoning>helps</reasoning>
+      <requires>
+        <tool>read</tool>
+      </requires>
+      <alternatives>
+        <tool rank="1">scan</tool>
+        <tool rank="2">load</tool>
+      </alternatives>
+      <parameters>{"data": {"result_of": "read"}}</parameters>
+      <confidence>0.4</confidence>
+      <chosen_by>policy</chosen_by>
+    </step>
+    <step number="3">
+      <tool>write</tool>
+      <requires>
+        <tool>parse</tool>
+        <tool>read</tool>
+      </requires>
+      <confidence>1.0</confidence>
+      <chosen_by>semantics</chosen_by>
+    </step>
+  </execution_plan>
+  <workflow_intelligence>
+    <predicted_success_probability>0.75</predicted_success_probability>
+    <critical_tools>
+      <tool>read</tool>
+      <tool>parse</tool>
+    </critical_tools>
+  </workflow_intelligence>
+  <semantic_insights>
+    <mean_semantic_match>0.615</mean_semantic_match>
+    <share_chosen_by_semantics>0.667</share_chosen_by_semantics>
+    <share_chosen_by_policy>0.333</share_chosen_by_policy>
+  </semantic_insights>
+"""
+
+
+def test_a_workflow_is_shown_with_all_that_its_planner_knows():
+    text = render_mcp_task(WORKFLOW)
+    assert text.startswith(SHOWN)
+    rest = re.findall(r"<(\w+)>", text.removeprefix(SHOWN))
+    assert rest == [
+        *("failure_handling", "primary", "alternatives", "report"),
+        *("execution_tracking", "rationale", "deviations", "confidence"),
+    ]
+
+
+@settings(max_examples=80)
+@given(wild_workflows)
+@example(Workflow("", (), "", 0.0))
+@example(Workflow("a", (Step("\ud83d\ude00", {"\ud83d\ude00": "\ud83d\ude00\x00\\\x00"}),), "b", 1e-300))
+def test_every_workflow_survives(workflow):
+    assert parse_mcp_task(render_mcp_task(workflow)) == workflow
+
+
+@settings(max_examples=25)
+@given(wild_workflows)
+def test_every_workflow_fits_the_schema(workflow):
+    validate_mcp_task(render_mcp_task(workflow))
+
+
+@settings(max_examples=40)
+@given(wild_workflows)
+def test_nothing_in_the_element_is_a_tag_of_the_protocol_or_markdown(workflow):
+    text = render_mcp_task(workflow)
+    assert not re.search(r"<\s*/?\s*(tool_search|tool_info|tool_call|finish|think)\b", text, re.IGNORECASE)
+    assert text.count("<mcp_task") == text.count("</mcp_task") == 1
+    assert read_markdown_steps(text) == []
+    for line in text.splitlines():
+        assert line.lstrip().startswith("<")
+    text.encode("utf-8")
+
+
+@settings(max_examples=30)
+@given(hostile_unicode, wild_workflows)
+def test_it_is_found_inside_a_prompt(description, workflow):
+    prompt = render_prompt(task("read", description=description), "flawed", workflow, plan_format="xml")
+    assert parse_mcp_task(prompt.text) == workflow
+
+
+@given(hostile_texts)
+@example("\\" * 3 + "\x00" + "\\u0041" + "\\" * 2 + "u0041\\")
+def test_characters_are_encoded_on_one_line_and_undone_exactly(text):
+    encoded = encode_characters(text)
+    assert len(encoded.splitlines()) <= 1
+    assert decode_characters(encoded) == text
+    if "\\" not in text and text.isprintable():
+        assert encoded == text
+
+
+@pytest.mark.parametrize(
+    ("text", "encoded"),
+    [
+        (r"C:\users\new", r"C:\users\new"),
+        ("two\nlines", r"two\u000alines"),
+        (r"\u0041", r"\\u0041"),
+        (r"\\u0041", r"\\\\u0041"),
+        ("\\\n", r"\\\u000a"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_only_what_must_be_is_encoded(text, encoded):
+    assert encode_characters(text) == encoded
+    assert decode_characters(encoded) == text
+
+
+def test_long_runs_of_backslashes_take_linear_time():
+    # A million of them in quadratic time would outlast the test session.
+    text = "\\" * 1_000_000 + "x"
+    assert encode_characters(text + "\n") == text + r"\u000a"
+    assert decode_characters(text + "u00") == text + "u00"
+
+
+def test_parameters_that_are_not_json_are_refused():
+    circular: dict[str, object] = {}
+    circular["self"] = circular
+    for parameters in ({"data": {1, 2}}, circular):
+        with pytest.raises(InvalidInputError, match="parameters of step 'read' are not JSON values"):
+            render_mcp_task(Workflow("task_1", (Step("read", parameters),), "exact", 0.5))
+
+
+def test_what_could_not_be_read_back_is_not_written(monkeypatch):
+    monkeypatch.setattr(writing, "MAX_CHARACTERS", 1000)
+    with pytest.raises(InvalidInputError, match=r"workflow of 'task_1': .* characters as <mcp_task>, expected at most"):
+        render_mcp_task(WORKFLOW)
+
+
+def test_the_texts_that_guide_are_templates(tmp_path):
+    (tmp_path / "mcp_task.failure_handling.report.md").write_text("Call <b>\n# Anna</b> & ask.", encoding="utf-8")
+    text = render_mcp_task(WORKFLOW, load_templates(tmp_path))
+    assert "<report>Call &lt;b&gt; # Anna&lt;/b&gt; &amp; ask.</report>" in text
+    assert parse_mcp_task(text) == WORKFLOW
+    validate_mcp_task(text)
+
+
+SMALLEST = """
+<mcp_task>
+  <instance_id>task_1</instance_id><planner>me</planner>
+  <execution_plan>{steps}</execution_plan>
+  <workflow_intelligence><predicted_success_probability>{chance}</predicted_success_probability></workflow_intelligence>
+</mcp_task>
+"""
+
+
+def by_hand(steps="", chance="0.5"):
+    return SMALLEST.format(steps=steps, chance=chance)
+
+
+def test_a_hand_written_element_needs_no_more_than_the_workflow():
+    text = '<?xml version="1.0"?>\n<!-- mine -->\n' + by_hand("<step><tool>read</tool></step>")
+    assert parse_mcp_task(text) == Workflow("task_1", (Step("read"),), "me", 0.5)
+    with pytest.raises(InvalidInputError, match="does not fit its schema at /mcp_task/execution_plan/step"):
+        validate_mcp_task(text)
+
+
+HOSTILE = {
+    "billion laughs": (
+        '<!DOCTYPE mcp_task [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]>' + by_hand("<step><tool>&b;</tool></step>"),
+        "DOCTYPE",
+    ),
+    "external entity": (
+        '<?xml version="1.0"?>\n<!-- x --><!doctype m [<!ENTITY x SYSTEM "file:///etc/passwd">]>' + by_hand("&x;"),
+        "DOCTYPE",
+    ),
+    "a document type behind other text": ('Hello <!DOCTYPE m [<!ENTITY x "y">]>' + by_hand("&x;"), "undefined entity"),
+    "a document type inside": (by_hand("<!DOCTYPE x>"), "not well-formed XML"),
+    "an unknown entity": (by_hand("<step><tool>&nbsp;</tool></step>"), "undefined entity"),
+    "deep nesting": (by_hand("<step>" * 100_000 + "</step>" * 100_000), "nested too deeply: expected at most 8 levels"),
+    "megabytes": (by_hand("<step><tool>" + "x" * 4_000_000 + "</tool></step>"), "expected at most 4,000,000"),
+    "megabytes of openings": ("<mcp_task>" * 400_000, "never closed"),
+    "no element": ("1. Execute read", "holds no <mcp_task> element"),
+    "another element": ("<mcp_tasks></mcp_tasks>", "holds no <mcp_task> element"),
+    "half an element": ("<mcp_task><planner>", "never closed"),
+    "broken markup": (by_hand("<step></tool>"), "mismatched tag"),
+    "a raw control character": (by_hand("<step><tool>\x00</tool></step>"), "not well-formed XML"),
+    "half a surrogate pair": (by_hand("<step><tool>\ud800</tool></step>"), "not Unicode text"),
+    "an unknown section": ("<mcp_task><planer>x</planer></mcp_task>", "did you mean 'planner'?"),
+    "a missing section": ("<mcp_task><planner>x</planner></mcp_task>", "<mcp_task> has no <workflow_intelligence>"),
+    "a section twice": ("<mcp_task><planner/><planner/></mcp_task>", "<planner> stands twice"),
+    "an unknown part": (
+        by_hand("<step><tol>read</tol></step>"),
+        "unknown element 'tol' in <step>: did you mean 'tool'",
+    ),
+    "a part of no plan": (by_hand("<stage/>"), "unknown element 'stage' in <execution_plan>"),
+    "no tool": (by_hand("<step><reasoning>x</reasoning></step>"), "has no field 'tool'"),
+    "text between steps": (by_hand("1. Execute read"), "<execution_plan> holds the text '1. Execute read'"),
+    "markup in a text": (by_hand("<step><tool><b>x</b></tool></step>"), "<tool> holds the element <b>"),
+    "tools in a row": (by_hand("<step><tool>a</tool><requires>b, c</requires></step>"), "<requires> holds the text"),
+    "no tools": (by_hand("<step><requires><name>b</name></requires></step>"), "unknown element 'name' in <requires>"),
+    "no number": (by_hand(chance="likely"), "is 'likely': expected a number"),
+    "not a chance": (by_hand(chance="1.5"), "is 1.5: expected a number from 0 to 1"),
+    "not a number": (by_hand(chance="nan"), "is nan: expected a number from 0 to 1"),
+    "a chooser": (by_hand("<step><tool>a</tool><chosen_by>luck</chosen_by></step>"), "expected one of semantics, pol"),
+    "no JSON": (by_hand("<step><tool>a</tool><parameters>{a}</parameters></step>"), "expected a JSON object"),
+    "no object": (by_hand("<step><tool>a</tool><parameters>[1]</parameters></step>"), "expected an object"),
+    "deep JSON": (by_hand(f"<step><tool>a</tool><parameters>{'[' * 100_000}</parameters></step>"), "nested too deeply"),
+    "a long wrong name": (by_hand(f"<step><{'x' * 100_000}/></step>"), "unknown element 'xxx"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_strangers_write_is_refused_in_one_line(name):
+    text, message = HOSTILE[name]
+    with pytest.raises(InvalidInputError) as error:
+        parse_mcp_task(text)
+    assert message in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+    assert len(str(error.value)) < 400
+
+
+@given(hostile_texts, hostile_texts)
+def test_reading_anything_gives_a_workflow_or_a_refusal(around, inside):
+    text = f"{around}<mcp_task>{inside}</mcp_task>{around}"
+    parse_steps(text)
+    with pytest.raises(InvalidInputError) as error:
+        parse_mcp_task(text)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_follower_takes_from_a_broken_plan_what_can_be_read():
+    steps = """
+        <step><tool> read </tool><parameters>{broken</parameters></step>
+        <step><tool>no name</tool></step>
+        <step><tool></tool></step>
+        <step><reasoning>nothing</reasoning></step>
+        <step><tool>write</tool><requires><tool>read</tool><tool/></requires><parameters>[1]</parameters></step>
+    """
+    read, write = parse_steps(by_hand(steps, chance="perhaps"))
+    assert (read.tool, read.requires, read.parameters) == ("read", None, None)
+    assert (write.tool, write.requires, write.parameters) == ("write", ("read",), None)
+    assert parse_steps(by_hand("<step>")) == []
+    assert [step.tool for step in parse_steps(by_hand("<step>") + "\n1. Execute read\n")] == ["read"]
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (("<confidence>0.4<", "<confidence>1.4<"), "/mcp_task/execution_plan/step[2]/confidence"),
+        (("<semantic_match>0.5<", "<semantic_match>-2<"), "/mcp_task/execution_plan/step[2]/semantic_match"),
+        (("<chosen_by>policy<", "<chosen_by>luck<"), "/mcp_task/execution_plan/step[2]/chosen_by"),
+        ((' rank="1"', ""), "/mcp_task/execution_plan/step[2]/alternatives/tool[1]"),
+        (("<planner>exact</planner>", ""), "/mcp_task"),
+        (("<report>", "<apology/><report>"), "/mcp_task/failure_handling"),
+    ],
+)
+def test_the_schema_refuses_what_does_not_fit(change, place):
+    text = render_mcp_task(WORKFLOW)
+    assert change[0] in text
+    with pytest.raises(InvalidInputError) as error:
+        validate_mcp_task(text.replace(*change))
+    assert f"does not fit its schema at {place}: " in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_the_schema_knows_exactly_the_parts_that_are_read():
+    named = set(re.findall(r'<xs:element name="(\w+)"', schema.mcp_task_schema()))
+    assert named >= {*reading._SECTIONS, *reading._STEP_PARTS, *reading._INTELLIGENCE}
+
+
+def test_without_xmlschema_everything_but_validation_works(monkeypatch):
+    schema._compiled_schema.cache_clear()
+    monkeypatch.setitem(sys.modules, "xmlschema", None)
+    text = render_mcp_task(ExactPlanner(LIBRARY).plan(task("read")))
+    assert parse_mcp_task(text).tools == ("read",)
+    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[xml\]'"):
+        validate_mcp_task(text)
+
+
+def test_reading_and_writing_load_nothing_heavy():
+    script = textwrap.dedent("""
+        import sys
+        from resilisim.workflows import Step, Workflow, parse_mcp_task, render_mcp_task, semantic_match_by_retrieval
+        parse_mcp_task(render_mcp_task(Workflow("task_1", (Step("read"),), "exact", 0.5)))
+        semantic_match_by_retrieval(None)
+        print(sorted({"torch", "faiss", "sentence_transformers", "xmlschema"} & set(sys.modules)))
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
