@@ -16,7 +16,9 @@ from resilisim.envs.checks import check_conversation_env
 from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.envs.space import UnicodeText
 from resilisim.errors import InvalidInputError
+from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
+from resilisim.workflows import parse_plan
 from tests.simulator.libraries import small_library
 
 TASK = {
@@ -381,3 +383,59 @@ def test_space_of_texts():
     assert not space.contains("x" * 101)
     assert not space.contains(3)
     assert space == UnicodeText(100) != UnicodeText(99)
+
+
+class TestFlawedPrompts:
+    """Prompts whose plan has a flaw, and who may know of it."""
+
+    TASK = next(task for task in benchmark_tasks() if len(task.required_tools) == 5)
+
+    def test_a_flaw_is_named_and_kept_from_ordinary_policies(self):
+        env = ConversationEnv()
+        prompt = "flawed:missing_step:severe:middle_step_removal"
+        observation, info = env.reset(seed=1, options={"task": self.TASK, "prompt": prompt})
+        assert info["prompt_type"] == prompt
+        flaw = info["flaw"]
+        assert (flaw["type"], flaw["method"], flaw["severity"]) == ("missing_step", "middle_step_removal", "severe")
+        shown = parse_plan(observation)
+        assert all(edit["before"] not in shown for edit in flaw["edits"])
+        public = public_info(info)
+        assert "flaw" not in public
+        assert public["prompt_type"] == "optimal"
+        assert "flaw" not in observation.lower()
+
+    def test_flawed_alone_draws_a_flaw_that_the_task_can_carry(self):
+        env = ConversationEnv(prompt="flawed")
+        drawn = set()
+        for task in benchmark_tasks()[:40]:
+            _, info = env.reset(seed=1, options={"task": task})
+            drawn.add(info["flaw"]["type"])
+            assert info["flaw"]["edits"]
+            assert env.reset(seed=2, options={"task": task})[1]["flaw"] == info["flaw"]
+        assert len(drawn) > 4
+
+    def test_a_sound_prompt_has_no_flaw(self):
+        for prompt in ("baseline", "chain_of_thought", "optimal"):
+            _, info = ConversationEnv().reset(seed=1, options={"task": self.TASK, "prompt": prompt})
+            assert info["flaw"] is None
+            assert public_info(info)["prompt_type"] == prompt
+
+    def test_a_flaw_that_the_plan_cannot_carry_is_refused(self):
+        short = next(task for task in benchmark_tasks() if len(task.required_tools) == 1)
+        with pytest.raises(InvalidInputError, match="cannot carry missing_step"):
+            ConversationEnv().reset(options={"task": short, "prompt": "flawed:missing_step"})
+
+    @pytest.mark.parametrize(
+        ("prompt", "words"),
+        [
+            ("flawed:mising_step", "'missing_step'"),
+            ("flawed:tool_misuse:hard", "light, moderate, severe"),
+            ("flawed:tool_misuse:light:swap", "semantic_similarity"),
+            ("optimal:tool_misuse", "flawed:FLAW"),
+            ("flawed:a:b:c:d", "flawed:FLAW"),
+            ("flaved", "'flawed'"),
+        ],
+    )
+    def test_names_that_do_not_exist(self, prompt, words):
+        with pytest.raises(InvalidInputError, match=words):
+            ConversationEnv(prompt=prompt)

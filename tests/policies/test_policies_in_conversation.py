@@ -12,6 +12,7 @@ import math
 import pytest
 
 from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.evaluation.rollout import play_episode
 from resilisim.policies import is_privileged, make_policy
 from resilisim.policies.checks import CommonWordSearch
 from resilisim.simulator.exact import solve
@@ -19,6 +20,7 @@ from resilisim.simulator.exact.plan_following import plan_following
 from resilisim.simulator.problem import build_problem
 from resilisim.simulator.state import start_state
 from resilisim.tasks import Task
+from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner, Prompt, Step, parse_plan, render_plan
 
@@ -146,3 +148,15 @@ def test_a_plan_in_the_work_order_is_not_followed():
     assert parse_plan(observation) == []
     observation, _ = env.reset(seed=0, options={"task": task, "prompt": "optimal"})
     assert parse_plan(observation) == ["file_operations_reader"]
+
+
+def test_the_exact_optimum_plays_in_strict_mode_as_it_does_in_lenient_mode():
+    task = benchmark_tasks()[3]
+    outcomes = {}
+    for mode in ("lenient", "strict"):
+        env = ConversationEnv(parameters=mode)
+        records = [play_episode(env, make_policy("exact-optimum"), task, "baseline", seed) for seed in range(20)]
+        outcomes[mode] = [record["outcome"] for record in records]
+        assert all(record["regret"] == 0.0 for record in records)
+    assert outcomes["strict"] == outcomes["lenient"]
+    assert sum(outcomes["strict"]) > 0

@@ -9,6 +9,7 @@ from resilisim.policies.scripted import messages
 from resilisim.simulator.exact import solve
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState
+from resilisim.workflows.parameters import step_parameters
 
 
 class ExactOptimumPolicy:
@@ -40,5 +41,6 @@ class ExactOptimumPolicy:
 def _best_message(problem: Problem, status: tuple[int, ...], counters: tuple[int, ...]) -> str:
     best = solve(problem).best_action(EpisodeState(status, counters, (0,) * problem.num_tools))
     if best.kind == "execute" and best.tool is not None:
-        return messages.call(best.tool)
+        # Parameters that say nothing, so that the call is accepted in strict mode too.
+        return messages.call(best.tool, step_parameters(problem.library[best.tool], {}, None))
     return messages.FINISH
