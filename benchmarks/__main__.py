@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from benchmarks import environment, evaluation, exact, memory, start, tasks
+from benchmarks import environment, evaluation, exact, memory, prompts, start, tasks
 from benchmarks.measurement import Benchmark, load_average, this_machine
 
 BENCHMARKS = (
     Benchmark("exact", "references of all tasks by the compiled solver", exact.measure),
     Benchmark("tasks", "generation of the benchmark's tasks", tasks.measure),
+    Benchmark("prompts", "prompts of all tasks, and all flawed workflows with their costs", prompts.measure),
     Benchmark("environment", "tool-call steps a second of Conversation-v0", environment.measure),
     Benchmark("import", "import of the package", start.measure),
     Benchmark("evaluation", "episodes a second with records, two workers", evaluation.measure),

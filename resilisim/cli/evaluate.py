@@ -10,6 +10,7 @@ import typer
 from resilisim.cli.options import (
     ENVIRONMENT_PANEL,
     OUTPUT_PANEL,
+    PROMPT_HELP,
     BaseOption,
     FailedOption,
     FailuresOption,
@@ -49,7 +50,7 @@ def evaluate(
     ] = None,
     prompt: Annotated[
         list[str] | None,
-        typer.Option("--prompt", help="Prompt type, baseline or optimal; again for both.", show_default="baseline"),
+        typer.Option("--prompt", help=PROMPT_HELP + "; again for more.", show_default="baseline"),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1)] = 1,
     workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,

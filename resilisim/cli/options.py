@@ -17,6 +17,8 @@ RULES_PANEL = "End rules"
 ENVIRONMENT_PANEL = "Environment"
 OUTPUT_PANEL = "Output"
 
+PROMPT_HELP = "Prompt: baseline, chain_of_thought, optimal, flawed (a flaw drawn for each task), flawed:FLAW:SEVERITY"
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT_PANEL)]
 LibraryOption = Annotated[
     Path | None,

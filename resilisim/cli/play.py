@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from resilisim.cli.options import (
+    PROMPT_HELP,
     BaseOption,
     FailedOption,
     FailuresOption,
@@ -62,7 +63,7 @@ def expand(line: str) -> str:
 
 def play(
     task: Annotated[str, typer.Option("--task", help="instance_id of a task.")],
-    prompt: Annotated[str, typer.Option("--prompt", help="Prompt type, baseline or optimal.")] = "baseline",
+    prompt: Annotated[str, typer.Option("--prompt", help=PROMPT_HELP + ".")] = "baseline",
     seed: Annotated[int, typer.Option("--seed", help="The seed fixes all luck of the episode.", min=0)] = 0,
     turns: TurnsOption = 10,
     max_consecutive_failures: FailuresOption = 5,

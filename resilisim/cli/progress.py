@@ -57,6 +57,10 @@ class Progressing:
             yield item
             self._count += 1
 
+    def advance(self, number: int) -> None:
+        """Count that many more as done."""
+        self._count += number
+
     def _tell(self) -> None:
         if self._ended.wait(self._quiet_seconds):
             return

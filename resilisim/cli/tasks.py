@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.columns import Columns
 
+from resilisim.cli.enhance import enhance
 from resilisim.cli.options import JsonFlag, LibraryOption, ModelOption, command_group, load, make_retriever
 from resilisim.cli.output import console, note, plain, print_json, table
 from resilisim.cli.progress import Progressing
@@ -25,6 +26,7 @@ TasksOption = Annotated[
 ]
 
 app = command_group("Generate tasks, list, show and count them.")
+app.command("enhance")(enhance)
 
 
 @app.command("generate")
@@ -127,14 +129,30 @@ def show_task(
 
 
 @app.command("stats")
-def stats(tasks: TasksOption = "benchmark-v1", library: LibraryOption = None, as_json: JsonFlag = False) -> None:
-    """Count tasks by type, complexity, number of tools and split."""
+def stats(
+    tasks: TasksOption = "benchmark-v1",
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Also draw the counts into this .png, .svg or .pdf file.", dir_okay=False),
+    ] = None,
+    library: LibraryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Count tasks by type, complexity, number of tools and split, and draw them (needs the extra `plots`)."""
+    from resilisim.tasks.figure import check_figure_path, library_statistics, write_task_figure
     from resilisim.tasks.sources import read_tasks
     from resilisim.tasks.statistics import task_statistics
 
-    counts = task_statistics(read_tasks(tasks, load(library)))
+    if plot is not None:
+        check_figure_path(plot)
+    chosen = load(library)
+    counts = task_statistics(read_tasks(tasks, chosen))
+    tools = library_statistics(chosen)
+    if plot is not None:
+        write_task_figure(plot, counts, tools)
+        note(f"drew {plot}")
     if as_json:
-        print_json(counts)
+        print_json({**counts, "library": tools})
         return
     shown = [
         table(key.replace("_", " "), ["", "tasks"], list(counts[key].items()))
@@ -143,7 +161,7 @@ def stats(tasks: TasksOption = "benchmark-v1", library: LibraryOption = None, as
     out = console()
     out.print(f"{counts['tasks']} tasks, {counts['distinct_tool_lists']} different lists of required tools")
     out.print(Columns(shown))
-    note("--json also counts domains and tools")
+    note("--json also counts domains and tools, and the library's categories and parameters")
 
 
 def _one_of(what: str, value: str, valid: Sequence[str], option: str) -> None:

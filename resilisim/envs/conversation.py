@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import gymnasium
 
 from resilisim.envs import feedback
+from resilisim.envs.prompting import PromptMaker
 from resilisim.envs.protocol import native_tools, read_native, read_text
 from resilisim.envs.space import UnicodeText
 from resilisim.errors import InvalidInputError, unknown_name
@@ -32,10 +32,9 @@ from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
 from resilisim.tool_library.parameters import PARAMETER_MODES, ParameterMode
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
-from resilisim.workflows.perturbation import FlawRefusal, Perturber
 from resilisim.workflows.planner import Planner, resolve_planner
 from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
-from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES, Prompt, render_prompt
+from resilisim.workflows.prompts import Prompt
 
 MAX_MESSAGE_LENGTH = 1_000_000
 MAX_OBSERVATION_LENGTH = 1_000_000
@@ -146,17 +145,14 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.action_space = UnicodeText(MAX_MESSAGE_LENGTH)
         self.observation_space = UnicodeText(MAX_OBSERVATION_LENGTH)
         self._default_prompt = prompt
-        self._planner: Planner = (
-            resolve_planner(planner, self.library, self.law, self.rules) if isinstance(planner, str) else planner
-        )
+        if isinstance(planner, str):
+            planner = resolve_planner(planner, self.library, self.law, self.rules)
+        self._prompts = PromptMaker(planner, self.library, self.rules, protocol, tools == "listed")
         self._parameters: ParameterMode = parameters
         self._search_detail = search_detail
         self._payload: PayloadSize = payload
-        self._tools_listed = tools == "listed"
         self._salt = salt
         self._search = search
-        self._perturber = Perturber(self.library, self.rules)
-        self._render = functools.lru_cache(maxsize=256)(self._render_prompt)
         self._read_cached = functools.lru_cache(maxsize=4096)(self._read)
         self._task: Task | None = None
         self._episode: Episode | None = None
@@ -187,7 +183,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._seed = seed if seed is not None else int(self.np_random.integers(2**31))
         task = self._resolve_task(options.get("task"))
         prompt = options.get("prompt", self._default_prompt)
-        self._prompt = prompt if isinstance(prompt, Prompt) else self._render(task, prompt)
+        self._prompt = prompt if isinstance(prompt, Prompt) else self._prompts.prompt(task, prompt)
         problem = build_problem(self.library, task.required_tools, self.law, self.rules)
         self._task = task
         self._episode = Episode(problem, task.instance_id, self._seed, self._salt, self._payload)
@@ -228,7 +224,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         Raises:
             InvalidInputError: There is no such prompt, or the task's plan cannot carry the flaw that it names.
         """
-        return self._render(task, prompt)
+        return self._prompts.prompt(task, prompt)
 
     def stop(self) -> Step:
         """End the episode because the agent stopped by itself or hit a cap of its own."""
@@ -343,26 +339,6 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if isinstance(task, Mapping):
             return Task.from_mapping(task, self.library)
         raise InvalidInputError(f"a task of type {type(task).__name__}: expected an id, a mapping or a Task")
-
-    def _render_prompt(self, task: Task, prompt: str) -> Prompt:
-        choice = parse_prompt_choice(prompt)
-        workflow = self._planner.plan(task) if choice.type in PLANNED_PROMPT_TYPES else None
-        flaw: Mapping[str, Any] | None = None
-        if workflow is not None and choice.type == FLAWED:
-            flawed = choice.flawed(self._perturber, workflow, task)
-            if isinstance(flawed, FlawRefusal):
-                raise InvalidInputError(f"prompt {prompt!r}: {flawed}")
-            workflow, flaw = flawed.workflow, flawed.flaw_mapping()
-        rendered = render_prompt(
-            task,
-            choice.type,
-            workflow,
-            self.library,
-            tools_listed=self._tools_listed,
-            rules=self.rules,
-            protocol=self.protocol,
-        )
-        return replace(rendered, type=prompt, flaw=flaw)
 
 
 # The id of a shipped task names its required list, and with the seed and a known salt all of its luck.

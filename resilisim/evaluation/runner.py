@@ -158,7 +158,8 @@ def evaluate(
         policies: Names, `module:attribute`, or classes or functions that return a policy.
         tasks: What `read_tasks` understands: a number, "benchmark-v1", a JSON Lines file, an instance id; or a list of
             ids of benchmark tasks, mappings with the fields of a task, and `Task` objects.
-        prompts: Prompt types.
+        prompts: Prompt types; for flawed prompts also "flawed:FLAW", "flawed:FLAW:SEVERITY" or
+            "flawed:FLAW:SEVERITY:METHOD", while "flawed" alone draws a flaw that each task can carry.
         seeds: Number of episodes of each task (seeds 0, 1, ...), or the seeds themselves.
         out: Folder of the results; without it, one that vanishes with the result object.
         workers: Processes; 1 plays in this one.

@@ -26,6 +26,37 @@ def test_stats_count_the_benchmark(command):
     assert "1520" in text
 
 
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
+def test_stats_are_drawn_and_still_printed(command, tmp_path, suffix):
+    plot = tmp_path / f"tasks{suffix}"
+    outcome = command("tasks", "stats", "--plot", plot)
+    assert outcome.code == 0
+    assert "basic_file_processing" in outcome.out
+    assert str(plot) in outcome.err
+    begin = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix.lower()]
+    assert plot.read_bytes().startswith(begin)
+    again = command("tasks", "stats", "--plot", plot, "--json").json()
+    assert again["library"]["by_parameter"]["options"] == {"tools": 25, "required": 0}
+    assert sum(again["library"]["by_category"].values()) == 30
+    assert [path.name for path in tmp_path.iterdir()] == [plot.name]
+
+
+@pytest.mark.parametrize(
+    ("plot", "words"),
+    [
+        ("a.jpg", ["'.jpg'", ".png, .svg, .pdf"]),
+        ("a.pgn", ["'.pgn'", ".png, .svg, .pdf"]),
+        ("plot", ["''", ".png, .svg, .pdf"]),
+        ("nowhere/a.png", ["nowhere"]),
+    ],
+)
+def test_plots_that_cannot_be_are_refused(command, tmp_path, plot, words):
+    line = command("tasks", "stats", "--plot", tmp_path / plot).refusal()
+    for word in words:
+        assert word in line
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_list_filters_and_limits(command):
     rows = command("tasks", "list", "--type", "basic_file_processing", "--limit", "3", "--json").json()
     assert [row["task_type"] for row in rows] == ["basic_file_processing"] * 3

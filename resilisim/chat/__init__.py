@@ -1,0 +1,30 @@
+"""Language models behind one protocol: what is asked, what is answered, and who answers."""
+
+from resilisim.chat.cache import CachingChatModel, ResponseCache
+from resilisim.chat.errors import EndpointError, RequestRefusedError
+from resilisim.chat.openai_model import OpenAIChatModel
+from resilisim.chat.registry import ChatModelSettings, make_chat_model, model_identity
+from resilisim.chat.retrying import RetryPolicy
+from resilisim.chat.scripted import ScriptedChatModel, ScriptedReply, ScriptError
+from resilisim.chat.types import ChatMessage, ChatModel, ChatReply, ChatRequest, TokenUsage, ToolCall
+
+__all__ = [
+    "CachingChatModel",
+    "ChatMessage",
+    "ChatModel",
+    "ChatModelSettings",
+    "ChatReply",
+    "ChatRequest",
+    "EndpointError",
+    "OpenAIChatModel",
+    "RequestRefusedError",
+    "ResponseCache",
+    "RetryPolicy",
+    "ScriptError",
+    "ScriptedChatModel",
+    "ScriptedReply",
+    "TokenUsage",
+    "ToolCall",
+    "make_chat_model",
+    "model_identity",
+]

@@ -1,0 +1,238 @@
+"""A model behind any OpenAI-compatible endpoint, asked through the official client, with retries of our own.
+
+The client's own retries are switched off: ours also repeat answers that are no chat completions, take their jitter
+from seeded draws, and end in errors that say how often and why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from resilisim.chat.errors import EndpointError, RequestRefusedError
+from resilisim.chat.openai_endpoint import API_KEY_VARIABLE, Endpoint, find_endpoint
+from resilisim.chat.openai_wire import (
+    TokenLimitName,
+    UnreadableAnswerError,
+    error_message,
+    read_reply,
+    request_body,
+)
+from resilisim.chat.retrying import RetryPolicy, demanded_wait, is_passing
+from resilisim.chat.types import ChatReply, ChatRequest
+from resilisim.errors import InvalidInputError, MissingExtraError
+from resilisim.provenance import content_hash
+from resilisim.seeding import Draws
+
+if TYPE_CHECKING:
+    from openai import APIStatusError, AsyncOpenAI
+
+DEFAULT_TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """What belongs to one event loop: connections, and the limit on requests under way."""
+
+    loop: asyncio.AbstractEventLoop
+    client: AsyncOpenAI
+    slots: asyncio.Semaphore
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why an attempt failed.
+
+    Attributes:
+        reason: What happened, in a few words.
+        status: The HTTP status, if there was one.
+        is_passing: Whether the same request may succeed later.
+        demanded: Seconds that the endpoint asks to wait, if it does.
+    """
+
+    reason: str
+    status: int | None = None
+    is_passing: bool = True
+    demanded: float | None = None
+
+
+class OpenAIChatModel:
+    """A model behind an OpenAI-compatible endpoint.
+
+    Args:
+        model: What the endpoint calls the model.
+        base_url: Address of the endpoint; None takes OPENAI_BASE_URL, else OpenAI's.
+        api_key: None takes OPENAI_API_KEY; endpoints other than OpenAI's may need none. It stands in no text that
+            this class makes, whatever the endpoint repeats.
+        timeout_seconds: Seconds that one attempt may take, from connecting to the last byte.
+        max_concurrency: Requests under way at once; one that waits for its retry keeps its place, which eases the
+            load on an endpoint that complains of it.
+        retry: When to ask again.
+        sleep: How to wait.
+
+    Raises:
+        InvalidInputError: An argument is out of range, the address is none, or a key is needed and missing.
+        MissingExtraError: The package `openai` is not installed.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        max_concurrency: int = 8,
+        retry: RetryPolicy | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        if not model.strip():
+            raise InvalidInputError(f"model {model!r}: expected what the endpoint calls a model")
+        if not timeout_seconds > 0:
+            raise InvalidInputError(f"timeout of {timeout_seconds!r} seconds: expected more than 0")
+        if max_concurrency < 1:
+            raise InvalidInputError(f"concurrency {max_concurrency!r}: expected 1 or more")
+        self.model = model.strip()
+        self._endpoint: Endpoint = find_endpoint(base_url, api_key)
+        self._openai = _require_openai()
+        self._timeout_seconds = timeout_seconds
+        self._max_concurrency = max_concurrency
+        self._retry = RetryPolicy() if retry is None else retry
+        self._sleep = sleep
+        self._token_limit_name: TokenLimitName = "max_tokens"
+        self._session: _Session | None = None
+
+    def __repr__(self) -> str:
+        return f"OpenAIChatModel({self.model!r}, base_url={self._endpoint.url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, which would write the key down."""
+        raise TypeError("an OpenAIChatModel holds a key and connections: make one in each process")
+
+    @property
+    def name(self) -> str:
+        """What records call it."""
+        return f"openai:{self.model}"
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Ask the endpoint, again after failures that may pass.
+
+        Raises:
+            EndpointError: It did not answer, also not after the last retry.
+            RequestRefusedError: It refuses the request, the key or the model.
+        """
+        session = self._session_of_running_loop()
+        async with session.slots:
+            return await self._answer(session.client, request)
+
+    async def aclose(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        session, self._session = self._session, None
+        if session is not None and session.loop is asyncio.get_running_loop():
+            await session.client.close()
+
+    def _session_of_running_loop(self) -> _Session:
+        """Return the connections of this event loop; those of a loop that has ended cannot be used any more."""
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._session.loop is not loop:
+            client = self._openai.AsyncOpenAI(
+                api_key=self._endpoint.key,
+                base_url=self._endpoint.url,
+                timeout=self._timeout_seconds,
+                max_retries=0,
+            )
+            self._session = _Session(loop, client, asyncio.Semaphore(self._max_concurrency))
+        return self._session
+
+    async def _answer(self, client: AsyncOpenAI, request: ChatRequest) -> ChatReply:
+        draws = Draws("resilisim/chat/backoff", content_hash(request.content()))
+        attempt = 1
+        while True:
+            outcome = await self._attempt(client, request)
+            if isinstance(outcome, ChatReply):
+                return dataclasses.replace(outcome, attempts=attempt)
+            if not outcome.is_passing:
+                self._refuse(outcome, attempt)
+            wait = self._retry.wait_before_retry(attempt, outcome.demanded, draws)
+            if wait is None or attempt > self._retry.retries:
+                self._give_up(outcome, attempt)
+            await self._sleep(wait)
+            attempt += 1
+
+    async def _attempt(self, client: AsyncOpenAI, request: ChatRequest) -> ChatReply | _Failure:
+        token_limit_name = self._token_limit_name
+        body = request_body(request, self.model, token_limit_name)
+        began = time.perf_counter()
+        try:
+            # The client's timeout is for each read: a server that sends a byte now and then would never time out.
+            async with asyncio.timeout(self._timeout_seconds):
+                response = await client.chat.completions.with_raw_response.create(**body)
+        except (TimeoutError, self._openai.APITimeoutError):
+            return _Failure(f"no answer within {self._timeout_seconds:g} s")
+        except self._openai.APIStatusError as error:
+            if self._learns_token_limit_name(token_limit_name, error):
+                return await self._attempt(client, request)
+            return self._status_failure(error)
+        except self._openai.OpenAIError as error:
+            cause = error.__cause__ or error
+            return _Failure(f"no connection ({self._endpoint.excerpt(str(cause)) or type(cause).__name__})")
+        try:
+            text = response.content.decode("utf-8", "replace")
+            return read_reply(self._endpoint.without_key(text), request, time.perf_counter() - began)
+        except UnreadableAnswerError as error:
+            return _Failure(self._endpoint.excerpt(str(error)), response.status_code)
+
+    def _learns_token_limit_name(self, sent: TokenLimitName, error: APIStatusError) -> bool:
+        """Tell whether the endpoint asked for the other name of the limit, and use that one from now on."""
+        other: TokenLimitName = "max_completion_tokens"
+        if sent == other or error.status_code != 400 or other not in error_message(error.body):
+            return False
+        self._token_limit_name = other
+        return True
+
+    def _status_failure(self, error: APIStatusError) -> _Failure:
+        status = error.status_code
+        if status in (401, 403):  # their texts tend to repeat the key, cut or masked in ways that nobody can list
+            return _Failure("", status, is_passing=False)
+        words = self._endpoint.excerpt(error_message(error.body))
+        return _Failure(words, status, is_passing(status), demanded_wait(error.response.headers))
+
+    def _refuse(self, failure: _Failure, attempt: int) -> NoReturn:
+        """Raise what a failure means that no retry can mend."""
+        status = failure.status or 0
+        if not 400 <= status < 500:
+            self._give_up(failure, attempt)
+        place = self._endpoint.url
+        if status in (401, 403):
+            text = f"{place} refuses the key (status {status}): expected a valid one in {API_KEY_VARIABLE}"
+        elif status == 404:
+            text = f"{place} knows no model {self.model!r}, or is no such endpoint (status 404{_tail(failure)})"
+        else:
+            text = f"{place} refuses the request (status {status}{_tail(failure)})"
+        raise RequestRefusedError(text, status)
+
+    def _give_up(self, failure: _Failure, attempt: int) -> NoReturn:
+        """Raise what a failure means after the last attempt."""
+        what = failure.reason if failure.status is None else f"status {failure.status}{_tail(failure)}"
+        if failure.demanded is not None and failure.demanded > self._retry.longest_demand:
+            what += f"; it asks to wait {failure.demanded:.0f} s, more than {self._retry.longest_demand:g} s"
+        times = "once" if attempt == 1 else f"{attempt} times"
+        text = f"{self._endpoint.url} does not answer ({what}); asked {times}"
+        raise EndpointError(text, failure.status, attempt)
+
+
+def _tail(failure: _Failure) -> str:
+    return f": {failure.reason}" if failure.reason else ""
+
+
+def _require_openai() -> Any:
+    try:
+        return importlib.import_module("openai")
+    except ImportError as error:
+        message = f"an OpenAI-compatible endpoint needs the package 'openai' ({error}): pip install 'resilisim[llm]'"
+        raise MissingExtraError(message) from error

@@ -1,0 +1,177 @@
+"""What is said to a language model and what it answers: frozen plain data, and the protocol of whoever answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol
+
+MessageRole = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A native call of a tool by a model.
+
+    Attributes:
+        id: By which the answer of the tool names the call.
+        name: The tool's name, as the model wrote it.
+        arguments: The arguments as the model wrote them: JSON, if it did well.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a conversation.
+
+    Attributes:
+        role: Who speaks.
+        content: The text.
+        tool_calls: Calls that an assistant's message makes.
+        tool_call_id: The call that a tool's message answers.
+    """
+
+    role: MessageRole
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """Everything that one call of a model is told.
+
+    Attributes:
+        messages: The conversation so far, at least one message.
+        role: The component that asks ("planner", "extractor"), for counting calls and tokens; the model never sees it.
+        tools: JSON Schema definitions of tools for native calling, as OpenAI's interface has them.
+        stop: Texts at which the answer ends.
+        temperature: 0 or more; None leaves it to the model.
+        top_p: Above 0, at most 1; None leaves it to the model.
+        max_tokens: Longest answer in tokens; None leaves it to the model.
+        seed: For models that can repeat an answer; None sends none.
+        cache_scope: What else than its content tells a request from another one: requests that are to be answered
+            independently although they are equal (repeated episodes) differ in it.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    role: str = ""
+    tools: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    stop: tuple[str, ...] = ()
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    cache_scope: str = ""
+
+    def content(self) -> dict[str, Any]:
+        """Return all that can influence the answer, as JSON values: everything but the component's name."""
+        return {
+            "messages": [asdict(message) for message in self.messages],
+            "tools": [dict(tool) for tool in self.tools],
+            "stop": list(self.stop),
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": self.max_tokens,
+            "seed": self.seed,
+            "cache_scope": self.cache_scope,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens of one or more calls; an estimate where the endpoint did not count."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    is_estimate: bool = False
+
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        """Return the sum, an estimate if a part of it is one."""
+        return TokenUsage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.is_estimate or other.is_estimate,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """What a model answered.
+
+    Attributes:
+        text: The text, possibly empty.
+        tool_calls: Native calls of tools.
+        usage: Tokens of this call.
+        finish_reason: Why the answer ended, in the endpoint's word: "stop", "length", "tool_calls", ...
+        model: What the endpoint says has answered.
+        latency_seconds: How long the attempt took that was answered; for a cached reply, how long it took at the time.
+        attempts: How often the endpoint was asked until it answered; 1 is the first time.
+        from_cache: Whether it was answered before, so that nothing was asked and nothing has to be paid.
+    """
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: TokenUsage = TokenUsage()
+    finish_reason: str = "stop"
+    model: str = ""
+    latency_seconds: float = 0.0
+    attempts: int = 1
+    from_cache: bool = False
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the reply as JSON values, without what only the present call knows (`from_cache`)."""
+        mapping = asdict(self)
+        del mapping["from_cache"]
+        return mapping
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> ChatReply:
+        """Return the reply that `to_mapping` described.
+
+        Raises:
+            KeyError: A field is missing.
+            TypeError: A field is unknown, or one that holds others is no object.
+        """
+        calls = tuple(ToolCall(**call) for call in mapping["tool_calls"])
+        return cls(**{**mapping, "tool_calls": calls, "usage": TokenUsage(**mapping["usage"])})
+
+
+class ChatModel(Protocol):
+    """Whoever answers requests; it may be asked by many tasks of one event loop at once.
+
+    The least that is one::
+
+        class Echo:
+            name = "echo"
+
+            async def complete(self, request: ChatRequest) -> ChatReply:
+                return ChatReply(request.messages[-1].content)
+
+            async def aclose(self) -> None:
+                pass
+
+    Caches, rate limits and counters are chat models that hold another one, so they can be put around any.
+    """
+
+    @property
+    def name(self) -> str:
+        """What records call it, such as "openai:gpt-4o-mini"; never a secret."""
+        ...
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Answer a request.
+
+        Raises:
+            InfrastructureError: It could not be answered, through no fault of the request.
+            InvalidInputError: The request, the key or the model's name was refused.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of connections; the model can be asked again afterwards."""
+        ...

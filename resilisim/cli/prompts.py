@@ -1,0 +1,338 @@
+"""`resilisim prompts`: make prompts of four types, and look at one with its flaw marked."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from resilisim.cli.options import (
+    ENVIRONMENT_PANEL,
+    OUTPUT_PANEL,
+    BaseOption,
+    FailedOption,
+    FailuresOption,
+    HistoryOption,
+    JsonFlag,
+    LibraryOption,
+    LoopOption,
+    ModelOption,
+    NotExecutedOption,
+    TurnsOption,
+    command_group,
+    load,
+)
+from resilisim.cli.output import console, note, print_json, table
+from resilisim.cli.progress import Progressing
+from resilisim.cli.tasks import TasksOption, find_task
+
+if TYPE_CHECKING:
+    from resilisim.datasets.prompts import PromptSpec
+    from resilisim.evaluation.plan import EnvironmentSettings
+
+TypeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type", help="baseline, chain_of_thought, optimal or flawed; again for more.", show_default="all four"
+    ),
+]
+FlawOption = Annotated[
+    list[str] | None,
+    typer.Option("--flaw", help="Flaw type of the flawed prompts; again for more.", show_default="all seven"),
+]
+SeverityOption = Annotated[
+    list[str] | None,
+    typer.Option("--severity", help="light, moderate or severe; again for more.", show_default="moderate"),
+]
+MethodOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method", help="Method of a flaw, or all; again for more.", show_default="one of two, drawn from the seed"
+    ),
+]
+PlannerOption = Annotated[
+    str, typer.Option("--planner", help="Who makes the plans: auto or exact.", rich_help_panel=ENVIRONMENT_PANEL)
+]
+PlanFormatOption = Annotated[
+    Literal["markdown", "xml"],
+    typer.Option("--plan-format", help="How plans are written; xml is an <mcp_task>.", rich_help_panel=OUTPUT_PANEL),
+]
+ProtocolOption = Annotated[
+    Literal["text", "native"],
+    typer.Option("--protocol", help="How the prompt says that tools are called.", rich_help_panel=ENVIRONMENT_PANEL),
+]
+TemplatesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--templates",
+        help="Folder of templates that replace packaged ones.",
+        file_okay=False,
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+AlternativesOption = Annotated[
+    bool,
+    typer.Option(
+        "--alternatives/--no-alternatives", help="Name similar tools with each step.", rich_help_panel=OUTPUT_PANEL
+    ),
+]
+MatchOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--semantic-match/--no-semantic-match",
+        help="Say how well each tool fits the task's words (slower the first time).",
+        show_default="with --plan-format xml",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+ListToolsFlag = Annotated[
+    bool,
+    typer.Option("--list-tools", help="Put the names of the tools into the prompt.", rich_help_panel=ENVIRONMENT_PANEL),
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="Another seed makes other flaws.", min=0)]
+
+ALL_METHODS = "all"
+
+app = command_group("Make prompts of four types from tasks, and look at them.")
+
+
+@app.command("generate")
+def generate(
+    out: Annotated[
+        Path, typer.Option("--out", help="File to write, .jsonl or .parquet; the same command goes on in it.")
+    ],
+    tasks: TasksOption = "benchmark-v1",
+    prompt_type: TypeOption = None,
+    flaw: FlawOption = None,
+    severity: SeverityOption = None,
+    method: MethodOption = None,
+    seed: SeedOption = 0,
+    planner: PlannerOption = "auto",
+    plan_format: PlanFormatOption = "markdown",
+    protocol: ProtocolOption = "text",
+    listed: ListToolsFlag = False,
+    alternatives: AlternativesOption = True,
+    semantic_match: MatchOption = None,
+    templates: TemplatesOption = None,
+    turns: TurnsOption = 10,
+    max_consecutive_failures: FailuresOption = 5,
+    loop_length: LoopOption = 4,
+    success_probability: BaseOption = 0.8,
+    not_executed: NotExecutedOption = 0.5,
+    failed: FailedOption = 0.7,
+    history: HistoryOption = 0.9,
+    model: ModelOption = None,
+    library: LibraryOption = None,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace a file that holds something else.", rich_help_panel=OUTPUT_PANEL),
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write prompts, one record each, with what obeying the plan is worth; the same arguments write the same bytes.
+
+    Each task gets the three unflawed types and one flawed prompt per flaw type that its plan can carry.
+    """
+    from resilisim.datasets.record_file import write_record_file
+    from resilisim.evaluation.plan import EnvironmentSettings
+    from resilisim.tasks.sources import read_tasks
+
+    environment = EnvironmentSettings(
+        base=success_probability,
+        not_executed=not_executed,
+        failed=failed,
+        history=history,
+        max_turns=turns,
+        max_consecutive_failures=max_consecutive_failures,
+        loop_length=loop_length,
+        planner=planner,
+        tools="listed" if listed else "discovery",
+        protocol=protocol,
+        model=model,
+    )
+    spec = make_spec(
+        prompt_type, flaw, severity, method, seed, environment, plan_format, alternatives, semantic_match, templates
+    )
+    chosen = load(library)
+    found = read_tasks(tasks, chosen)
+    started = time.perf_counter()
+    with Progressing("making prompts for tasks", len(found)) as progress:
+        result = write_record_file(
+            spec, found, out, library=chosen, workers=workers, overwrite=overwrite, progress=progress.advance
+        )
+    seconds = time.perf_counter() - started
+    refused = result.num_tasks * spec.records_per_task() - result.num_records
+    if as_json:
+        print_json(
+            {
+                "file": str(out),
+                "records": result.num_records,
+                "records_already_there": result.num_already_there,
+                "tasks": result.num_tasks,
+                "flaws_not_carried": refused,
+                "seconds": seconds,
+            }
+        )
+        return
+    there = f", {result.num_already_there:,} of them there already" if result.num_already_there else ""
+    note(f"{result.num_records:,} prompts for {result.num_tasks:,} tasks in {out}{there} ({seconds:.1f} s)")
+    if refused:
+        note(
+            f"{refused:,} flawed prompts were not made, because plans are too short to carry the flaw; "
+            "resilisim prompts show --task ID --type flawed --flaw NAME says why"
+        )
+
+
+@app.command("show")
+def show(
+    task: Annotated[str, typer.Option("--task", help="The task's instance_id.")],
+    prompt_type: Annotated[
+        str, typer.Option("--type", help="baseline, chain_of_thought, optimal or flawed.")
+    ] = "optimal",
+    flaw: Annotated[str | None, typer.Option("--flaw", help="Flaw type, with --type flawed.")] = None,
+    severity: Annotated[str | None, typer.Option("--severity", help="light, moderate or severe.")] = None,
+    method: Annotated[str | None, typer.Option("--method", help="One of the two methods of the flaw.")] = None,
+    seed: SeedOption = 0,
+    planner: PlannerOption = "auto",
+    plan_format: PlanFormatOption = "markdown",
+    protocol: ProtocolOption = "text",
+    listed: ListToolsFlag = False,
+    alternatives: AlternativesOption = True,
+    semantic_match: MatchOption = None,
+    templates: TemplatesOption = None,
+    model: ModelOption = None,
+    tasks: TasksOption = "benchmark-v1",
+    library: LibraryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print a prompt; in a flawed one, what was changed is marked."""
+    from resilisim.cli.prompt_view import print_flawed, print_prompt
+    from resilisim.datasets.prompts import PromptSource
+    from resilisim.errors import InvalidInputError
+    from resilisim.evaluation.plan import EnvironmentSettings
+    from resilisim.workflows.perturbation import FlawRefusal
+
+    if prompt_type == "flawed" and flaw is None:
+        from resilisim.workflows.perturbation import FLAW_TYPES
+
+        raise InvalidInputError(f"--type flawed needs --flaw: expected one of {', '.join(FLAW_TYPES)}")
+    if prompt_type != "flawed" and (flaw or severity or method):
+        raise InvalidInputError("--flaw, --severity and --method go with --type flawed only")
+    environment = EnvironmentSettings(
+        planner=planner, tools="listed" if listed else "discovery", protocol=protocol, model=model
+    )
+    spec = make_spec(
+        [prompt_type],
+        [flaw] if flaw else None,
+        [severity] if severity else None,
+        [method] if method else None,
+        seed,
+        environment,
+        plan_format,
+        alternatives,
+        semantic_match,
+        templates,
+    )
+    chosen = load(library)
+    found = find_task(task, tasks, chosen)
+    source = PromptSource(spec, chosen)
+    if prompt_type != "flawed":
+        record = next(source.records(found))
+        print_json(record) if as_json else print_prompt(record)
+        return
+    sound = source.plan(found)
+    for flawed in source.flawed_workflows(found, sound):
+        if isinstance(flawed, FlawRefusal):
+            raise InvalidInputError(str(flawed))
+        record = source.flawed_record(found, flawed)
+        if as_json:
+            print_json(record)
+        else:
+            print_flawed(record, source.text(found, "optimal", sound), source.costs(found, sound))
+
+
+@app.command("costs")
+def costs(
+    tasks: TasksOption = "benchmark-v1",
+    seed: SeedOption = 0,
+    planner: PlannerOption = "auto",
+    library: LibraryOption = None,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compute what obeying each flaw costs: every flaw, method and severity in the plan of every task."""
+    from resilisim.tasks.sources import read_tasks
+    from resilisim.workflows.flaw_costs import flaw_cost_table
+
+    chosen = load(library)
+    found = read_tasks(tasks, chosen)
+    with Progressing("putting 42 flaws into each of the plans of tasks", len(found)) as progress:
+        rows = flaw_cost_table(
+            found, library=chosen, seed=seed, planner=planner, workers=workers, progress=progress.advance
+        )
+    if as_json:
+        print_json([row.to_mapping() for row in rows])
+        return
+    cells = [
+        [
+            row.flaw,
+            row.method,
+            row.severity,
+            row.num_tasks,
+            row.edits,
+            f"{row.obey:.3f} ± {row.obey_interval:.3f}",
+            f"{row.obey_coverage:.3f} ± {row.coverage_interval:.3f}",
+            row.deviate,
+            row.price,
+        ]
+        for row in rows
+    ]
+    heads = ["flaw", "method", "severity", "tasks", "edits", "obey", "obey_coverage", "deviate", "price"]
+    console().print(table("what flaws cost: means over tasks, with 95 % intervals", heads, cells, digits=3))
+    note("obey, obey_coverage, deviate: see resilisim prompts generate --help; price: deviate - obey")
+
+
+def make_spec(
+    types: list[str] | None,
+    flaws: list[str] | None,
+    severities: list[str] | None,
+    methods: list[str] | None,
+    seed: int,
+    environment: EnvironmentSettings,
+    plan_format: str,
+    alternatives: bool,
+    semantic_match: bool | None,
+    templates: Path | None,
+) -> PromptSpec:
+    """Return the spec that options of the command line mean.
+
+    Raises:
+        InvalidInputError: A name does not exist, or flaws are named and flawed prompts are not wanted.
+    """
+    from resilisim.datasets.prompts import PromptSpec
+    from resilisim.errors import InvalidInputError
+    from resilisim.workflows import PROMPT_TYPES
+    from resilisim.workflows.perturbation import DEFAULT_SEVERITY, FLAW_METHODS, FLAW_TYPES
+
+    chosen_types = tuple(types or PROMPT_TYPES)
+    if "flawed" not in chosen_types and (flaws or severities or methods):
+        raise InvalidInputError("--flaw, --severity and --method need the prompt type flawed: add --type flawed")
+    chosen_flaws = tuple(flaws or FLAW_TYPES)
+    chosen_methods = tuple(methods or ())
+    if ALL_METHODS in chosen_methods:
+        chosen_methods = tuple(method for flaw in chosen_flaws for method in FLAW_METHODS.get(flaw, ()))
+    return PromptSpec(
+        types=chosen_types,
+        flaws=chosen_flaws,
+        severities=tuple(severities or (DEFAULT_SEVERITY,)),
+        methods=chosen_methods,
+        plan_format=plan_format,
+        alternatives=alternatives,
+        semantic_match=plan_format == "xml" if semantic_match is None else semantic_match,
+        templates=None if templates is None else str(templates),
+        seed=seed,
+        environment=environment,
+    )

@@ -1,0 +1,141 @@
+"""The file of enhanced tasks: one line each in the order of the tasks, and beside it what it was made with.
+
+The same command on the same file goes on after its last whole line; any other command is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from resilisim.errors import StoreError
+from resilisim.provenance import (
+    MANIFEST_SCHEMA,
+    JsonLinesWriter,
+    content_hash,
+    encode_json,
+    load_manifest,
+    read_json_lines,
+    refuse_other_arguments,
+    run_manifest,
+    write_file_atomically,
+)
+from resilisim.tasks.types import Task
+
+
+class EnhancedTasksFile:
+    """A file of enhanced tasks, open for writing by one process.
+
+    Args:
+        path: The file; its manifest gets the same name with `.manifest.json` behind it.
+        arguments: Everything that decides what is written, as JSON values.
+        tasks: The tasks that are enhanced, all of them.
+        on_written: Called with the metadata of each task that an earlier run has written.
+
+    Attributes:
+        num_written: Tasks in the file.
+        ids: Their ids.
+
+    Raises:
+        StoreError: The file holds something else, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        arguments: Mapping[str, Any],
+        tasks: Sequence[Task],
+        on_written: Callable[[Mapping[str, Any]], None] = lambda metadata: None,
+    ) -> None:
+        self.path = path
+        self.num_written = 0
+        self.ids: set[str] = set()
+        # The manifest comes first: a file of which nobody knows how it was made could not be gone on with.
+        if not _holds_this_run(path, arguments, tasks):
+            manifest = run_manifest(_all_arguments(arguments, tasks))
+            write_file_atomically(manifest_of(path), encode_json(manifest, indent=2, sort_keys=True) + b"\n")
+        self._writer = JsonLinesWriter(path)
+        try:
+            for line in read_json_lines(path):
+                self._take(line, tasks, on_written)
+        except BaseException:
+            self._writer.close()
+            raise
+
+    def write(self, task: Task) -> None:
+        """Append a task.
+
+        Raises:
+            StoreError: It does not fit; the file still ends with a whole line.
+        """
+        self._writer.write_encoded(encode_json(task.to_mapping(), sort_keys=True, separators=(",", ":")) + b"\n")
+        self.num_written += 1
+
+    def close(self) -> None:
+        """Hand everything to the disk and release the file."""
+        self._writer.close()
+
+    def __enter__(self) -> EnhancedTasksFile:
+        """Return the file itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+    def _take(self, line: object, tasks: Sequence[Task], on_written: Callable[[Mapping[str, Any]], None]) -> None:
+        """Count a line of an earlier run; it has to belong to the task of its place."""
+        metadata = line.get("metadata") if isinstance(line, Mapping) else None
+        facts = metadata.get("enhancement") if isinstance(metadata, Mapping) else None
+        made_from = facts.get("made_from") if isinstance(facts, Mapping) else None
+        expected = tasks[self.num_written].instance_id if self.num_written < len(tasks) else None
+        belongs = expected is not None and made_from == expected
+        if not belongs or not isinstance(line, Mapping) or not isinstance(metadata, Mapping):
+            number = self.num_written + 1
+            raise StoreError(f"line {number} of {self.path} is not the task that belongs there: use another --out")
+        self.num_written += 1
+        self.ids.add(str(line.get("instance_id")))
+        on_written(metadata)
+
+
+def num_finished(path: Path, arguments: Mapping[str, Any], tasks: Sequence[Task]) -> int:
+    """Return how many tasks an earlier run of the same arguments has written to a file; nothing is changed.
+
+    Raises:
+        StoreError: The file holds something else.
+    """
+    return sum(1 for _ in read_json_lines(path)) if _holds_this_run(path, arguments, tasks) else 0
+
+
+def manifest_of(path: Path) -> Path:
+    """Return the path of a file's manifest."""
+    return path.with_name(path.name + ".manifest.json")
+
+
+def tasks_hash(tasks: Sequence[Task]) -> str:
+    """Return the hash of the content of tasks, in their order."""
+    return content_hash([content_hash(task.to_mapping()) for task in tasks])
+
+
+def _all_arguments(arguments: Mapping[str, Any], tasks: Sequence[Task]) -> dict[str, Any]:
+    return {**arguments, "tasks": tasks_hash(tasks)}
+
+
+def _holds_this_run(path: Path, arguments: Mapping[str, Any], tasks: Sequence[Task]) -> bool:
+    """Tell whether a file holds lines of this run; it may not exist or be empty, but not hold anything else."""
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path} is no regular file: use another --out")
+    if not path.exists() or not path.stat().st_size:
+        return False
+    manifest_path = manifest_of(path)
+    try:
+        there = load_manifest(manifest_path, MANIFEST_SCHEMA)
+    except FileNotFoundError:
+        raise StoreError(f"{path} holds something and has no {manifest_path.name}: use another --out") from None
+    now = _all_arguments(arguments, tasks)
+    refuse_other_arguments(path, there["arguments"], now, "tasks of another run", "use another --out")
+    return True

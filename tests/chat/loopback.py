@@ -1,0 +1,214 @@
+"""A real HTTP server on loopback that plays an OpenAI-compatible endpoint: well, badly, or not at all.
+
+What it answers is a function of the request it sees, so answers do not depend on the order in which requests come:
+
+    with LoopbackServer(lambda seen: completion("Hello")) as server:
+        model = OpenAIChatModel("m", base_url=server.base_url, api_key="k")
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request as it came: its number from 1, path, headers (names in lower case) and body."""
+
+    number: int
+    path: str
+    headers: Mapping[str, str]
+    body: Any
+
+    @property
+    def last_message(self) -> str:
+        """Content of the last message."""
+        return str(self.body["messages"][-1]["content"])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What goes back.
+
+    Attributes:
+        status: HTTP status.
+        body: The bytes of the body.
+        headers: Besides Content-Type and Content-Length.
+        sent_bytes: How much of the body is really sent before the connection is closed; None sends all.
+        kind: "answer"; "close" closes without a byte; "hang" never sends one.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    sent_bytes: int | None = None
+    kind: str = "answer"
+
+
+def completion(text: str | None, **more: Any) -> Answer:
+    """A proper chat completion; `more` replaces fields of the choice (`finish_reason`) or of the message."""
+    message = {"role": "assistant", "content": text, **more.pop("message", {})}
+    value = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "loopback-model",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop", **more}],
+        "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+    }
+    return json_answer(value)
+
+
+def json_answer(value: Any, status: int = 200, **headers: str) -> Answer:
+    """Any JSON."""
+    return Answer(status, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
+
+
+def error(status: int, message: str = "it is broken", **headers: str) -> Answer:
+    """An error in OpenAI's form; header names are given with underscores."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return json_answer({"error": {"message": message, "type": "test", "param": None, "code": None}}, status, **named)
+
+
+def rate_limited(seconds: str | None = "3") -> Answer:
+    """Status 429, with a time to wait unless it is None."""
+    return error(429, "too many requests", **({} if seconds is None else {"Retry_After": seconds}))
+
+
+def not_json() -> Answer:
+    """Status 200 with a page that a proxy might send."""
+    return Answer(200, b"<html><body>Welcome</body></html>", {"Content-Type": "text/html"})
+
+
+def other_schema() -> Answer:
+    """JSON of another interface."""
+    return json_answer({"output": [{"text": "hello"}]})
+
+
+def empty_body() -> Answer:
+    """Status 200 and nothing."""
+    return Answer(200, b"", {"Content-Type": "application/json"})
+
+
+def cut_stream(text: str = "an answer that does not arrive whole") -> Answer:
+    """A completion of which half is sent."""
+    whole = completion(text)
+    return Answer(200, whole.body, whole.headers, sent_bytes=len(whole.body) // 2)
+
+
+def nothing() -> Answer:
+    """The connection is closed without a byte."""
+    return Answer(kind="close")
+
+
+def hanging() -> Answer:
+    """No byte is ever sent; released when the server stops."""
+    return Answer(kind="hang")
+
+
+Answerer = Callable[[Seen], Answer]
+
+
+def in_turn(*answers: Answer) -> Answerer:
+    """Give one answer after the other, whatever is asked; the last one from then on."""
+    lock = threading.Lock()
+    waiting: Iterator[Answer] = iter(answers[:-1])
+
+    def answer(seen: Seen) -> Answer:
+        with lock:
+            return next(waiting, answers[-1])
+
+    return answer
+
+
+class LoopbackServer:
+    """The server; a thread for each connection.
+
+    Attributes:
+        requests: Everything that was asked, in the order in which it came.
+        most_in_flight: The largest number of requests that were being answered at once.
+    """
+
+    def __init__(self, answerer: Answerer) -> None:
+        self.requests: list[Seen] = []
+        self.most_in_flight = 0
+        self.stopping = threading.Event()
+        self._answerer = answerer
+        self._in_flight = 0
+        self._lock = threading.Lock()
+        self._server = _Server(self)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+
+    @property
+    def base_url(self) -> str:
+        """What a client is given."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> LoopbackServer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stopping.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Note a request and find its answer."""
+        with self._lock:
+            seen = Seen(len(self.requests) + 1, path, headers, json.loads(body))
+            self.requests.append(seen)
+            self._in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self._in_flight)
+        try:
+            return self._answerer(seen)
+        finally:
+            with self._lock:
+                self._in_flight -= 1
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, owner: LoopbackServer) -> None:
+        self.owner = owner
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Stay silent when a client hangs up."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        answer = self.server.owner.answer(self.path, headers, body)
+        if answer.kind != "answer":
+            if answer.kind == "hang":
+                self.server.owner.stopping.wait()
+            self.close_connection = True
+            return
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body[: answer.sent_bytes])
+        if answer.sent_bytes is not None:
+            self.close_connection = True
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Say nothing."""

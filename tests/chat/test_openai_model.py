@@ -1,0 +1,372 @@
+"""The client against a real server that answers well, badly, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import pickle
+import socket
+import sys
+import threading
+from collections import Counter
+
+import pytest
+
+from resilisim.chat import ChatMessage, ChatRequest, EndpointError, OpenAIChatModel, RequestRefusedError, RetryPolicy
+from resilisim.chat.types import ToolCall
+from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
+from tests.chat.loopback import (
+    Answer,
+    LoopbackServer,
+    completion,
+    cut_stream,
+    empty_body,
+    error,
+    hanging,
+    in_turn,
+    json_answer,
+    not_json,
+    nothing,
+    other_schema,
+    rate_limited,
+)
+
+KEY = "sk-secret-0123456789"
+QUESTION = ChatRequest((ChatMessage("system", "Be brief."), ChatMessage("user", "Hello?")), role="planner")
+
+
+class Waits:
+    """A sleep that takes no time and remembers how long it should have taken."""
+
+    def __init__(self):
+        self.seconds = []
+
+    async def __call__(self, seconds):
+        self.seconds.append(seconds)
+
+
+def ask(server, request=QUESTION, *, retries=2, waits=None, timeout=10.0, **more):
+    async def once():
+        model = OpenAIChatModel(
+            "small",
+            base_url=server.base_url,
+            api_key=KEY,
+            timeout_seconds=timeout,
+            retry=RetryPolicy(retries=retries),
+            sleep=waits or Waits(),
+            **more,
+        )
+        try:
+            return await model.complete(request)
+        finally:
+            await model.aclose()
+
+    return asyncio.run(once())
+
+
+def test_a_proper_answer():
+    with LoopbackServer(lambda seen: completion("Hi.")) as server:
+        reply = ask(server)
+    assert (reply.text, reply.finish_reason, reply.model) == ("Hi.", "stop", "loopback-model")
+    assert dataclasses.astuple(reply.usage) == (11, 7, False)
+    assert reply.tool_calls == ()
+    assert (reply.attempts, reply.from_cache) == (1, False)
+    assert reply.latency_seconds > 0
+    [seen] = server.requests
+    assert seen.path == "/v1/chat/completions"
+    assert seen.headers["authorization"] == f"Bearer {KEY}"
+    assert seen.body == {
+        "model": "small",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello?"}],
+    }
+
+
+def test_all_parameters_and_native_calls_travel():
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+    request = ChatRequest(
+        (
+            ChatMessage("user", "1 + 1 \ud83d"),
+            ChatMessage("assistant", "", (ToolCall("a1", "add", "{}"),)),
+            ChatMessage("tool", "2", tool_call_id="a1"),
+        ),
+        tools=(tool,),
+        stop=("END",),
+        temperature=0.25,
+        top_p=0.5,
+        max_tokens=9,
+        seed=3,
+    )
+    calls = [{"id": "b7", "type": "function", "function": {"name": "add", "arguments": '{"x": 1'}}]
+    with LoopbackServer(
+        lambda seen: completion(None, message={"tool_calls": calls}, finish_reason="tool_calls")
+    ) as server:
+        reply = ask(server, request)
+    assert reply.text == ""
+    assert reply.tool_calls == (ToolCall("b7", "add", '{"x": 1'),)
+    assert reply.finish_reason == "tool_calls"
+    body = server.requests[0].body
+    assert body["messages"] == [
+        {"role": "user", "content": "1 + 1 ?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "a1", "type": "function", "function": {"name": "add", "arguments": "{}"}}],
+        },
+        {"role": "tool", "content": "2", "tool_call_id": "a1"},
+    ]
+    assert body["tools"] == [tool]
+    parameters = {name: body[name] for name in ("stop", "temperature", "top_p", "max_tokens", "seed")}
+    assert parameters == {"stop": ["END"], "temperature": 0.25, "top_p": 0.5, "max_tokens": 9, "seed": 3}
+
+
+def test_what_endpoints_leave_out_or_write_otherwise_is_read():
+    parts = json_answer({"choices": [{"message": {"content": [{"type": "text", "text": "a"}, {"text": "b"}]}}]})
+    call = {"function": {"name": "add", "arguments": {"x": 1}}}
+    objects = json_answer({"choices": [{"message": {"tool_calls": [call]}}], "usage": {"prompt_tokens": -1}})
+    with LoopbackServer(in_turn(parts, objects)) as server:
+        first, second = ask(server), ask(server)
+    assert (first.text, first.finish_reason, first.model) == ("ab", "", "")
+    assert first.usage.is_estimate
+    assert first.usage.prompt_tokens == 4 + 3 + 4 + 2  # "Be brief." and "Hello?", and the frames of two messages
+    assert first.usage.completion_tokens == 1
+    assert second.tool_calls == (ToolCall("call_0", "add", '{"x": 1}'),)
+    assert second.usage.is_estimate
+
+
+PASSING = {
+    "429": rate_limited(None),
+    "500": error(500),
+    "503": error(503),
+    "408": error(408),
+    "409": error(409),
+    "not JSON": not_json(),
+    "another schema": other_schema(),
+    "no choices": json_answer({"choices": []}),
+    "no message": json_answer({"choices": [{"text": "legacy"}]}),
+    "neither content nor calls": json_answer({"choices": [{"message": {}}]}),
+    "content that is no text": json_answer({"choices": [{"message": {"content": 5}}]}),
+    "a call without a name": json_answer({"choices": [{"message": {"tool_calls": [{}]}}]}),
+    "calls that are no list": json_answer({"choices": [{"message": {"tool_calls": 1}}]}),
+    "a list": json_answer([1, 2]),
+    "an error with status 200": json_answer({"error": {"message": "upstream is gone"}}),
+    "endless nesting": Answer(200, b"[" * 100_000, {"Content-Type": "application/json"}),
+    "not UTF-8": Answer(200, b"\xff\xfe\x00", {"Content-Type": "application/json"}),
+    "empty": empty_body(),
+    "cut": cut_stream(),
+    "nothing": nothing(),
+}
+
+
+def ask_for_all(server, retries):
+    """Ask once for each case, in one event loop, since a client of its own for each would cost most of the time."""
+
+    async def once(model, name):
+        try:
+            return await model.complete(ChatRequest((ChatMessage("user", name),)))
+        except EndpointError as failure:
+            return failure
+
+    async def all_at_once():
+        policy = RetryPolicy(retries=retries)
+        model = OpenAIChatModel("small", base_url=server.base_url, api_key=KEY, retry=policy, sleep=Waits())
+        outcomes = await asyncio.gather(*(once(model, name) for name in PASSING))
+        await model.aclose()
+        return dict(zip(PASSING, outcomes, strict=True))
+
+    return asyncio.run(all_at_once())
+
+
+def asked_for(server):
+    return Counter(seen.last_message for seen in server.requests)
+
+
+def test_failures_that_may_pass_are_asked_again():
+    met = set()
+
+    def fails_once(seen):
+        name = seen.last_message
+        if name in met:
+            return completion(f"At last: {name}")
+        met.add(name)
+        return PASSING[name]
+
+    with LoopbackServer(fails_once) as server:
+        replies = ask_for_all(server, retries=1)
+    assert {name: reply.text for name, reply in replies.items()} == {name: f"At last: {name}" for name in PASSING}
+    assert {reply.attempts for reply in replies.values()} == {2}
+    assert asked_for(server) == dict.fromkeys(PASSING, 2)
+
+
+def test_failures_that_do_not_pass_end_in_one_typed_line():
+    with LoopbackServer(lambda seen: PASSING[seen.last_message]) as server:
+        failures = ask_for_all(server, retries=2)
+    assert asked_for(server) == dict.fromkeys(PASSING, 3)
+    for name, failure in failures.items():
+        assert isinstance(failure, EndpointError), name
+        assert isinstance(failure, InfrastructureError)
+        assert failure.attempts == 3
+        assert failure.status == (None if name in ("cut", "nothing") else PASSING[name].status), name
+        text = str(failure)
+        assert "\n" not in text
+        assert server.base_url in text
+        assert "3 times" in text
+        assert KEY not in text
+
+
+def test_an_endpoint_that_hangs_is_given_up_after_the_timeout():
+    with LoopbackServer(lambda seen: hanging()) as server, pytest.raises(EndpointError) as caught:
+        ask(server, retries=1, timeout=0.05)
+    assert caught.value.status is None
+    assert "no answer within 0.05 s" in str(caught.value)
+    assert len(server.requests) <= 2  # whether a request got through in that time is the machine's affair
+
+
+def test_no_server_at_all():
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can answer on this port
+
+        class Nobody:
+            base_url = f"http://127.0.0.1:{reserved.getsockname()[1]}/v1"
+
+        with pytest.raises(EndpointError, match="no connection") as caught:
+            ask(Nobody, retries=1)
+    assert (caught.value.status, caught.value.attempts) == (None, 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "concerns_all"),
+    [
+        (400, "refuses the request (status 400: the wish is odd)", False),
+        (401, "refuses the key (status 401)", True),
+        (403, "refuses the key (status 403)", True),
+        (404, "knows no model 'small'", True),
+        (422, "refuses the request (status 422: the wish is odd)", False),
+    ],
+)
+def test_refusals_are_not_repeated(status, words, concerns_all):
+    with LoopbackServer(lambda seen: error(status, "the wish\nis odd")) as server:
+        with pytest.raises(RequestRefusedError) as caught:
+            ask(server)
+        assert words in str(caught.value)
+        assert server.base_url in str(caught.value)
+    assert isinstance(caught.value, InvalidInputError)
+    assert caught.value.status == status
+    assert caught.value.concerns_all_requests is concerns_all
+    assert len(server.requests) == 1
+    assert pickle.loads(pickle.dumps(caught.value)).status == status
+
+
+def test_waits_double_with_jitter_and_obey_the_endpoint():
+    waits = Waits()
+    answers = in_turn(error(500), error(500), error(500), rate_limited("7"), completion("ok"))
+    with LoopbackServer(answers) as server:
+        assert ask(server, retries=4, waits=waits).attempts == 5
+    first, second, third, demanded = waits.seconds
+    assert 0.25 <= first <= 0.5 <= second <= 1.0 <= third <= 2.0
+    assert 7.0 < demanded <= 7.5
+    again = Waits()
+    with LoopbackServer(in_turn(error(500), completion("ok"))) as server:
+        ask(server, waits=again)
+    assert again.seconds == [first]  # the jitter is a function of the request
+
+
+def test_an_endpoint_that_asks_for_an_hour_is_given_up():
+    waits = Waits()
+    with (
+        LoopbackServer(lambda seen: rate_limited("3600")) as server,
+        pytest.raises(EndpointError, match="asks to wait 3600 s") as caught,
+    ):
+        ask(server, waits=waits)
+    assert caught.value.status == 429
+    assert waits.seconds == []
+
+
+def test_the_newer_name_of_the_token_limit_is_learnt():
+    def answer(seen):
+        if "max_tokens" in seen.body:
+            return error(400, "Unsupported parameter: use 'max_completion_tokens' instead.")
+        return completion(str(seen.body["max_completion_tokens"]))
+
+    request = dataclasses.replace(QUESTION, max_tokens=5)
+
+    async def twice(server):
+        model = OpenAIChatModel("small", base_url=server.base_url, api_key=KEY, retry=RetryPolicy(retries=0))
+        texts = [(await model.complete(request)).text for _ in range(2)]
+        await model.aclose()
+        return texts
+
+    with LoopbackServer(answer) as server:
+        assert asyncio.run(twice(server)) == ["5", "5"]
+    assert len(server.requests) == 3  # the second call knew it
+
+
+def test_requests_overlap_up_to_the_limit_and_no_further():
+    limit = 4
+    barrier = threading.Barrier(limit, timeout=20)
+
+    def answer(seen):
+        barrier.wait()  # passes only when `limit` requests are there at once
+        return completion(str(seen.number))
+
+    async def many(server):
+        model = OpenAIChatModel("small", base_url=server.base_url, api_key=KEY, max_concurrency=limit)
+        requests = [dataclasses.replace(QUESTION, seed=seed) for seed in range(3 * limit)]
+        replies = await asyncio.gather(*map(model.complete, requests))
+        await model.aclose()
+        return replies
+
+    with LoopbackServer(answer) as server:
+        replies = asyncio.run(many(server))
+    assert len({reply.text for reply in replies}) == 3 * limit
+    assert server.most_in_flight == limit
+
+
+def test_one_model_serves_several_event_loops():
+    with LoopbackServer(lambda seen: completion("ok")) as server:
+        model = OpenAIChatModel("small", base_url=server.base_url, api_key=KEY)
+        assert [asyncio.run(model.complete(QUESTION)).text for _ in range(3)] == ["ok"] * 3
+    assert len(server.requests) == 3
+
+
+def test_the_key_stands_nowhere(caplog, capfd):
+    """Whatever an endpoint repeats: in an answer, in an error, in a body that is no answer."""
+    caplog.set_level(logging.DEBUG)
+    texts = []
+    for answer in (completion(f"your key is {KEY}"), not_json()):
+        with LoopbackServer(in_turn(answer, completion(f"it is {KEY}"))) as server:
+            texts.append(ask(server).text)
+    for status in (400, 401, 403, 404, 429, 500):
+        echo = error(status, f"key {KEY} and sk-sec*****789 and Bearer {KEY}")
+        with LoopbackServer(lambda seen, echo=echo: echo) as server:
+            with pytest.raises((EndpointError, RequestRefusedError)) as caught:
+                ask(server, retries=0)
+            texts.append(str(caught.value))
+    with LoopbackServer(lambda seen: json_answer({"error": {"message": f"bad {KEY}"}})) as server:
+        with pytest.raises(EndpointError) as caught:
+            ask(server, retries=0)
+        texts.append(str(caught.value))
+    model = OpenAIChatModel("small", base_url="http://127.0.0.1:1/v1", api_key=KEY)
+    texts += [repr(model), str(model), repr(vars(model)), model.name]
+    with pytest.raises(TypeError):
+        pickle.dumps(model)
+    captured = capfd.readouterr()
+    everything = "\n".join([*texts, caplog.text, captured.out, captured.err])
+    assert "[key]" in everything
+    assert KEY not in everything
+    assert "sk-sec" not in everything
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[llm\]'"):
+        OpenAIChatModel("small", api_key=KEY)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"model": " "}, {"timeout_seconds": 0.0}, {"timeout_seconds": float("nan")}, {"max_concurrency": 0}],
+)
+def test_wrong_arguments_are_refused(arguments):
+    with pytest.raises(InvalidInputError):
+        OpenAIChatModel(**{"model": "small", "api_key": KEY, **arguments})

@@ -1,0 +1,185 @@
+"""`resilisim dataset`: export, verify and show, through the real commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from resilisim.cli import dataset
+from resilisim.cli.dataset_kinds import ENVIRONMENT_FIELDS, KINDS, ONLY_FOR_EPISODES, SPEC_FIELDS
+from resilisim.datasets import read_records
+from resilisim.datasets.conversations import ConversationSpec
+from resilisim.datasets.export import DEFAULT_LICENSE, TASKS_PER_SHARD
+from resilisim.datasets.preferences import PreferenceSpec
+from resilisim.datasets.prompts import PromptSpec
+from tests.cli.conftest import Command
+
+SPECS = (PromptSpec, ConversationSpec, PreferenceSpec)
+# Plain prompts of a few tasks need no model, so they take no time.
+PLAIN = ("dataset", "export", "--kind", "prompts", "--type", "baseline", "--no-alternatives")
+
+
+def source_arguments(out: Path) -> Any:
+    return json.loads((out / "manifest.json").read_bytes())["arguments"]["source"]
+
+
+def test_prompts_become_a_folder(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = command(*PLAIN, "--tasks", 12, "--out", out)
+    assert done.code == 0
+    assert "12 records in" in done.out
+    assert "train" in done.out
+    assert "resilisim dataset show" in done.err
+    assert [record["prompt_type"] for record in read_records(out)] == ["baseline"] * 12
+    again = command(*PLAIN, "--tasks", 12, "--out", out, "--workers", 2, "--json")
+    assert "3 of 3 files were already there" in again.err
+    assert again.json()["records"] == {"train": 9, "validation": 1, "test": 2}
+    refusal = command(*PLAIN, "--tasks", 13, "--out", out).refusal()
+    assert "holds another dataset: arguments.tasks.count is 12 there and 13 here; use another folder" in refusal
+    assert command(*PLAIN, "--tasks", 13, "--out", out, "--overwrite", "--json").json()["shards_already_there"] == 0
+
+
+def test_the_card_has_the_command_without_folders_and_processes(command: Command, tmp_path: Path) -> None:
+    tasks = tmp_path / "my tasks.jsonl"
+    tasks.write_text('{"required_tools": ["network_fetcher"]}\n')
+    options = ("--tasks", tasks, "--tasks-per-shard", 5, "--turns", 8)
+    command(*PLAIN, *options, "--out", tmp_path / "out", "--workers", 2, "--overwrite", "--json").json()
+    lines = (tmp_path / "out" / "README.md").read_text().splitlines()
+    assert lines[lines.index("```console") + 1] == (
+        "$ resilisim dataset export --kind prompts --tasks 'my tasks.jsonl' --tasks-per-shard 5 --type baseline "
+        "--no-alternatives --turns 8 --out DIR"
+    )
+    assert str(tmp_path) not in "\n".join(lines)
+
+
+def test_options_reach_the_spec_and_the_others_keep_its_defaults(command: Command, tmp_path: Path) -> None:
+    given = ("--type", "flawed", "--type", "baseline", "--flaw", "missing_step", "--severity", "severe", "--seed", 7)
+    options = (*given, "--method", "all", "--no-alternatives", "--list-tools", "--success-probability", 0.7)
+    done = command("dataset", "export", "--kind", "prompts", "--tasks", 2, "--out", tmp_path, *options)
+    assert done.code == 0, done.err
+    expected = PromptSpec(
+        types=("flawed", "baseline"),
+        flaws=("missing_step",),
+        severities=("severe",),
+        methods=("middle_step_removal", "validation_removal"),
+        alternatives=False,
+        seed=7,
+    )
+    environment = dataclasses.replace(expected.environment, tools="listed", base=0.7)
+    assert source_arguments(tmp_path) == dataclasses.replace(expected, environment=environment).arguments()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "spec"),
+    [
+        (
+            "conversations",
+            ("--prompt", "optimal", "--seeds", 2, "--first-seed", 3, "--policy", "plan-follower", "--no-search"),
+            ConversationSpec(prompts=("optimal",), seeds=2, first_seed=3, policy="plan-follower", search=False),
+        ),
+        (
+            "preferences",
+            ("--prompt", "optimal", "--explore", 0.5, "--min-margin", 0.1, "--no-pass-parameters"),
+            PreferenceSpec(prompts=("optimal",), explore=0.5, min_margin=0.1, pass_parameters=False),
+        ),
+    ],
+)
+def test_episodes_are_played_with_the_luck_of_training(
+    command: Command, tmp_path: Path, kind: str, options: tuple[object, ...], spec: Any
+) -> None:
+    done = command("dataset", "export", "--kind", kind, "--tasks", 2, "--out", tmp_path, "--turns", 9, *options)
+    assert done.code == 0, done.err
+    environment = dataclasses.replace(spec.environment, max_turns=9)
+    assert source_arguments(tmp_path) == dataclasses.replace(spec, environment=environment).arguments()
+    assert source_arguments(tmp_path)["environment"]["salt"] == "resilisim/training"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--kind", "prompt"), "unknown kind 'prompt' in option --kind: did you mean 'prompts'?"),
+        (("--kind", "conversations", "--type", "baseline"), "option --type does nothing for kind 'conversations': ex"),
+        (("--kind", "prompts", "--seeds", 2), "option --seeds does nothing for kind 'prompts': expected one of --type"),
+        (("--kind", "prompts", "--salt", "x"), "option --salt does nothing for kind 'prompts'"),
+        (("--kind", "preferences", "--policy", "x"), "option --policy does nothing for kind 'preferences'"),
+        (("--kind", "prompts", "--flaw", "missing_stop"), "unknown flaw 'missing_stop': did you mean 'missing_step'?"),
+        (("--kind", "prompts", "--type", "baseline", "--flaw", "missing_step"), "need the prompt type flawed"),
+        (("--kind", "prompts", "--split", "tset"), "unknown split 'tset' in option --split: did you mean 'test'?"),
+        (("--kind", "prompts", "--format", "csv"), "'csv' is not one of 'jsonl', 'parquet'"),
+        (("--kind", "conversations", "--prompt", "basline"), "did you mean 'baseline'?"),
+        (("--kind", "preferences", "--min-margin", 0), "min_margin is 0.0"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_before_anything_is_written(
+    command: Command, tmp_path: Path, options: tuple[object, ...], expected: str
+) -> None:
+    out = tmp_path / "out"
+    assert expected in command("dataset", "export", "--out", out, *options).refusal()
+    assert not out.exists()
+
+
+def test_a_folder_with_foreign_files_is_refused(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    refusal = command(*PLAIN, "--tasks", 2, "--out", tmp_path).refusal()
+    assert "holds notes.txt that no dataset export wrote: use another folder, or allow overwriting" in refusal
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_the_command_offers_what_the_specs_take_with_their_defaults() -> None:
+    defaults = {name: value.default for name, value in inspect.signature(dataset.export).parameters.items()}
+    assert (defaults["tasks_per_shard"], defaults["license_name"]) == (TASKS_PER_SHARD, DEFAULT_LICENSE)
+    for spec_class in SPECS:
+        for field in dataclasses.fields(spec_class):
+            if field.name == "environment":
+                continue
+            names = [name for name, spec_field in SPEC_FIELDS.items() if spec_field == field.name]
+            assert len(names) == 1, field.name
+            if defaults[names[0]] is not None:
+                assert defaults[names[0]] == field.default
+    for spec_class in SPECS:
+        for name, environment_field in ENVIRONMENT_FIELDS.items():
+            if name not in ("listed", "salt"):
+                assert defaults[name] == getattr(spec_class().environment, environment_field)
+    assert {field.name for field in dataclasses.fields(PromptSpec().environment)} == set(ENVIRONMENT_FIELDS.values())
+    assert tuple(spec_class.kind for spec_class in SPECS) == KINDS
+    assert set(ONLY_FOR_EPISODES) <= set(ENVIRONMENT_FIELDS)
+    offered = {parameter.name for parameter in typer.main.get_command(dataset.app).commands["export"].params}
+    assert set(SPEC_FIELDS) | set(ENVIRONMENT_FIELDS) <= offered
+
+
+def test_verify_tells_what_was_changed(command: Command, tmp_path: Path) -> None:
+    command(*PLAIN, "--tasks", 12, "--out", tmp_path)
+    whole = command("dataset", "verify", tmp_path)
+    assert (whole.code, whole.out) == (0, "")
+    assert whole.err == "12 records in 3 files, all as they were written\n"
+    shard = next((tmp_path / "data").glob("train-*"))
+    shard.write_bytes(shard.read_bytes().replace(b"baseline", b"BASELINE", 1))
+    changed = command("dataset", "verify", tmp_path)
+    assert changed.code == 1
+    assert changed.out == f"{shard} was changed: remove it, and the same command makes it again\n"
+    as_json = command("dataset", "verify", tmp_path, "--json")
+    assert as_json.code == 1
+    assert json.loads(as_json.out) == {"shards": 3, "records": 12, "problems": [changed.out.rstrip("\n")]}
+    assert "is no folder of a dataset" in command("dataset", "verify", tmp_path / "data").refusal()
+
+
+def test_show_prints_the_first_records(command: Command, tmp_path: Path) -> None:
+    command(*PLAIN, "--tasks", 12, "--out", tmp_path)
+    record = next(read_records(tmp_path, "test"))
+    shown = command("dataset", "show", tmp_path, "--split", "test")
+    assert shown.code == 0
+    lines = shown.out.splitlines()
+    assert lines[:2] == ["record 1", f"  instance_id: {record['instance_id']}"]
+    assert "  flaw: -" in lines
+    assert f"    - {record['required_tools'][0]}" not in lines
+    assert f"      - {record['required_tools'][0]}" in lines
+    assert "\n".join(f"      {line}" for line in record["text"].split("\n")) in shown.out
+    assert len(command("dataset", "show", tmp_path, "--limit", 3, "--json").json()) == 3
+    assert len(command("dataset", "show", tmp_path, "--limit", 0, "--json").json()) == 12
+    assert "unknown split 'trian'" in command("dataset", "show", tmp_path, "--split", "trian").refusal()

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from resilisim import benchmark_tasks
+
+LONG = next(task.instance_id for task in benchmark_tasks() if len(task.required_tools) == 5)
+SHORT = next(task.instance_id for task in benchmark_tasks() if len(task.required_tools) == 1)
+
+
+def test_generate_writes_records_with_flaws_and_costs(command, tmp_path):
+    out = tmp_path / "prompts.jsonl"
+    summary = command("prompts", "generate", "--tasks", 6, "--out", out, "--json").json()
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert summary["records"] == len(rows)
+    assert summary["records"] + summary["flaws_not_carried"] == 60
+    for row in rows:
+        assert {"instance_id", "prompt_type", "text", "workflow", "planner", "flaw", "costs"} <= set(row)
+        assert set(row["costs"]) == {"obey", "obey_coverage", "deviate"}
+        assert (row["flaw"] is None) == (row["prompt_type"] != "flawed")
+    again = command("prompts", "generate", "--tasks", 6, "--out", out)
+    assert f"{len(rows)} of them there already" in again.err
+
+
+def test_generate_makes_what_is_asked_for(command, tmp_path):
+    out = tmp_path / "some.jsonl"
+    command(
+        *("prompts", "generate", "--tasks", 3, "--type", "flawed", "--flaw", "tool_misuse", "--flaw", "semantic_drift"),
+        *("--severity", "light", "--severity", "severe", "--method", "all", "--planner", "exact", "--out", out),
+    )
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == 3 * 2 * 2 * 2
+    assert {row["flaw"]["severity"] for row in rows} == {"light", "severe"}
+
+
+def test_another_command_into_the_same_file_is_refused(command, tmp_path):
+    out = tmp_path / "prompts.jsonl"
+    command("prompts", "generate", "--tasks", 1, "--type", "baseline", "--out", out)
+    refusal = command("prompts", "generate", "--tasks", 1, "--type", "optimal", "--out", out).refusal()
+    assert "source.types" in refusal
+    done = command("prompts", "generate", "--tasks", 1, "--type", "optimal", "--out", out, "--overwrite")
+    assert done.code == 0
+    assert json.loads(out.read_text(encoding="utf-8"))["prompt_type"] == "optimal"
+
+
+@pytest.mark.parametrize("plan_format", ["markdown", "xml"])
+def test_show_marks_what_a_flaw_changed(command, plan_format):
+    shown = command(
+        *("prompts", "show", "--task", LONG, "--type", "flawed", "--flaw", "missing_step", "--severity", "severe"),
+        *("--method", "middle_step_removal", "--plan-format", plan_format),
+    ).out
+    lines = shown.splitlines()
+    gone = [line for line in lines if line.startswith("- ")]
+    assert any(("Execute" if plan_format == "markdown" else "<tool>") in line for line in gone)
+    assert "removed" in shown
+    assert "price of obedience" in shown
+    prompt = [line[2:] for line in lines if line.startswith(("  ", "+ "))]
+    assert "# Task" in prompt
+
+
+def test_a_sound_prompt_is_printed_as_it_is(command):
+    text = command("prompts", "show", "--task", LONG, "--type", "chain_of_thought").out
+    record = command("prompts", "show", "--task", LONG, "--type", "chain_of_thought", "--json").json()
+    assert text.rstrip("\n") == record["text"].rstrip("\n")
+    assert "Reasoning:" in text
+
+
+def test_costs_are_ordered_by_severity(command):
+    rows = command("prompts", "costs", "--tasks", 40, "--json").json()
+    assert len(rows) == 43
+    assert rows[0]["flaw"] == "none"
+    for light, moderate, severe in zip(rows[1::3], rows[2::3], rows[3::3], strict=True):
+        assert [light["severity"], moderate["severity"], severe["severity"]] == ["light", "moderate", "severe"]
+        assert light["obey_coverage"] > moderate["obey_coverage"] > severe["obey_coverage"]
+        assert light["obey"] >= moderate["obey"] >= severe["obey"]
+        assert light["harmless"] == 0.0
+    assert "obey_coverage" in command("prompts", "costs", "--tasks", 2).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["show", "--task", "task_x"], ["task 'task_x'"]),
+        (["show", "--task", LONG, "--type", "optimum"], ["'optimal'"]),
+        (["show", "--task", LONG, "--type", "flawed"], ["--flaw", "sequential_order"]),
+        (["show", "--task", LONG, "--type", "flawed", "--flaw", "drift"], ["'drift'", "'semantic_drift'"]),
+        (
+            ["show", "--task", LONG, "--type", "flawed", "--flaw", "tool_misuse", "--severity", "hard"],
+            ["severity 'hard'", "light, moderate, severe"],
+        ),
+        (["show", "--task", SHORT, "--type", "flawed", "--flaw", "missing_step"], ["cannot carry", "between"]),
+        (["show", "--task", LONG, "--flaw", "missing_step"], ["--type flawed"]),
+        (["generate", "--tasks", "1", "--type", "baseline", "--flaw", "tool_misuse", "--out", "x"], ["--type flawed"]),
+        (["generate", "--tasks", "1", "--planner", "exat", "--out", "x"], ["'exact'"]),
+        (["generate", "--tasks", "no.jsonl", "--out", "x"], ["no.jsonl"]),
+    ],
+)
+def test_wrong_names_are_refused_in_one_line(command, arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refusal = command("prompts", *arguments).refusal()
+    assert all(word in refusal for word in words), refusal
