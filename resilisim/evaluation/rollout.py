@@ -61,7 +61,8 @@ def play_episode(
     observation, info = env.reset(seed=seed, options={"task": task, "prompt": prompt})
     problem: Problem = info["problem"]
     optimum = solve(problem)
-    plan_in_prompt = info["planner"] is not None
+    # A flawed plan does not say what to do, so looking for it is information there, as without a plan.
+    plan_in_prompt = info["planner"] is not None and info["flaw"] is None
     steps: list[StepRecord] = []
     policy.reset(observation, view(info))
     terminated, used_native_calls = False, False

@@ -20,6 +20,7 @@ from resilisim.simulator.exact.optimum import compute_optimum
 from resilisim.simulator.messages import execution
 from resilisim.simulator.state import next_state, start_state
 from resilisim.tasks import Task
+from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.evaluation.toy_policies import PrivilegedScripted, Reading, Scripted, toy_tasks
 
@@ -237,3 +238,27 @@ def test_luck_has_mean_zero_also_for_a_policy_that_adapts_to_it(policy: type[Rea
     error = (sum(value * value for value in luck) / len(luck) ** 2) ** 0.5
     assert error > 0.001  # there was luck to speak of
     assert abs(sum(luck) / len(luck)) < 3.5 * error  # one run in two thousand would miss this by chance; it is fixed
+
+
+def test_searching_under_a_flawed_plan_is_information_and_under_a_sound_one_a_wasted_turn():
+    class Searcher:
+        name = "searcher"
+        privileged = False
+
+        def reset(self, observation, info):
+            self.turn = 0
+
+        def act(self, observation, info):
+            self.turn += 1
+            return f"<tool_search>tool number {self.turn}</tool_search>"
+
+    task = next(task for task in benchmark_tasks() if len(task.required_tools) == 5)
+    env = ConversationEnv(search=lambda query, k: [])
+    labels = {
+        prompt: {step["label"] for step in play_episode(env, Searcher(), task, prompt, seed=1)["steps"]}
+        for prompt in ("optimal", "flawed", "baseline")
+    }
+    assert "wasted_turn" in labels["optimal"]
+    assert "information" not in labels["optimal"]
+    assert "information" in labels["flawed"] & labels["baseline"]
+    assert "wasted_turn" not in labels["flawed"] | labels["baseline"]

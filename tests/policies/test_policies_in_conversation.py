@@ -23,6 +23,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner, Prompt, Step, parse_plan, render_plan
+from tests.simulator.libraries import small_library
 
 EPISODES = 1000
 LIBRARY = default_library()
@@ -160,3 +161,14 @@ def test_the_exact_optimum_plays_in_strict_mode_as_it_does_in_lenient_mode():
         assert all(record["regret"] == 0.0 for record in records)
     assert outcomes["strict"] == outcomes["lenient"]
     assert sum(outcomes["strict"]) > 0
+
+
+def test_the_exact_optimum_searches_where_only_that_leaves_a_row_of_equal_calls():
+    library = small_library({"good": [], "bad": []}, {"good": 0.9, "bad": 0.1})
+    task = Task.from_mapping({"required_tools": ["good", "bad"], "description": "Do good, then bad."}, library)
+    env = ConversationEnv(
+        library=library, history=1.0, max_turns=14, max_consecutive_failures=3, loop_length=2, search=lambda *_: []
+    )
+    records = [play_episode(env, make_policy("exact-optimum"), task, "baseline", seed) for seed in range(40)]
+    assert any(step["kind"] == "search" for record in records for step in record["steps"])
+    assert all(abs(record["regret"]) < 1e-9 for record in records)

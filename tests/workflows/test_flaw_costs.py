@@ -49,7 +49,8 @@ def test_the_first_row_is_the_sound_plans():
     assert sound.num_tasks == len(TASKS)
     assert sound.harmless == 1.0
     assert sound.edits == 0.0
-    assert 0.0 < sound.obey == sound.sound_obey < sound.deviate
+    assert sound.obey == pytest.approx(sound.sound_obey)
+    assert 0.0 < sound.obey < sound.deviate
 
 
 def test_a_mean_over_one_task_has_no_interval_and_over_none_no_value():

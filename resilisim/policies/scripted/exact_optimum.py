@@ -43,4 +43,5 @@ def _best_message(problem: Problem, status: tuple[int, ...], counters: tuple[int
     if best.kind == "execute" and best.tool is not None:
         # Parameters that say nothing, so that the call is accepted in strict mode too.
         return messages.call(best.tool, step_parameters(problem.library[best.tool], {}, None))
-    return messages.FINISH
+    # A search leaves a row of equal calls before the loop rule ends the episode.
+    return messages.FINISH if best.kind == "finish" else messages.search(best.query or "")
