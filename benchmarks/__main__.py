@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from benchmarks import environment, evaluation, exact, memory, prompts, start, tasks
+from benchmarks import datasets, environment, evaluation, exact, memory, prompts, start, tasks
 from benchmarks.measurement import Benchmark, load_average, this_machine
 
 BENCHMARKS = (
@@ -18,6 +18,7 @@ BENCHMARKS = (
     Benchmark("environment", "tool-call steps a second of Conversation-v0", environment.measure),
     Benchmark("import", "import of the package", start.measure),
     Benchmark("evaluation", "episodes a second with records, two workers", evaluation.measure),
+    Benchmark("datasets", "memory and time of exporting 200,000 prompts", datasets.measure),
     Benchmark("memory", "memory over 200,000 episodes", memory.measure),
 )
 

@@ -1,4 +1,7 @@
-"""Whether an export takes constant memory, and how long it takes: 200,000 prompts of all flaws, methods, severities."""
+"""Whether an export takes constant memory, and how long it takes: 200,000 prompts of all flaws, methods, severities.
+
+Tasks leave their solved tables in a cache of bounded size, which is full after the first tens of thousands of prompts.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,14 @@ from benchmarks.measurement import Measurement, in_fresh_process
 from benchmarks.memory import resident_mib
 from resilisim.datasets.prompts import PromptSource, PromptSpec
 from resilisim.datasets.schema import Record
+from resilisim.simulator.exact.optimum import CACHE_BYTES
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.perturbation import FLAW_METHODS, SEVERITIES
 
+CACHE_NOTE = f"; solved tasks are kept, up to {CACHE_BYTES / 2**20:.0f} MiB in each process"
 SAMPLES = (20_000, 100_000, 200_000)
-TARGET_GROWTH_MIB = 64.0
+TARGET_GROWTH_MIB = 32.0
 
 _EXPORT = """
 import json, resource, tempfile, time
@@ -91,11 +96,11 @@ def measure(long: bool) -> list[Measurement]:
         shown = ", ".join(f"{size:.0f} MiB at {number:,}" for size, number in zip(sizes, SAMPLES, strict=True))
         measured += [
             Measurement(
-                f"growth of memory from {SAMPLES[0]:,} to {SAMPLES[-1]:,} exported prompts, {file_format}",
+                f"growth of memory from {SAMPLES[1]:,} to {SAMPLES[2]:,} exported prompts, {file_format}",
                 "MiB",
-                [sizes[-1] - sizes[0]],
+                [sizes[2] - sizes[1]],
                 TARGET_GROWTH_MIB,
-                note=f"one process: {shown}; peak {answer['peak']:.0f} MiB",
+                note=f"one process: {shown}; peak {answer['peak']:.0f} MiB{CACHE_NOTE}",
             ),
             Measurement(
                 f"prompts exported a second, {file_format}",

@@ -86,17 +86,17 @@ def accepts(tool: Tool, parameters: Mapping[str, Any], mode: str = "lenient") ->
         return True
     try:
         text = json.dumps(parameters)
-    except (TypeError, ValueError, RecursionError):  # no JSON: nothing to be remembered by
-        return not check_parameters(tool, parameters, mode)
-    return _accepts_json(_Key(tool), mode == "strict", text)
+        if json.loads(text) == parameters:
+            return _accepts_json(_Key(tool), mode == "strict", text)
+    except (TypeError, ValueError, RecursionError):
+        pass
+    # No plain JSON (a tuple, a number as a key, values too deep): nothing to be remembered by.
+    return not check_parameters(tool, parameters, mode)
 
 
 @lru_cache(maxsize=16384)
 def _accepts_json(key: _Key, strict: bool, text: str) -> bool:
-    try:
-        return bool(_validator(key, strict).is_valid(json.loads(text)))
-    except RecursionError:
-        return False
+    return bool(_validator(key, strict).is_valid(json.loads(text)))
 
 
 def defaults(tool: Tool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from resilisim.errors import InvalidInputError
 from resilisim.tool_library import Parameter, Tool, default_library
-from resilisim.tool_library.parameters import check_parameters, defaults, parameter_schema
+from resilisim.tool_library.parameters import PARAMETER_MODES, accepts, check_parameters, defaults, parameter_schema
 
 LIBRARY = default_library()
 FETCHER = LIBRARY["network_fetcher"]
@@ -128,3 +128,63 @@ def test_the_verdict_is_that_of_the_json_schema(tool: Tool, parameters: dict[str
     assert (problems == []) == accepted
     assert all("\n" not in problem and len(problem) < 400 for problem in problems)
     assert problems == sorted(problems)
+
+
+# Values that JSON texts can carry, and a few that they cannot: both are judged alike.
+ODD_VALUES = st.sampled_from([float("nan"), float("inf"), 10**400, -0.0, 1.0, "\ud800", "", object(), b"x", {1, 2}])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(list(LIBRARY)),
+    st.dictionaries(st.sampled_from(NAMES), VALUES | ODD_VALUES, max_size=3),
+    st.sampled_from(PARAMETER_MODES),
+)
+def test_accepts_is_the_verdict_of_the_check(tool: Tool, parameters: dict[str, Any], mode: str) -> None:
+    expected = not check_parameters(tool, parameters, mode)
+    assert accepts(tool, parameters, mode) is expected
+    assert accepts(tool, dict(parameters), mode) is expected  # remembered
+
+
+def test_accepts_the_parameters_that_pass() -> None:
+    # Drawn values rarely pass the strict mode.
+    for tool in LIBRARY:
+        for given_parameters in ({}, defaults(tool), {"source": "a"}, {"data": {}, "schema": {}}, {"destination": "a"}):
+            for mode in PARAMETER_MODES:
+                expected = not check_parameters(tool, given_parameters, mode)
+                assert accepts(tool, given_parameters, mode) is expected
+    assert accepts(FETCHER, {"source": "a"}, "strict")
+    assert not accepts(FETCHER, {}, "strict")
+    assert accepts(FETCHER, {}, "lenient")
+    assert accepts(FETCHER, {"nonsense": object()}, "ignore")
+
+
+def test_accepts_tells_values_apart_that_python_takes_for_equal() -> None:
+    counter = Tool("counter", "text", (Parameter("n", "integer", constraints={"maximum": 9}),))
+    assert accepts(counter, {"n": 1})
+    assert not accepts(counter, {"n": True})
+    assert accepts(counter, {"n": 1.0})  # JSON Schema has no other integers
+    assert not accepts(counter, {"n": 1.5})
+    assert not accepts(counter, {"n": "1"})
+    values: dict[str, Any] = {"n": 1}
+    assert accepts(counter, values)
+    values["n"] = 11  # the same mapping, another value
+    assert not accepts(counter, values)
+
+
+def test_accepts_remembers_no_verdict_of_another_tool() -> None:
+    one = Tool("same", "text", (Parameter("n", "integer", constraints={"minimum": 3}),))
+    other = Tool("same", "text", (Parameter("n", "integer", constraints={"minimum": 5}),))
+    assert accepts(one, {"n": 4})
+    assert not accepts(other, {"n": 4})
+    assert accepts(Tool("same", "text", (Parameter("n", "integer"),)), {"n": 1})
+
+
+def test_accepts_of_deep_values_and_unknown_modes() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    for given_parameters in ({"source": deep}, {"options": {"x": deep}}):
+        assert accepts(FETCHER, given_parameters) is (not check_parameters(FETCHER, given_parameters))
+    with pytest.raises(InvalidInputError, match="unknown parameter mode 'stricter': did you mean 'strict'"):
+        accepts(FETCHER, {}, "stricter")

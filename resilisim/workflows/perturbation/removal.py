@@ -8,8 +8,8 @@ from resilisim.seeding import Draws
 from resilisim.workflows.perturbation.plan import Change, Plan, Unfit
 from resilisim.workflows.perturbation.types import Edit, num_edits
 
-# Operations that make sure of quality, in any library.
-_VERIFYING = re.compile(r"valid|verif|check|inspect|audit", re.IGNORECASE)
+# Operations that make sure of quality, in any library; to invalidate or to check out is something else.
+_VERIFYING = re.compile(r"(?<!in)valid|verif|check(?!out|point)|inspect|audit", re.IGNORECASE)
 
 
 def middle_step_removal(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
@@ -24,7 +24,8 @@ def validation_removal(plan: Plan, severity: str, draws: Draws) -> Change | Unfi
     """Remove required steps that check, and with growing severity what stands around them.
 
     Light: one checking step. Moderate: all of them, each with the step after it, which works on what was checked.
-    Severe: also the step before each. The first and the last step of the plan stay unless they check themselves.
+    Severe: also the step before each. The first and the last step of the plan stay unless they check themselves, and
+    one step always stays.
     """
     checks = [index for index in plan.required_steps() if is_verifying(plan.tool(index).operation)]
     if not checks:
@@ -36,8 +37,8 @@ def validation_removal(plan: Plan, severity: str, draws: Draws) -> Change | Unfi
     around = [index + 1 for index in checks]
     if severity == "severe":
         around += [index - 1 for index in checks]
-    inner = [index for index in around if 0 < index < len(plan.steps) - 1]
-    return _without(plan, [*checks, *inner])
+    inner = [index for index in dict.fromkeys(around) if 0 < index < len(plan.steps) - 1 and index not in checks]
+    return _without(plan, [*checks, *inner][: len(plan.steps) - 1])
 
 
 def is_verifying(operation: str) -> bool:

@@ -60,6 +60,7 @@ def functional_equivalence(library: ToolLibrary) -> NDArray[np.float64]:
     for row, tool in enumerate(tools):
         for column in range(row):
             result[row, column] = result[column, row] = _equivalence(tool, tools[column])
+    result.setflags(write=False)  # the same array is handed to everybody
     return result
 
 

@@ -60,6 +60,10 @@ def _tools_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
         library = plan.shop.library
         if any(library[new[index].tool].category == plan.tool(index).category for index in changed):
             return "keeps a category"
+    if flawed.flaw.type == "semantic_drift":
+        functional, index_of = plan.shop.similarity().functional, plan.shop.library.index
+        if any(functional[index_of(old[index].tool), index_of(new[index].tool)] >= 1.0 for index in changed):
+            return "puts in a tool that does the same"
     return None
 
 

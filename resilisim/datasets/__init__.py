@@ -1,0 +1,23 @@
+"""Datasets: records for training and evaluation, written as folders that others load."""
+
+from resilisim.datasets.export import ExportInterrupted, ExportResult, export_dataset
+from resilisim.datasets.reading import Verification, read_records, verify_dataset
+from resilisim.datasets.schema import Column, Record, RecordSchema, check_record, describe, to_arrow
+from resilisim.datasets.sources import RecordSource, SourceSpec
+
+__all__ = [
+    "Column",
+    "ExportInterrupted",
+    "ExportResult",
+    "Record",
+    "RecordSchema",
+    "RecordSource",
+    "SourceSpec",
+    "Verification",
+    "check_record",
+    "describe",
+    "export_dataset",
+    "read_records",
+    "to_arrow",
+    "verify_dataset",
+]

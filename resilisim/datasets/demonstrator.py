@@ -1,0 +1,218 @@
+"""The exact optimum as somebody to learn from: it calls no tool and passes no parameter that it has not read of.
+
+The exact optimum knows the required tools. A model that is trained on its bare calls would learn to name tools that it
+was never shown. So the demonstrator searches for a tool with the words of the work order, or asks what a tool depends
+on, before it calls what neither the prompt nor a reply has named. That costs turns; their price is in the regrets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from resilisim.datasets.reasoning import opening, reasoning
+from resilisim.datasets.rollout import Searcher, Stage
+from resilisim.policies.base import Info
+from resilisim.policies.scripted import messages
+from resilisim.policies.scripted.reading import ordered_steps
+from resilisim.simulator import Problem
+from resilisim.simulator.exact import Optimum, solve
+from resilisim.simulator.exact.optimum import TIE_TOLERANCE
+from resilisim.simulator.messages import Message, execution
+from resilisim.simulator.state import EpisodeState, is_awaiting_closing, is_done
+from resilisim.simulator.transition import NEXT_PLACE
+from resilisim.tasks import Task
+from resilisim.tasks.wording import SEARCH_SIZE, clauses, solving_clauses
+from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.workflows import parse_steps
+from resilisim.workflows.parameters import step_parameters
+
+_WORD = re.compile(r"[\w.\-]+")
+
+
+class Demonstrator:
+    """Plays the exact optimum of one task, within what it has read.
+
+    It signals completion only when everything is done; with the closing message alone left, it says that it is not.
+    Under a chain-of-thought prompt it gives its reason with each message.
+
+    Args:
+        stage: Where it plays.
+        task: The task.
+        search: Whether it looks up what it has not read of; without, it plays the exact optimum as it is.
+        pass_parameters: Whether it passes the parameters of a plan, as far as it has read of them.
+    """
+
+    privileged = True
+
+    def __init__(self, stage: Stage, task: Task, search: bool = True, pass_parameters: bool = True) -> None:
+        self.name = "exact-optimum-with-search" if search else "exact-optimum"
+        self._stage = stage
+        self._library = stage.library
+        self._task = task
+        self._searches = search
+        self._passes_parameters = pass_parameters
+        self._queries: dict[str, str] | None = None
+        self._read: set[str] = set()  # tools whose names it has read
+        self._shown: dict[str, set[str]] = {}  # parameters that it has read of, by tool
+        self._asked: set[str] = set()  # messages that looked something up and were answered
+        self._asking: str | None = None  # the message that looks something up, until it is answered
+        self._last_success: str | None = None
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Read the prompt."""
+        words = {word.strip(".-") for word in _WORD.findall(observation)}
+        self._read = {name for name in self._library.names if name in words}
+        self._shown = {step.tool: set(step.parameters or ()) for step in parse_steps(observation)}
+        self._asked, self._asking = set(), None
+        self._last_success = None
+
+    def act(self, observation: str, info: Info) -> str:
+        """Return the next message.
+
+        Raises:
+            ExactLimitError: The task is too large to be solved exactly.
+        """
+        self._read_reply(info)
+        message = self._next_message(info["problem"], info["state"])
+        if info["prompt_type"] != "chain_of_thought":  # most prompts; the reason would be thrown away
+            return message
+        return self.explain(reasoning(info["problem"], info["state"], self._stage.read(message)), message, info)
+
+    def explain(self, reason: str, message: str, info: Info) -> str:
+        """Return a message with its reason in front, under a prompt that asks for reasons; else as it is."""
+        if info["prompt_type"] != "chain_of_thought":
+            return message
+        first = f"{opening(self._task.description)}\n\n" if info["turn"] == 0 else ""
+        return f"Reasoning: {first}{reason}\n\n{message}"
+
+    @property
+    def known_tools(self) -> frozenset[str]:
+        """The tools whose names it has read in this episode."""
+        return frozenset(self._read)
+
+    def call(self, tool: str) -> str:
+        """Return a call of a tool, with the parameters that the demonstrator would pass to it now."""
+        if not self._passes_parameters:
+            return messages.call(tool)
+        parameters = step_parameters(self._library[tool], self._task.inputs, self._last_success)
+        if self._searches and self._stage.parameters != "strict":
+            parameters = {name: value for name, value in parameters.items() if self._knows_parameter(tool, name)}
+        return messages.call(tool, parameters)
+
+    def _next_message(self, problem: Problem, state: EpisodeState) -> str:
+        if is_awaiting_closing(problem, state) and not is_done(problem, state):
+            return messages.OUT_OF_TURNS
+        best = self._best_message(solve(problem), state)
+        if best.kind == "search":
+            self._asking = messages.search(best.query or "")
+            return self._asking
+        if best.kind != "execute" or best.tool is None:
+            return messages.FINISH
+        self._asking = self._look_up(best.tool, problem) if self._searches else None
+        return self._asking or self.call(best.tool)
+
+    def _best_message(self, optimum: Optimum, state: EpisodeState) -> Message:
+        """Return the optimum's message, or a search where it calls a tool that only breaks a row of failures.
+
+        No clause of the work order leads to such a tool. If it was not read of, the best is what else is known, or to
+        look for the tool by its own words.
+        """
+        best = optimum.best_action(state)
+        problem, names = optimum.problem, self._library.names
+        known = self._read.union(names[tool] for tool in problem.closure)
+        if not self._searches or best.kind != "execute" or best.tool is None or best.tool in known:
+            return best
+        required_next = names[problem.required[min(state.counters[NEXT_PLACE], len(problem.required) - 1)]]
+        options = [execution(name) for name in (required_next, *(name for name in names if name in known))]
+        search = Message("search", query=_purpose(self._library[best.tool]))
+        if messages.search(search.query or "") not in self._asked:
+            options.append(search)
+        values = [optimum.action_value(state, option) for option in options]
+        return next(
+            option for option, value in zip(options, values, strict=True) if value >= max(values) - TIE_TOLERANCE
+        )
+
+    def _look_up(self, tool: str, problem: Problem) -> str | None:
+        """Return the message that finds out about a tool, or None if enough was read or nothing more can be."""
+        if tool not in self._read:
+            found = self._find_name(tool, problem)
+        elif self._stage.parameters == "strict" and self._misses_parameters(tool):
+            found = messages.ask(tool)
+        else:
+            found = None
+        return None if found in self._asked else found
+
+    def _find_name(self, tool: str, problem: Problem) -> str | None:
+        if tool in problem.required_tools:
+            return messages.search(self._query(tool))
+        names = (self._library.names[index] for index in problem.closure)
+        dependents = [name for name in names if tool in self._library.dependencies(name)]
+        asked = next((name for name in dependents if name in self._read), None)
+        if asked is not None:
+            return messages.ask(asked)
+        return self._find_name(dependents[0], problem) if dependents else None
+
+    def _misses_parameters(self, tool: str) -> bool:
+        required = (parameter.name for parameter in self._library[tool].parameters if parameter.required)
+        return not all(self._knows_parameter(tool, name) for name in required)
+
+    def _knows_parameter(self, tool: str, name: str) -> bool:
+        """Return whether the prompt or a reply has shown a parameter, the task's inputs included."""
+        return name in self._task.inputs or name in self._shown.get(tool, ())
+
+    def _query(self, tool: str) -> str:
+        if self._queries is None:
+            self._queries = search_queries(self._task, self._library, self._stage.searcher)
+        return self._queries[tool]
+
+    def _read_reply(self, info: Info) -> None:
+        # What was sent can be another message than the last one of the demonstrator (`preferences`).
+        if self._asking is not None and info["event"] != "execute":
+            self._asked.add(self._asking)
+        self._last_success = messages.succeeded_tool(info) or self._last_success
+        for hit in info.get("search", ()):
+            self._learn(hit["name"], self._stage.settings.search_detail == "full")
+        if "tool_info" in info:
+            self._learn(info["tool_info"]["name"], True)
+        for names in info.get("dependency_problems", {}).values():
+            self._read.update(names)
+
+    def _learn(self, tool: str, everything: bool) -> None:
+        self._read.add(tool)
+        if everything:
+            self._shown[tool] = {parameter.name for parameter in self._library[tool].parameters}
+            self._read.update(self._library.dependencies(tool))
+
+
+def search_queries(task: Task, library: ToolLibrary, searcher: Searcher) -> dict[str, str]:
+    """Return for each required tool what to search for: words of the work order, or its own where none lead to it.
+
+    Clauses that order work come first: there are few different ones, so that their embeddings are known already.
+
+    Args:
+        task: The task.
+        library: The library of its tools.
+        searcher: Retrieval over that library.
+    """
+    for texts in (ordered_steps(task.description), clauses(task.description)):
+        places = solving_clauses("\n".join(texts), task.required_tools, searcher)
+        if places is not None:
+            found = clauses("\n".join(texts))
+            return {tool: found[place] for tool, place in zip(task.required_tools, places, strict=True)}
+    own_words = {name: _purpose(library[name]) for name in task.required_tools}
+    return own_words | _best_clauses(task.required_tools, clauses(task.description), searcher)
+
+
+def _best_clauses(tools: Sequence[str], texts: Sequence[str], searcher: Searcher) -> dict[str, str]:
+    """Return for each tool the clause that retrieves it with the highest score, in whatever order they stand."""
+    best: dict[str, tuple[float, str]] = {}
+    for text, hits in zip(texts, searcher.search_many(texts, SEARCH_SIZE), strict=True):
+        for hit in hits:
+            if hit.name in tools and (hit.name not in best or hit.score > best[hit.name][0]):
+                best[hit.name] = (hit.score, text)
+    return {tool: text for tool, (_, text) in best.items()}
+
+
+def _purpose(tool: Tool) -> str:
+    return " ".join((tool.original_description or tool.description or tool.name.replace("_", " ")).split())

@@ -1,0 +1,273 @@
+"""Prompts as records: for each task the unflawed types and the flawed ones, with what obeying the plan is worth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.evaluation.plan import EnvironmentSettings
+from resilisim.seeding import MAX_SEED
+from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.rules import EndRules
+from resilisim.tasks import Task
+from resilisim.tasks.split import split_of
+from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
+from resilisim.workflows import (
+    PLAN_FORMATS,
+    PLANNED_PROMPT_TYPES,
+    PROMPT_TYPES,
+    PromptTemplates,
+    Workflow,
+    load_templates,
+    render_prompt,
+    resolve_planner,
+    semantic_match_by_retrieval,
+    similar_by_retrieval,
+)
+from resilisim.workflows.costs import CostCalculator, PlanCosts
+from resilisim.workflows.perturbation import (
+    DEFAULT_SEVERITY,
+    FLAW_METHODS,
+    FLAW_TYPES,
+    SEVERITIES,
+    FlawedWorkflow,
+    FlawRefusal,
+    Perturber,
+    tool_similarity,
+)
+
+_EDIT: DataType = {
+    "what": "string",
+    "where": {"step": "int64", "original_step": "int64", "parameter": "string"},
+    "before": "string",
+    "after": "string",
+}
+PROMPT_SCHEMA = RecordSchema(
+    "resilisim-prompts-1",
+    (
+        Column("instance_id", "string", "The task."),
+        Column("task_type", "string", "Type of the task."),
+        Column("complexity", "string", "easy, medium or hard."),
+        Column("split", "string", "train, validation or test, by the set of required tools."),
+        Column("required_tools", ["string"], "Tools that have to succeed, in this order."),
+        Column("prompt_type", "string", "baseline, chain_of_thought, optimal or flawed."),
+        Column("protocol", "string", "How tools are called: text (tags) or native (function calls)."),
+        Column("plan_format", "string", "markdown or xml; null where the text shows no plan."),
+        Column("text", "string", "The prompt."),
+        Column("planner", "string", "Who made the plan; baseline and chain_of_thought do not show it."),
+        Column("workflow", ["string"], "Tools of the plan, in order; of a flawed one, with the flaw."),
+        Column("parameters", ["string"], "For each step of the plan its parameters, as JSON text."),
+        Column(
+            "predicted_success_probability",
+            "float64",
+            "What the plan claims: V* of the task under the exact planner, also where a flaw was put in afterwards.",
+        ),
+        Column(
+            "flaw",
+            {"type": "string", "method": "string", "severity": "string", "edits": [_EDIT]},
+            "What is wrong with the plan; null unless prompt_type is flawed. Steps count from 1; before and after are "
+            "tools, step numbers, or values as JSON text.",
+        ),
+        Column(
+            "costs",
+            {"obey": "float64", "obey_coverage": "float64", "deviate": "float64"},
+            "Exact chances under the law, parameters in strict mode. obey: full success when the plan is done to the "
+            "letter with retries; obey_coverage: expected share of the required tools that succeed in order on that "
+            "way; deviate: V*, the best that an agent can do that does not follow the plan.",
+        ),
+        Column("seed", "int64", "Seed that the flaw was drawn from; null without a flaw."),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSpec:
+    """Which prompts to make.
+
+    Attributes:
+        types: Prompt types; each task gets one record of every type, and of "flawed" one for each flaw that its plan
+            can carry.
+        flaws: Flaw types.
+        severities: Severities; one record for each.
+        methods: Methods; one record for each. Empty draws one of the two of each flaw type from the seed.
+        plan_format: "markdown" or "xml".
+        alternatives: Whether steps name similar tools (by retrieval).
+        semantic_match: Whether steps say how well the tool fits a clause of the task (by retrieval).
+        templates: Folder of templates that replace packaged ones, or None.
+        seed: Another seed makes other flaws.
+        environment: Law, end rules, planner, protocol, whether tools are listed, embedding model.
+
+    Raises:
+        InvalidInputError: A name does not exist, or options contradict each other.
+    """
+
+    kind: ClassVar[str] = "prompts"
+
+    types: tuple[str, ...] = PROMPT_TYPES
+    flaws: tuple[str, ...] = FLAW_TYPES
+    severities: tuple[str, ...] = (DEFAULT_SEVERITY,)
+    methods: tuple[str, ...] = ()
+    plan_format: str = "markdown"
+    alternatives: bool = True
+    semantic_match: bool = False
+    templates: str | None = None
+    seed: int = 0
+    environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
+
+    def __post_init__(self) -> None:
+        """Refuse what does not exist."""
+        every_method = [method for flaw in self.flaws if flaw in FLAW_METHODS for method in FLAW_METHODS[flaw]]
+        _check_names("prompt type", self.types, PROMPT_TYPES)
+        _check_names("flaw", self.flaws, FLAW_TYPES)
+        _check_names("severity", self.severities, SEVERITIES)
+        if self.methods:
+            _check_names("method", self.methods, every_method, "the chosen flaws")
+        if self.plan_format not in PLAN_FORMATS:
+            raise unknown_name("plan format", self.plan_format, PLAN_FORMATS)
+        if not 0 <= self.seed <= MAX_SEED:
+            raise InvalidInputError(f"seed {self.seed}: expected an integer from 0 to 2^63 - 1")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what decides the records; templates by their texts."""
+        values = asdict(self)
+        values["environment"].pop("salt")  # no luck is drawn for a prompt
+        if self.templates is not None:
+            values["templates"] = dict(load_templates(self.templates).texts)
+        plain: dict[str, Any] = json.loads(json.dumps(values))  # lists, as they come back from a file
+        return plain
+
+    def make(self, library: ToolLibrary) -> PromptSource:
+        """Return the source of the records over a library."""
+        return PromptSource(self, library)
+
+    def flaws_to_make(self) -> Iterator[tuple[str, str, str | None]]:
+        """Yield flaw type, severity and method (None: drawn) of each flawed record of a task."""
+        for flaw in self.flaws:
+            for severity in self.severities:
+                if not self.methods:
+                    yield flaw, severity, None
+                for method in FLAW_METHODS[flaw]:
+                    if method in self.methods:
+                        yield flaw, severity, method
+
+    def records_per_task(self) -> int:
+        """Return how many records a task has whose plan can carry every flaw."""
+        unflawed = sum(prompt_type != "flawed" for prompt_type in self.types)
+        return unflawed + (sum(1 for _ in self.flaws_to_make()) if "flawed" in self.types else 0)
+
+
+class PromptSource:
+    """Makes the prompt records of one task after the other.
+
+    Args:
+        spec: Which prompts.
+        library: The tools.
+    """
+
+    schema = PROMPT_SCHEMA
+
+    def __init__(self, spec: PromptSpec, library: ToolLibrary) -> None:
+        self.spec = spec
+        self.library = library
+        environment = spec.environment
+        law = BenchmarkLaw(environment.base, environment.not_executed, environment.failed, environment.history)
+        self.rules = EndRules(environment.max_turns, environment.max_consecutive_failures, environment.loop_length)
+        retriever = (
+            default_retriever(library) if environment.model is None else ToolRetriever(library, environment.model)
+        )
+        self._planner = resolve_planner(
+            environment.planner,
+            library,
+            law,
+            self.rules,
+            similar=similar_by_retrieval(retriever) if spec.alternatives else None,
+            match=semantic_match_by_retrieval(retriever) if spec.semantic_match else None,
+        )
+        self._perturber = Perturber(library, self.rules, lambda: tool_similarity(retriever))
+        self._costs = CostCalculator(library, law, self.rules)
+        self._templates: PromptTemplates | None = None if spec.templates is None else load_templates(spec.templates)
+
+    def records(self, task: Task) -> Iterator[Record]:
+        """Yield the unflawed records of a task in the order of the spec's types, then the flawed ones.
+
+        Raises:
+            ExactLimitError: The task is too large to be solved exactly.
+        """
+        sound = self._planner.plan(task)
+        costs = self._costs.costs(task.required_tools, sound.steps)
+        for prompt_type in self.spec.types:
+            if prompt_type != "flawed":
+                yield self.record(task, prompt_type, sound, costs, None)
+        if "flawed" in self.spec.types:
+            for flawed in self.flawed_workflows(task, sound):
+                if isinstance(flawed, FlawedWorkflow):
+                    yield self.flawed_record(task, flawed)
+
+    def flawed_workflows(self, task: Task, sound: Workflow) -> Iterator[FlawedWorkflow | FlawRefusal]:
+        """Yield each flaw of the spec in the task's plan, or why the plan cannot carry it."""
+        for flaw_type, severity, method in self.spec.flaws_to_make():
+            yield self._perturber.perturb(sound, task.required_tools, flaw_type, severity, method, self.spec.seed)
+
+    def plan(self, task: Task) -> Workflow:
+        """Return the sound plan of a task."""
+        return self._planner.plan(task)
+
+    def costs(self, task: Task, workflow: Workflow) -> PlanCosts:
+        """Return what obeying a plan of the task is worth."""
+        return self._costs.costs(task.required_tools, workflow.steps)
+
+    def flawed_record(self, task: Task, flawed: FlawedWorkflow) -> Record:
+        """Return the record of a flawed workflow."""
+        return self.record(task, "flawed", flawed.workflow, self.costs(task, flawed.workflow), flawed)
+
+    def text(self, task: Task, prompt_type: str, workflow: Workflow) -> str:
+        """Return the text of a prompt."""
+        return render_prompt(
+            task,
+            prompt_type,
+            workflow,
+            self.library,
+            tools_listed=self.spec.environment.tools == "listed",
+            rules=self.rules,
+            protocol=self.spec.environment.protocol,
+            templates=self._templates,
+            plan_format="xml" if self.spec.plan_format == "xml" else "markdown",
+        ).text
+
+    def record(
+        self, task: Task, prompt_type: str, workflow: Workflow, costs: PlanCosts, flawed: FlawedWorkflow | None
+    ) -> Record:
+        """Return one record."""
+        return {
+            "instance_id": task.instance_id,
+            "task_type": task.task_type,
+            "complexity": task.complexity,
+            "split": split_of(task.required_tools),
+            "required_tools": list(task.required_tools),
+            "prompt_type": prompt_type,
+            "protocol": self.spec.environment.protocol,
+            "plan_format": self.spec.plan_format if prompt_type in PLANNED_PROMPT_TYPES else None,
+            "text": self.text(task, prompt_type, workflow),
+            "planner": workflow.planner,
+            "workflow": list(workflow.tools),
+            "parameters": [json.dumps(dict(step.parameters), ensure_ascii=False) for step in workflow.steps],
+            "predicted_success_probability": workflow.predicted_success_probability,
+            "flaw": None if flawed is None else flawed.flaw_mapping(),
+            "costs": costs.to_mapping(),
+            "seed": None if flawed is None else self.spec.seed,
+        }
+
+
+def _check_names(what: str, names: tuple[str, ...], valid: tuple[str, ...] | list[str], where: str = "") -> None:
+    if not names:
+        raise InvalidInputError(f"no {what} was given: expected at least one of {', '.join(valid)}")
+    for name in names:
+        if name not in valid:
+            raise unknown_name(what, name, valid, where)
+        if names.count(name) > 1:
+            raise InvalidInputError(f"{what} {name!r} was given twice: expected each once")

@@ -1,0 +1,162 @@
+"""What datasets of played episodes share: which episodes of a task are played, and where."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from resilisim.datasets.flawed_prompts import FlawedPrompts
+from resilisim.datasets.schema import DataType
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.protocol import native_tools, read_text
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.arguments import check_environment, check_integer, check_prompts
+from resilisim.evaluation.plan import EnvironmentSettings
+from resilisim.seeding import MAX_SEED, TRAINING_SALT
+from resilisim.simulator import Message
+from resilisim.tasks import Task
+from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.parameters import ParameterMode
+from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
+from resilisim.workflows import Prompt
+from resilisim.workflows.perturbation import DEFAULT_SEVERITY, FLAW_TYPES, Flaw, check_flaw
+
+# Luck of its own: who trains on these episodes has not seen the luck that evaluations draw.
+TRAINING_ENVIRONMENT = EnvironmentSettings(salt=TRAINING_SALT)
+FLAW_TYPE: DataType = {"type": "string", "method": "string", "severity": "string"}
+# Two kinds of agent to learn from: one that has to find its tools, and one that is shown a plan.
+DEFAULT_PROMPTS = ("baseline", "optimal")
+
+
+class Searcher(Protocol):
+    """What rolling out needs of a retriever."""
+
+    def search(self, query: str, k: int = 5) -> Sequence[ToolHit]:
+        """Return the k tools nearest to a query, best first."""
+        ...
+
+    def search_many(self, queries: Sequence[str], k: int = 5) -> list[list[ToolHit]]:
+        """Return what `search` gives for each query."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSpec:
+    """Which episodes of each task are played, where, and how the demonstrator behaves.
+
+    Attributes:
+        prompts: Prompt types; each is played with every seed. Of "flawed", a plan that can carry none of the flaws has
+            no episode.
+        seeds: Episodes of each task and prompt type.
+        first_seed: Their seeds are first_seed, first_seed + 1, ...
+        flaws: Flaw types of flawed prompts; one is drawn for each episode.
+        severities: Their severities, drawn likewise.
+        search: Whether the demonstrator looks up tools that it has not read of (`demonstrator`).
+        pass_parameters: Whether it passes parameters in its calls.
+        environment: Options of the environment. The luck is the training luck unless another salt is given: a model
+            must not be trained on the luck that it is evaluated with.
+    """
+
+    prompts: tuple[str, ...] = DEFAULT_PROMPTS
+    seeds: int = 1
+    first_seed: int = 0
+    flaws: tuple[str, ...] = FLAW_TYPES
+    severities: tuple[str, ...] = (DEFAULT_SEVERITY,)
+    search: bool = True
+    pass_parameters: bool = True
+    environment: EnvironmentSettings = TRAINING_ENVIRONMENT
+
+    def __post_init__(self) -> None:
+        """Refuse what no episode could be played with.
+
+        Raises:
+            InvalidInputError: A prompt type, flaw or severity does not exist, or a number is out of range.
+        """
+        object.__setattr__(self, "prompts", check_prompts(self.prompts))
+        object.__setattr__(self, "seeds", check_integer("seeds", self.seeds, least=1))
+        object.__setattr__(self, "first_seed", check_integer("first_seed", self.first_seed, least=0))
+        for name in ("flaws", "severities"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+            if not getattr(self, name):
+                raise InvalidInputError(f"no {name} were given: expected at least one")
+        for flaw, severity in itertools.product(self.flaws, self.severities):
+            check_flaw(flaw, severity, None)
+        object.__setattr__(self, "environment", check_environment(self.environment))
+        if self.first_seed + self.seeds - 1 > MAX_SEED:
+            raise InvalidInputError(f"first_seed is {self.first_seed}: expected seeds of at most 2^63 - 1")
+        if self.environment.parameters == "strict" and not self.pass_parameters:
+            raise InvalidInputError("pass_parameters is False: expected True, as the mode 'strict' refuses bare calls")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what decides the records, as JSON values."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))  # lists, as they come back from a file
+        return plain
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How an episode of a task begins.
+
+    Attributes:
+        prompt: Prompt type, or a prompt.
+        seed: Episode seed.
+        flaw: What is wrong with the plan in the prompt, if something is.
+    """
+
+    prompt: str | Prompt
+    seed: int
+    flaw: Flaw | None = None
+
+    def flaw_column(self) -> dict[str, str] | None:
+        """Return the flaw as it stands in records (`FLAW_TYPE`)."""
+        return None if self.flaw is None else asdict(self.flaw)
+
+
+class Stage:
+    """Where the episodes of a dataset are played; a retrieval model is loaded only when something is searched for.
+
+    Args:
+        library: The tool library.
+        spec: Which episodes, and the options of the environment.
+        searcher: What answers searches; retrieval with the model of these options if omitted.
+
+    Raises:
+        InvalidInputError: The environment refuses an option.
+    """
+
+    def __init__(self, library: ToolLibrary, spec: RolloutSpec, searcher: Searcher | None = None) -> None:
+        settings = spec.environment
+        options = asdict(settings)
+        model = options.pop("model")
+        retriever = default_retriever(library) if model is None else ToolRetriever(library, model)
+        self.library = library
+        self.settings = settings
+        self.protocol = settings.protocol
+        self.parameters: ParameterMode = settings.parameters
+        self.searcher: Searcher = searcher or retriever
+        self.environment = ConversationEnv(library=library, search=self.searcher.search, **options)
+        self._spec = spec
+        self._flawed_prompts = FlawedPrompts(self.environment, settings, retriever, spec.flaws, spec.severities)
+
+    def starts(self, task: Task) -> Iterator[Start]:
+        """Yield the starts of a task's episodes, prompt types outermost, then seeds."""
+        for prompt_type in self._spec.prompts:
+            for seed in range(self._spec.first_seed, self._spec.first_seed + self._spec.seeds):
+                if prompt_type != "flawed":
+                    yield Start(prompt_type, seed)
+                    continue
+                drawn = self._flawed_prompts.draw(task, seed)
+                if drawn is not None:
+                    yield Start(drawn[0], seed, drawn[1])
+
+    @property
+    def tools_column(self) -> str | None:
+        """The functions that a native model is offered, as JSON text; None in the text protocol."""
+        return json.dumps(native_tools()) if self.protocol == "native" else None
+
+    def read(self, text: str) -> Message:
+        """Return what a message of the text protocol means here."""
+        return read_text(text, self.library, self.parameters)

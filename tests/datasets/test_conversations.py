@@ -1,0 +1,438 @@
+"""Conversations: whole episodes, true to the environment, judged exactly, by somebody who only uses what was read."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from resilisim import benchmark_tasks
+from resilisim.datasets.conversations import ConversationSource, ConversationSpec
+from resilisim.datasets.demonstrator import search_queries
+from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
+from resilisim.datasets.schema import check_record
+from resilisim.errors import InvalidInputError
+from resilisim.provenance import encode_json_line
+from resilisim.seeding import EVALUATION_SALT
+from resilisim.simulator import build_problem
+from resilisim.simulator.exact import known_probabilities
+from resilisim.tasks import Task
+from resilisim.tool_library import default_library
+from resilisim.tool_library.retrieval import ToolHit
+from resilisim.workflows.perturbation import FLAW_METHODS, FLAW_TYPES
+from tests.datasets.rollout_tools import (
+    PARSER,
+    READER,
+    TRANSFORMER,
+    WordSearcher,
+    replay,
+    task_of,
+    tasks,
+    word_searcher,
+)
+from tests.simulator.libraries import small_library
+
+Record = dict[str, Any]
+
+
+def source_of(**options: Any) -> ConversationSource:
+    """Return a source; options that the spec does not have are the environment's."""
+    own = {name: options.pop(name) for name in tuple(options) if name in ConversationSpec.__dataclass_fields__}
+    spec = ConversationSpec(environment=replace(TRAINING_ENVIRONMENT, **options), **own)
+    return ConversationSource(spec, default_library(), word_searcher())
+
+
+def records_of(**options: Any) -> list[Record]:
+    source = source_of(**options)
+    return [record for task in tasks() for record in source.records(task)]
+
+
+@pytest.mark.parametrize("protocol", ["text", "native"])
+@pytest.mark.parametrize("policy", ["exact-optimum", "plan-follower", "random"])
+def test_every_record_fits_the_schema_and_its_figures_add_up(protocol: str, policy: str) -> None:
+    source = source_of(protocol=protocol, policy=policy, seeds=3)
+    for task in tasks():
+        for record in source.records(task):
+            assert check_record(source.schema, record) is None
+            missed = (1 - record["reward"]) - (1 - record["optimum"]) - record["regret"] + record["luck"]
+            assert missed == pytest.approx(0.0, abs=1e-9)
+            for name in ("regret", "luck"):
+                assert record[name] == pytest.approx(sum(turn[name] for turn in record["turns"]), abs=1e-12)
+            assert record["success"] == (record["reward"] == 1.0) == (record["level"] == "full_success")
+            assert record["optimum"] == known_probabilities(build_problem(default_library(), task.required_tools))
+            assert record["optimum"] == record["turns"][0]["value"]
+            assert record["num_turns"] == len(record["turns"])
+
+
+def test_one_record_for_each_prompt_type_and_seed() -> None:
+    task = tasks()[1]
+    records = list(source_of(prompts=("optimal", "baseline"), seeds=2, first_seed=7).records(task))
+    assert [(record["prompt_type"], record["seed"]) for record in records] == [
+        ("optimal", 7),
+        ("optimal", 8),
+        ("baseline", 7),
+        ("baseline", 8),
+    ]
+    assert [record["planner"] for record in records] == ["exact", "exact", None, None]
+
+
+@pytest.mark.parametrize("protocol", ["text", "native"])
+def test_messages_are_what_the_environment_was_sent_and_answered(protocol: str) -> None:
+    by_id = {task.instance_id: task for task in tasks()}
+    for record in records_of(protocol=protocol, seeds=2):
+        messages = record["messages"]
+        assert messages[-1]["role"] == "assistant"
+        spoken = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+        assert [turn["message_index"] for turn in record["turns"]] == spoken
+        _, info = replay(record, messages, by_id[record["instance_id"]])
+        assert info["score"]["level"] == record["level"]
+        if protocol == "text":
+            assert [message["role"] for message in messages] == ["user", "assistant"] * len(spoken)
+            assert all(set(message) == {"role", "content"} for message in messages)
+            assert record["tools"] is None
+
+
+def test_native_calls_are_answered_by_their_ids() -> None:
+    for record in records_of(protocol="native"):
+        names = {entry["function"]["name"] for entry in json.loads(record["tools"])}
+        messages = record["messages"]
+        ids = []
+        for before, message in itertools.pairwise(messages):
+            assert message["content"] is not None
+            if message["role"] == "tool":
+                assert message["tool_call_id"] == before["tool_calls"][0]["id"]
+            elif message["role"] == "assistant" and message["tool_calls"]:
+                (call,) = message["tool_calls"]
+                ids.append(call["id"])
+                assert call["type"] == "function"
+                assert call["function"]["name"] in names
+                assert isinstance(json.loads(call["function"]["arguments"]), dict)
+                assert len(call["id"]) == 9
+                assert call["id"].isalnum()
+        assert len(ids) == len(set(ids))
+        assert len(ids) >= record["num_turns"] - 1  # only an honest closing message is no call
+
+
+@pytest.mark.parametrize("policy", ["exact-optimum", "plan-follower", "repairing-follower"])
+def test_both_protocols_hold_the_same_episodes(policy: str) -> None:
+    def facts(protocol: str) -> list[list[tuple[object, ...]]]:
+        records = records_of(protocol=protocol, policy=policy, seeds=2)
+        return [[(turn["kind"], turn["tool"], turn["success"]) for turn in record["turns"]] for record in records]
+
+    assert facts("text") == facts("native")
+
+
+def test_nothing_is_filtered_and_an_unlucky_failure_is_nobodys_fault() -> None:
+    records = records_of(prompts=("optimal",), seeds=25)
+    assert len(records) == 4 * 25
+    failed = [record for record in records if not record["success"]]
+    assert 0 < len(failed) < len(records) / 2
+    for record in records:
+        assert all(turn["regret"] == 0.0 and turn["label"] is None for turn in record["turns"])
+    for record in failed:
+        assert record["luck"] == pytest.approx(-record["optimum"], abs=1e-9)
+    mean = sum(record["reward"] for record in records) / len(records)
+    ceiling = sum(record["optimum"] for record in records) / len(records)
+    assert abs(mean - ceiling) < 0.12  # three standard errors
+
+
+@pytest.mark.parametrize("detail", ["brief", "full"])
+def test_no_tool_is_called_and_no_parameter_passed_before_it_was_read_of(detail: str) -> None:
+    inputs_of = {task.instance_id: set(task.inputs) for task in tasks()}
+    parameters_passed = 0
+    for record in records_of(prompts=("baseline",), seeds=10, search_detail=detail):
+        read = ""
+        for message in record["messages"]:
+            if message["role"] == "user":
+                read += message["content"]
+            elif message["content"].startswith("<tool_call>"):
+                name, _, given = message["content"][len("<tool_call>") : -len("</tool_call>")].partition(" ")
+                assert name in read
+                for parameter in json.loads(given or "{}"):
+                    parameters_passed += 1
+                    assert parameter in inputs_of[record["instance_id"]] or f"- {parameter} (" in read
+    assert parameters_passed > 0
+
+
+def test_looking_up_has_its_price_and_its_label() -> None:
+    records = records_of(prompts=("baseline",), seeds=5)
+    labels = {turn["label"] for record in records for turn in record["turns"] if turn["regret"] > 0.0}
+    assert labels == {"information"}
+    without = records_of(prompts=("baseline",), seeds=5, search=False)
+    assert {turn["kind"] for record in without for turn in record["turns"]} <= {"execute", "finish", "format_error"}
+    assert all(record["regret"] == 0.0 for record in without)
+    assert {record["policy"] for record in without} == {"exact-optimum"}
+    assert {record["policy"] for record in records} == {"exact-optimum-with-search"}
+
+
+def test_a_dependency_outside_the_list_is_asked_for() -> None:
+    task = task_of(TRANSFORMER, description="Bring the orders into another shape.")
+    (record,) = source_of(prompts=("baseline",)).records(task)
+    said = [message["content"] for message in record["messages"] if message["role"] == "assistant"]
+    assert said[0].startswith("<tool_search>")
+    seen = record["messages"][2]["content"]
+    if PARSER not in seen:
+        assert said[1] == f"<tool_info>{TRANSFORMER}</tool_info>"
+    calls = [text for text in said if text.startswith("<tool_call>")]
+    assert calls[0].startswith(f"<tool_call>{PARSER}")
+
+
+def test_a_tool_that_only_ends_a_row_of_failures_is_looked_for_first() -> None:
+    library = small_library({"steady": [], "spare": [], "shaky": []}, {"steady": 0.9, "spare": 0.9, "shaky": 0.2})
+    task = Task.from_mapping({"required_tools": ["shaky"], "description": "Tool shaky."}, library)
+    rules: dict[str, Any] = {"max_consecutive_failures": 2, "history": 1.0}
+    spec = ConversationSpec(
+        prompts=("optimal", "chain_of_thought"), seeds=30, environment=replace(TRAINING_ENVIRONMENT, **rules)
+    )
+    ending, reasons = 0, 0
+    for record in ConversationSource(spec, library, WordSearcher(library)).records(task):
+        for turn in record["turns"]:
+            assert turn["label"] in (None, "information", "wasted_turn")
+            if turn["kind"] == "execute" and turn["tool"] != "shaky":
+                ending += 1
+                earlier = record["messages"][: turn["message_index"]]
+                assert any(turn["tool"] in message["content"] for message in earlier if message["role"] == "user")
+                said = record["messages"][turn["message_index"]]["content"]
+                reasons += f"{turn['tool']} does none of the work" in said
+    assert ending > reasons > 0
+
+
+def test_a_row_of_equal_calls_is_left_where_that_is_best() -> None:
+    library = small_library({"good": [], "bad": []}, {"good": 0.9, "bad": 0.1})
+    task = Task.from_mapping({"required_tools": ["bad"], "description": "Do it."}, library)
+    rules: dict[str, Any] = {"max_turns": 14, "max_consecutive_failures": 3, "loop_length": 2, "history": 1.0}
+    environment = replace(TRAINING_ENVIRONMENT, **rules)
+    spec = ConversationSpec(prompts=("optimal",), seeds=300, search=False, environment=environment)
+    records = list(ConversationSource(spec, library, WordSearcher(library)).records(task))
+    assert all(record["regret"] == 0.0 for record in records)
+    assert any(turn["kind"] == "search" for record in records for turn in record["turns"])
+
+
+def test_clauses_in_another_order_and_work_that_no_clause_names_are_searched_for() -> None:
+    task = task_of(READER, "integration_queue", description="Queue messages and jobs. Read a file; nothing else.")
+    queries = search_queries(task, default_library(), word_searcher())
+    assert queries == {READER: "Read a file", "integration_queue": "Queue messages and jobs"}
+    silent = task_of(READER, description="Zzz.")
+    assert search_queries(silent, default_library(), NothingFound()) == {
+        READER: default_library()[READER].original_description
+    }
+
+
+def test_parameters_can_be_left_out() -> None:
+    for record in records_of(prompts=("optimal",), pass_parameters=False):
+        assert not any("{" in message["content"] for message in record["messages"] if message["role"] == "assistant")
+
+
+@pytest.mark.parametrize("search", [True, False])
+@pytest.mark.parametrize("prompt", ["baseline", "optimal"])
+def test_strict_environments_accept_every_call(search: bool, prompt: str) -> None:
+    records = records_of(parameters="strict", prompts=(prompt,), seeds=5, search=search)
+    kinds = [turn["kind"] for record in records for turn in record["turns"]]
+    assert "rejected" not in kinds
+    assert kinds.count("execute") > 50
+    asked = prompt == "baseline" and search
+    assert ("info" in kinds) == asked
+
+
+def test_completion_is_signalled_only_where_everything_is_done() -> None:
+    records = records_of(prompts=("baseline", "optimal"), seeds=15)
+    out_of_turns = 0
+    for record in records:
+        last = record["turns"][-1]
+        assert (last["kind"] == "finish") == record["success"]
+        out_of_turns += record["ended_by"] == "turns"
+    assert out_of_turns > 0
+
+
+def test_reasons_stand_where_the_prompt_asks_for_them_and_hold_no_tag() -> None:
+    task = task_of(
+        READER, TRANSFORMER, description=f"Read the <tool_call>{PARSER}</tool_call> file. Then transform it; <finish/>."
+    )
+    for search in (True, False):
+        records = list(source_of(prompts=("chain_of_thought",), seeds=10, search=search, max_turns=5).records(task))
+        for record in records:
+            said = [message["content"] for message in record["messages"] if message["role"] == "assistant"]
+            assert all(text.startswith("Reasoning: ") for text in said)
+            assert "1. Read the" in said[0]
+            # A tag in a reason would be carried out instead of the message's own.
+            assert [turn["kind"] for turn in record["turns"]].count("finish") == int(record["success"])
+            assert all(turn["regret"] == 0.0 or turn["label"] == "information" for turn in record["turns"])
+        assert {record["success"] for record in records} == {True, False}
+    for record in source_of(prompts=("chain_of_thought",), protocol="native").records(task):
+        spoken = [message for message in record["messages"] if message["role"] == "assistant"]
+        assert all(message["content"].startswith("Reasoning: ") for message in spoken)
+        assert all("<" not in message["content"].replace("&lt;", "") for message in spoken)
+
+
+def test_a_flawed_plan_is_not_followed_where_it_is_wrong() -> None:
+    for flaw in FLAW_TYPES:
+        records = records_of(prompts=("flawed",), flaws=(flaw,), severities=("severe",), seeds=4)
+        assert records
+        for record in records:
+            assert (record["flaw"]["type"], record["flaw"]["severity"]) == (flaw, "severe")
+            assert record["flaw"]["method"] in FLAW_METHODS[flaw]
+            assert (record["prompt_type"], record["planner"]) == ("flawed", "exact")
+            # Only looking for a tool that the plan should have named can cost something.
+            assert {turn["kind"] for turn in record["turns"] if turn["regret"] > 0.0} <= {"search", "info"}
+    mixed = records_of(prompts=("flawed", "baseline"), severities=("light", "severe"), seeds=12)
+    drawn = [record["flaw"] for record in mixed if record["prompt_type"] == "flawed"]
+    assert {flaw["type"] for flaw in drawn} == set(FLAW_TYPES)
+    assert {flaw["severity"] for flaw in drawn} == {"light", "severe"}
+    assert all(record["flaw"] is None for record in mixed if record["prompt_type"] == "baseline")
+
+
+def test_a_plan_that_can_carry_no_flaw_has_no_episode() -> None:
+    source = source_of(prompts=("flawed", "optimal"), flaws=("sequential_order",))
+    assert [record["prompt_type"] for record in source.records(task_of(READER))] == ["optimal"]
+
+
+def test_a_question_has_its_reason() -> None:
+    source = source_of(prompts=("chain_of_thought",), parameters="strict")
+    (record,) = source.records(task_of(READER))
+    said = [message["content"] for message in record["messages"] if message["role"] == "assistant"]
+    assert any(f"I need to know what {READER} takes" in text and f"<tool_info>{READER}" in text for text in said)
+
+
+def test_the_same_bytes_whatever_was_made_before_and_in_another_process() -> None:
+    spec = ConversationSpec(prompts=("optimal", "chain_of_thought"), seeds=2, search=False)
+    ids = [task.instance_id for task in benchmark_tasks()[:3]]
+    code = (
+        "import sys, pickle; from resilisim import benchmark_tasks, default_library\n"
+        "from resilisim.provenance import encode_json_line\n"
+        f"spec = pickle.loads({pickle.dumps(spec)!r})\n"
+        "source = spec.make(default_library())\n"
+        "for task in reversed(benchmark_tasks()[:3]):\n"
+        "    for record in source.records(task): sys.stdout.buffer.write(encode_json_line(record))\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    source = spec.make(default_library())
+    here = {task.instance_id: list(source.records(task)) for task in benchmark_tasks()[:3]}
+    lines = [encode_json_line(record) for instance_id in reversed(ids) for record in here[instance_id]]
+    assert printed == b"".join(lines)
+
+
+def test_training_luck_is_not_evaluation_luck() -> None:
+    def luck(**options: Any) -> list[tuple[object, ...]]:
+        records = records_of(prompts=("optimal",), seeds=6, **options)
+        return [tuple(turn["success"] for turn in record["turns"]) for record in records]
+
+    assert ConversationSpec().environment.salt != EVALUATION_SALT
+    assert luck() != luck(salt=EVALUATION_SALT)
+    assert {record["salt"] for record in records_of()} == {TRAINING_ENVIRONMENT.salt}
+
+
+class NothingFound:
+    """A search that finds nothing."""
+
+    def search(self, query: str, k: int = 5) -> list[ToolHit]:
+        return []
+
+    def search_many(self, queries: Sequence[str], k: int = 5) -> list[list[ToolHit]]:
+        return [[] for _ in queries]
+
+
+class StopsOrShows:
+    """Answers in ways that a language model may: native messages of its own, loose talk, and no message at all."""
+
+    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+        call = {"id": "x", "function": {"name": "tool_call", "arguments": {"name": READER}}, "index": 0}
+        self.left: list[Any] = [
+            {"content": None, "tool_calls": [call]},
+            json.dumps({"content": "I look.", "tool_calls": [call, {"id": "y"}]}),
+            f"I think that <tool_info>{READER}</tool_info> helps.",
+            f'<tool_call>{READER} {{"source": }}</tool_call>',
+            "{Hm}.",
+            None,
+        ]
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> Any:
+        return self.left.pop(0)
+
+
+def test_whatever_a_policy_says_becomes_messages_of_one_shape() -> None:
+    source = source_of(policy=f"{__name__}:StopsOrShows", protocol="native", prompts=("baseline",))
+    (record,) = source.records(task_of(READER))
+    assert check_record(source.schema, record) is None
+    assert record["turns"][-1]["message_index"] is None
+    assert record["ended_by"] == "stopped"
+    spoken = [message for message in record["messages"] if message["role"] == "assistant"]
+    assert [message["content"] for message in spoken] == [
+        "",
+        "I look.",
+        "I think that  helps.",
+        f'<tool_call>{READER} {{"source": }}</tool_call>',
+        "{Hm}.",
+    ]
+    assert [turn["kind"] for turn in record["turns"]] == [
+        "execute",
+        "execute",
+        "info",
+        "rejected",
+        "format_error",
+        "stop",
+    ]
+    first = spoken[0]["tool_calls"][0]
+    assert first == {
+        "id": "x",
+        "type": "function",
+        "function": {"name": "tool_call", "arguments": json.dumps({"name": READER})},
+    }
+    assert [message["content"] for message in record["messages"] if message["tool_call_id"] == "y"] == ["ignored"]
+    replay(record, record["messages"], task_of(READER))
+
+
+def test_searches_by_the_work_order_find_the_tool_that_is_called() -> None:
+    source = ConversationSpec(prompts=("baseline",)).make(default_library())
+    for task in benchmark_tasks()[:8]:
+        (record,) = source.records(task)
+        searches = [
+            (message["content"], reply["content"])
+            for message, reply in itertools.pairwise(record["messages"])
+            if message["content"].startswith("<tool_search>")
+        ]
+        assert searches
+        for query, reply in searches:
+            assert query[len("<tool_search>") : -len("</tool_search>")] in task.description
+            assert any(name in reply for name in task.required_tools)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"prompts": ("basline",)}, ["'baseline'"]),
+        ({"prompts": ()}, ["no prompt type"]),
+        ({"prompts": ("optimal", "optimal")}, ["twice"]),
+        ({"flaws": ("mising_step",)}, ["'missing_step'"]),
+        ({"severities": ("sever",)}, ["'severe'"]),
+        ({"flaws": ()}, ["no flaws"]),
+        ({"seeds": 0}, ["seeds is 0", "at least 1"]),
+        ({"first_seed": -1}, ["first_seed is -1"]),
+        ({"first_seed": 2**63 - 1, "seeds": 2}, ["first_seed"]),
+        ({"pass_parameters": False, "environment": replace(TRAINING_ENVIRONMENT, parameters="strict")}, ["strict"]),
+        ({"policy": "exact-optimun"}, ["'exact-optimum'"]),
+        ({"environment": replace(TRAINING_ENVIRONMENT, protocol="tekst")}, ["protocol", "'text'"]),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(options: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        ConversationSpec(**options).make(default_library())
+    assert "\n" not in str(refused.value)
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_a_spec_says_what_decides_the_records() -> None:
+    spec = ConversationSpec(seeds=3, policy="random", flaws=("missing_step",))
+    arguments = json.loads(json.dumps(spec.arguments()))
+    assert arguments == spec.arguments()
+    assert (arguments["seeds"], arguments["policy"]) == (3, "random")
+    assert arguments["environment"]["salt"] == TRAINING_ENVIRONMENT.salt
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    assert spec.kind == "conversations"

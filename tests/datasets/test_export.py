@@ -1,0 +1,279 @@
+"""Exports: the same bytes however they were written, and whole shards after any accident."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resilisim.datasets import ExportInterrupted, export_dataset, read_records, verify_dataset
+from resilisim.datasets.reading import facts_of_file
+from resilisim.datasets.shards import FORMATS, Format, plan_shards
+from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
+from resilisim.tasks.split import SPLITS, split_of
+from resilisim.tool_library import ToolLibrary, default_library
+from tests.datasets.accidents import no_file_above
+from tests.datasets.export_target import ARGUMENTS, RECORDS_PER_TASK
+from tests.datasets.toy_source import ToySpec, toy_record, toy_tasks
+from tests.evaluation.test_runner import wait_until_gone
+
+ROOT = Path(__file__).parents[2]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def shards_of(folder: Path) -> dict[str, bytes]:
+    return {name: data for name, data in contents(folder).items() if name.startswith("data/")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, Path]:
+    """The dataset of the export target in each format, written in one go by one process."""
+    folders = {file_format: tmp_path_factory.mktemp("whole") / "out" for file_format in FORMATS}
+    for file_format, folder in folders.items():
+        export_dataset(ToySpec(RECORDS_PER_TASK), toy_tasks(), folder, format=file_format, **ARGUMENTS)
+    return folders
+
+
+def test_a_folder_holds_every_record_of_every_task_in_the_split_of_its_tools(tmp_path: Path) -> None:
+    tasks = toy_tasks()
+    result = export_dataset(ToySpec(), tasks, tmp_path, tasks_per_shard=7)
+    by_split = {split: [task for task in tasks if split_of(task.required_tools) == split] for split in SPLITS}
+    assert all(by_split.values())
+    expected = {"README.md", "manifest.json", "shards.json"}
+    for split, chosen in by_split.items():
+        count = -(-len(chosen) // 7)
+        expected |= {f"data/{split}-{number:05d}-of-{count:05d}.jsonl" for number in range(count)}
+        assert list(read_records(tmp_path, split)) == [
+            toy_record(task.instance_id, 0, number) for task in chosen for number in range(3)
+        ]
+        assert result.records_per_split()[split] == 3 * len(chosen)
+    assert set(contents(tmp_path)) == expected
+    assert result.num_records == 3 * len(tasks)
+    assert [facts.to_mapping() for facts in result.shards] == json.loads((tmp_path / "shards.json").read_bytes())
+    assert result.to_mapping()["records"] == result.records_per_split()
+    assert verify_dataset(tmp_path).problems == ()
+
+
+def test_splits_without_tasks_have_no_files(tmp_path: Path) -> None:
+    tasks = [task for task in toy_tasks() if split_of(task.required_tools) == "validation"]
+    export_dataset(ToySpec(), tasks, tmp_path)
+    assert list(shards_of(tmp_path)) == ["data/validation-00000-of-00001.jsonl"]
+
+
+def test_tasks_of_a_shard_do_not_depend_on_what_follows() -> None:
+    tasks = toy_tasks(200)
+    few, many = plan_shards(tasks[:150], 10), plan_shards(tasks, 10)
+    full = [shard for shard in few if len(shard.tasks) == 10]
+    assert len(full) > 10
+    assert {(s.split, s.number, s.tasks) for s in full} < {(s.split, s.number, s.tasks) for s in many}
+    assert sorted(task.instance_id for shard in many for task in shard.tasks) == sorted(t.instance_id for t in tasks)
+
+
+def test_other_processes_write_the_same_bytes(whole: dict[Format, Path], tmp_path: Path) -> None:
+    counts: list[int] = []
+    export_dataset(
+        ToySpec(RECORDS_PER_TASK),
+        toy_tasks(),
+        tmp_path,
+        format="parquet",
+        workers=2,
+        progress=counts.append,
+        **ARGUMENTS,
+    )
+    assert contents(tmp_path) == contents(whole["parquet"])
+    assert sum(counts) == len(toy_tasks())
+    assert len(counts) > 10
+
+
+def test_the_manifest_says_what_decides_the_bytes_and_nothing_of_when_and_where(tmp_path: Path) -> None:
+    manifests = {}
+    for file_format in FORMATS:
+        out = tmp_path / file_format
+        manifests[file_format] = export_dataset(ToySpec(), toy_tasks(4), out, format=file_format).manifest
+        assert json.loads((out / "manifest.json").read_bytes()) == manifests[file_format]
+        assert str(tmp_path) not in "".join(map(str, contents(out).values()))
+    manifest = manifests["jsonl"]
+    assert set(manifest) == {"schema", "hash", "arguments", "versions", "records", "tasks_per_split"}
+    assert manifest["arguments"]["source"] == {"records_per_task": 3, "seed": 0, "padding": 0}
+    assert manifest["arguments"]["tasks"]["count"] == sum(manifest["tasks_per_split"].values()) == 4
+    assert manifest["records"]["name"] == "toy-1"
+    assert set(manifest["versions"]) == {"resilisim"}
+    assert set(manifests["parquet"]["versions"]) == {"resilisim", "pyarrow"}
+
+
+def run_target(out: Path, file_format: str, workers: int) -> tuple[subprocess.Popen[str], Path]:
+    pids = out.parent / "pids"
+    pids.mkdir()
+    command = [sys.executable, "-m", "tests.datasets.export_target", out, file_format, workers, pids]
+    return subprocess.Popen([*map(str, command)], cwd=ROOT, stderr=subprocess.PIPE, text=True), pids
+
+
+def wait_for_shards(process: subprocess.Popen[str], out: Path, number: int) -> None:
+    """Wait until so many shards are whole and another one is being written."""
+    while len(list(out.glob("data/[!.]*"))) < number or not list(out.glob("data/.*.tmp")):
+        assert process.poll() is None, "the export ended before it could be stopped"
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize(("file_format", "workers"), [("jsonl", 2), ("parquet", 1)])
+def test_a_killed_export_leaves_whole_shards_and_goes_on(
+    whole: dict[Format, Path], tmp_path: Path, file_format: Format, workers: int
+) -> None:
+    folder = whole[file_format]
+    out = tmp_path / "out"
+    process, pids = run_target(out, file_format, workers)
+    wait_for_shards(process, out, 2)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    wait_until_gone(int(name) for name in os.listdir(pids))
+    there = {name: data for name, data in shards_of(out).items() if not Path(name).name.startswith(".")}
+    assert 2 <= len(there) < len(shards_of(folder))
+    assert there.items() <= shards_of(folder).items()
+    assert set(contents(out)) & {"manifest.json", "shards.json", "README.md"} == {"manifest.json"}
+    with pytest.raises(StoreError, match=r"another dataset: arguments\.source\.seed is 0 there and 1 here"):
+        export_dataset(ToySpec(RECORDS_PER_TASK, seed=1), toy_tasks(), out, format=file_format, **ARGUMENTS)
+    result = export_dataset(ToySpec(RECORDS_PER_TASK), toy_tasks(), out, format=file_format, **ARGUMENTS)
+    assert result.num_already_there == len(there)
+    assert contents(out) == contents(folder)
+
+
+def test_ctrl_c_leaves_whole_shards_and_says_how_many(whole: dict[Format, Path], tmp_path: Path) -> None:
+    folder = whole["jsonl"]
+    out = tmp_path / "out"
+    process, pids = run_target(out, "jsonl", 2)
+    wait_for_shards(process, out, 1)
+    process.send_signal(signal.SIGINT)
+    told = process.communicate()[1]
+    wait_until_gone(int(name) for name in os.listdir(pids))
+    assert process.returncode == 1
+    assert told == f"interrupted: {len(shards_of(out))} of {len(shards_of(folder))} shards kept\n"
+    assert shards_of(out).items() <= shards_of(folder).items()
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_full_disk_leaves_whole_shards_and_says_so(
+    whole: dict[Format, Path], tmp_path: Path, file_format: Format
+) -> None:
+    tasks = toy_tasks()
+    late = plan_shards(tasks, ARGUMENTS["tasks_per_shard"])[-2].tasks[1].instance_id
+    spec = ToySpec(RECORDS_PER_TASK, fail_at=late, failure="long")
+    with no_file_above(400_000), pytest.raises(StoreError, match="file too large; shards that were finished are kept"):
+        export_dataset(spec, tasks, tmp_path, format=file_format, **ARGUMENTS)
+    assert len(shards_of(tmp_path)) == len(shards_of(whole[file_format])) - 2
+    assert shards_of(tmp_path).items() < shards_of(whole[file_format]).items()
+    export_dataset(ToySpec(RECORDS_PER_TASK), tasks, tmp_path, format=file_format, **ARGUMENTS)
+    assert contents(tmp_path) == contents(whole[file_format])
+
+
+def test_a_finished_dataset_is_not_touched_and_a_missing_shard_is_made_again(tmp_path: Path) -> None:
+    first = export_dataset(ToySpec(), toy_tasks(), tmp_path, tasks_per_shard=10)
+    (tmp_path / "README.md").write_text("edited by hand")
+    second = export_dataset(ToySpec(), toy_tasks(), tmp_path, tasks_per_shard=10)
+    assert second.shards == first.shards
+    assert second.num_already_there == len(first.shards)
+    assert (tmp_path / "README.md").read_text() == "edited by hand"
+    lost = tmp_path / "data" / first.shards[1].file
+    data = lost.read_bytes()
+    lost.unlink()
+    third = export_dataset(ToySpec(), toy_tasks(), tmp_path, tasks_per_shard=10)
+    assert lost.read_bytes() == data
+    assert third.shards == first.shards
+
+
+def test_overwriting_leaves_the_folder_as_if_nothing_had_been_there(tmp_path: Path) -> None:
+    export_dataset(ToySpec(seed=1), toy_tasks(), tmp_path / "out", tasks_per_shard=5)
+    export_dataset(ToySpec(), toy_tasks(30), tmp_path / "new", format="parquet")
+    export_dataset(ToySpec(), toy_tasks(30), tmp_path / "out", format="parquet", overwrite=True)
+    assert contents(tmp_path / "out") == contents(tmp_path / "new")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_source_raises_names_the_task_and_whole_shards_are_kept(tmp_path: Path, workers: int) -> None:
+    tasks = toy_tasks()
+    late = plan_shards(tasks, 4)[-1].tasks[-1].instance_id
+    with pytest.raises(LookupError, match="nothing here") as failure:
+        export_dataset(ToySpec(fail_at=late, failure="raise"), tasks, tmp_path, tasks_per_shard=4, workers=workers)
+    assert failure.value.__notes__ == [f"ResiliSim: this was raised for task {late}"]
+    assert len(shards_of(tmp_path)) == len(plan_shards(tasks, 4)) - 1
+    for path in (tmp_path / "data").iterdir():
+        facts_of_file(path)
+
+
+def test_a_record_that_does_not_fit_names_the_task(tmp_path: Path) -> None:
+    spec = ToySpec(fail_at=toy_tasks()[0].instance_id, failure="wrong")
+    with pytest.raises(InvalidInputError, match=f"^task {spec.fail_at}: no record of the schema 'toy-1': record: 'nu"):
+        export_dataset(spec, toy_tasks(1), tmp_path)
+    assert shards_of(tmp_path) == {}
+
+
+def test_a_worker_that_dies_is_reported(tmp_path: Path) -> None:
+    spec = ToySpec(fail_at=toy_tasks()[0].instance_id, failure="exit")
+    with pytest.raises(InfrastructureError, match=r"a worker process died \(exit code 3\)"):
+        export_dataset(spec, toy_tasks(), tmp_path, tasks_per_shard=4, workers=2)
+    assert not [name for name in shards_of(tmp_path) if name.startswith("data/.")]
+
+
+def test_arguments_of_tuples_are_the_same_dataset_when_they_come_back(tmp_path: Path) -> None:
+    class Tupled(ToySpec):
+        def arguments(self) -> dict[str, Any]:
+            return {"pair": (1, (2, 3))}
+
+    first = export_dataset(Tupled(), toy_tasks(4), tmp_path)
+    assert first.manifest == json.loads((tmp_path / "manifest.json").read_bytes())
+    again = export_dataset(Tupled(), toy_tasks(4), tmp_path, overwrite=True)
+    assert again.num_already_there == len(first.shards)
+
+
+def test_a_source_that_cannot_travel_is_refused(tmp_path: Path) -> None:
+    class Local(ToySpec):
+        pass
+
+    with pytest.raises(InvalidInputError, match=r"cannot be handed to other processes .* use one worker"):
+        export_dataset(Local(), toy_tasks(), tmp_path, tasks_per_shard=4, workers=2)
+    assert export_dataset(Local(), toy_tasks(4), tmp_path, overwrite=True, workers=1).num_records == 12
+
+
+def test_another_library_reaches_the_workers(tmp_path: Path) -> None:
+    library = ToolLibrary(list(default_library())[:10])
+    task = {"required_tools": [library.names[0]], "description": "One thing."}
+    tasks = [{**task, "inputs": {"number": number}} for number in range(6)]
+    result = export_dataset(ToySpec(), tasks, tmp_path, library=library, tasks_per_shard=2, workers=2)
+    assert result.manifest["arguments"]["library"] == library.content_hash
+    assert result.num_records == 18
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"format": "parket"}, "unknown format 'parket': did you mean 'parquet'?"),
+        ({"tasks_per_shard": 0}, "tasks_per_shard is 0: expected at least 1"),
+        ({"workers": 0}, "workers is 0: expected at least 1"),
+        ({"workers": "two"}, "workers is 'two': expected a whole number"),
+        ({"tasks": []}, "no task was given"),
+        ({"tasks": 0}, "expected a number from 1"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_written(
+    tmp_path: Path, arguments: dict[str, Any], expected: str
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(InvalidInputError) as refusal:
+        export_dataset(**{"spec": ToySpec(), "tasks": toy_tasks(4), "out": out, **arguments})
+    assert expected in str(refusal.value)
+    assert not out.exists()
+
+
+def test_an_interruption_is_a_keyboard_interrupt_with_numbers() -> None:
+    error = ExportInterrupted(1_000, 2_000)
+    assert isinstance(error, KeyboardInterrupt)
+    assert (str(error), error.num_kept, error.num_shards) == ("interrupted: 1,000 of 2,000 shards kept", 1000, 2000)

@@ -1,0 +1,125 @@
+"""Hugging Face `datasets` loads what was written, offline, in both formats, with the types of the schema."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resilisim.datasets import export_dataset, read_records
+from resilisim.datasets.conversations import ConversationSpec
+from resilisim.datasets.preferences import PreferenceSpec
+from resilisim.datasets.prompts import PromptSpec
+from resilisim.datasets.rollout import RolloutSpec
+from resilisim.datasets.shards import FORMATS
+from resilisim.tasks.split import SPLITS, split_of
+from tests.datasets.toy_source import TOY_SCHEMA, ToySpec, has_detail, toy_tasks
+
+SCRIPT = """
+import json, sys
+from datasets import load_dataset
+
+answers = {}
+for folder in sys.argv[1:]:
+    loaded = load_dataset(folder)
+    answers[folder] = {
+        "features": {split: repr(data.features) for split, data in loaded.items()},
+        "rows": {split: list(data) for split, data in loaded.items()},
+    }
+print(json.dumps(answers, allow_nan=False))
+"""
+FEATURES = (
+    "{'instance_id': Value('string'), 'number': Value('int64'), 'on': Value('float64'), 'is_even': Value('bool'), "
+    "'never': Value('string'), 'names': List(Value('string')), 'detail': {'method': Value('string'), "
+    "'edits': List({'what': Value('string'), 'before': Value('string'), 'places': List(Value('int64'))})}, "
+    "'table': List(List(Value('float64')))}"
+)
+
+
+# One of each kind that needs no model: nothing is searched for, and flaws take tools away.
+NATIVE = dataclasses.replace(RolloutSpec().environment, protocol="native")
+KINDS = {
+    "prompts": PromptSpec(flaws=("missing_step", "parameter_error"), alternatives=False),
+    "conversations": ConversationSpec(prompts=("optimal",), search=False),
+    "native": ConversationSpec(prompts=("optimal",), search=False, environment=NATIVE),
+    "preferences": PreferenceSpec(prompts=("optimal",), search=False),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Datasets: many shards in each format, one with shards without records, and a small one of each kind."""
+    root = tmp_path_factory.mktemp("load")
+    tasks = toy_tasks()
+    # First those without a detail: types guessed from the first shard would be those of nulls.
+    tasks.sort(key=lambda task: has_detail(task.instance_id))
+    for file_format in FORMATS:
+        export_dataset(ToySpec(), tasks, root / file_format, format=file_format, tasks_per_shard=3)
+        spec = ToySpec(only=tasks[-1].instance_id)
+        same_split = [task for task in tasks if split_of(task.required_tools) == split_of(tasks[-1].required_tools)]
+        export_dataset(spec, same_split, root / f"sparse-{file_format}", format=file_format, tasks_per_shard=3)
+        for name, kind in KINDS.items():
+            export_dataset(kind, toy_tasks(12), root / f"{name}-{file_format}", format=file_format, tasks_per_shard=4)
+    return {folder.name: folder for folder in root.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def loaded(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a process of its own, with an empty cache and no network, loads from the folders."""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path_factory.mktemp("cache"))}
+    arguments = [sys.executable, "-c", SCRIPT, *map(str, folders.values())]
+    ended = subprocess.run(arguments, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    answers = json.loads(ended.stdout)
+    return {name: answers[str(folder)] for name, folder in folders.items()}
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_every_row_is_what_was_written(folders: dict[str, Path], loaded: dict[str, Any], file_format: str) -> None:
+    rows = loaded[file_format]["rows"]
+    assert set(rows) == set(SPLITS)
+    for split in SPLITS:
+        assert rows[split] == list(read_records(folders[file_format], split))
+        assert len(rows[split]) >= 9
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_types_are_those_of_the_schema_whatever_the_values(loaded: dict[str, Any], file_format: str) -> None:
+    assert set(loaded[file_format]["features"].values()) == {FEATURES}
+    assert len(TOY_SCHEMA.columns) == 8
+
+
+def test_both_formats_hold_the_same(loaded: dict[str, Any]) -> None:
+    assert loaded["jsonl"]["rows"] == loaded["parquet"]["rows"]
+    details = [row["detail"] for row in loaded["jsonl"]["rows"]["train"]]
+    assert details[0] is None
+    assert details[-1] is not None
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_shards_without_records_do_no_harm(folders: dict[str, Path], loaded: dict[str, Any], file_format: str) -> None:
+    folder = folders[f"sparse-{file_format}"]
+    counts = [shard["records"] for shard in json.loads((folder / "shards.json").read_bytes())]
+    assert counts.count(0) == len(counts) - 1 > 0
+    (rows,) = loaded[f"sparse-{file_format}"]["rows"].values()
+    assert rows == list(read_records(folder))
+    assert len(rows) == 3
+    assert set(loaded[f"sparse-{file_format}"]["features"].values()) == {FEATURES}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_loads_with_the_rows_that_were_written(
+    folders: dict[str, Path], loaded: dict[str, Any], kind: str
+) -> None:
+    jsonl, parquet = (loaded[f"{kind}-{file_format}"] for file_format in FORMATS)
+    assert jsonl["features"] == parquet["features"]
+    assert len(set(jsonl["features"].values())) == 1
+    for split, rows in jsonl["rows"].items():
+        assert rows == parquet["rows"][split] == list(read_records(folders[f"{kind}-jsonl"], split))
+    assert sum(map(len, jsonl["rows"].values())) >= 12

@@ -1,0 +1,214 @@
+"""Preference pairs: two messages from one real state, the chosen one optimal, the other worse by what is said."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from resilisim import benchmark_tasks
+from resilisim.datasets.preferences import PreferenceSource, PreferenceSpec
+from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
+from resilisim.datasets.schema import check_record
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.provenance import encode_json_line
+from resilisim.simulator.exact.optimum import compute_optimum
+from resilisim.tasks import Task
+from resilisim.tool_library import ToolLibrary, default_library
+from tests.datasets.rollout_tools import (
+    FILTER,
+    PARSER,
+    READER,
+    TRANSFORMER,
+    WRITER,
+    WordSearcher,
+    replay,
+    task_of,
+    tasks,
+    word_searcher,
+)
+
+Record = dict[str, Any]
+
+
+def source_of(**options: Any) -> PreferenceSource:
+    """Return a source; options that the spec does not have are the environment's."""
+    own = {name: options.pop(name) for name in tuple(options) if name in PreferenceSpec.__dataclass_fields__}
+    spec = PreferenceSpec(environment=replace(TRAINING_ENVIRONMENT, **options), **own)
+    return PreferenceSource(spec, default_library(), word_searcher())
+
+
+def records_of(**options: Any) -> list[Record]:
+    source = source_of(**options)
+    return [record for task in tasks() for record in source.records(task)]
+
+
+@pytest.mark.parametrize("protocol", ["text", "native"])
+@pytest.mark.parametrize("prompt", ["baseline", "optimal", "chain_of_thought"])
+def test_both_messages_mean_and_are_worth_what_the_record_says(protocol: str, prompt: str) -> None:
+    """The prompt is replayed in a fresh environment; then each message is sent and judged by a new optimum."""
+    source = source_of(protocol=protocol, prompts=(prompt,), seeds=2)
+    compared = 0
+    for task in tasks():
+        optimum = None
+        for record in source.records(task):
+            assert check_record(source.schema, record) is None
+            for side in ("chosen", "rejected"):
+                env, info = replay(record, record["prompt"], task)
+                optimum = optimum or compute_optimum(info["problem"])
+                state = info["state"]
+                assert info["turn"] + 1 == record["turn"]
+                (said,) = record[side]
+                assert said["role"] == "assistant"
+                *_, after = env.step(said["content"] if protocol == "text" else said)
+                message = after["message"]
+                assert message.tool == record[f"{side}_tool"]
+                assert optimum.value(state) == record["value"]
+                assert optimum.action_value(state, message) == pytest.approx(record[f"{side}_action_value"], abs=1e-12)
+                if side == "chosen":
+                    assert message.kind in ("execute", "finish")
+                    assert record["value"] - record["chosen_action_value"] <= 1e-12
+                else:
+                    assert message.kind == record["rejected_kind"]
+                    assert message.native == (protocol == "native" and message.kind != "format_error")
+            assert record["chosen"] != record["rejected"]
+            assert record["margin"] == record["chosen_action_value"] - record["rejected_action_value"]
+            assert record["margin"] >= 0.01
+            assert record["rejected_reason"] in LOSS_LABELS
+            assert record["prompt"][-1]["role"] in ("user", "tool")
+            compared += 1
+    assert compared > 20
+
+
+def test_reasons_and_states_are_varied() -> None:
+    records = records_of(seeds=12, prompts=("optimal",))
+    reasons = {record["rejected_reason"] for record in records}
+    assert reasons == set(LOSS_LABELS) - {"information"}
+    assert {record["rejected_kind"] for record in records} == {
+        "execute",
+        "finish",
+        "search",
+        "rejected",
+        "format_error",
+    }
+    assert {record["num_mistakes"] for record in records} >= {0, 1, 2, 3}
+    after_a_failure = [record for record in records if "has not been executed" in record["prompt"][-1]["content"]]
+    assert after_a_failure  # a dependency that was missing
+    assert any(record["chosen_tool"] is None for record in records)
+
+
+def test_searching_is_never_the_worse_message_where_the_prompt_names_no_tools() -> None:
+    records = records_of(seeds=8, prompts=("baseline",))
+    assert records
+    assert {"information", "wasted_turn"}.isdisjoint(record["rejected_reason"] for record in records)
+    for record in records:
+        read = "".join(message["content"] for message in record["prompt"])
+        assert record["chosen_tool"] is None or record["chosen_tool"] in read
+
+
+def test_exploring_is_a_share_of_the_steps() -> None:
+    assert {record["num_mistakes"] for record in records_of(explore=0.0)} == {0}
+    for record in records_of(explore=1.0, prompts=("optimal",)):
+        assert record["num_mistakes"] == record["turn"] - 1
+
+
+@pytest.mark.parametrize("least", [0.001, 0.05, 0.3])
+def test_the_margin_is_kept(least: float) -> None:
+    margins = [record["margin"] for record in records_of(min_margin=least, seeds=4)]
+    assert least <= min(margins) < least + 0.05
+
+
+def test_where_nothing_can_succeed_there_is_no_pair() -> None:
+    task = task_of(READER, PARSER, FILTER, TRANSFORMER, WRITER)
+    assert list(source_of(max_turns=4).records(task)) == []
+    assert list(source_of(max_turns=5, prompts=("optimal",)).records(task))
+
+
+def test_a_margin_within_what_the_optimum_may_be_wrong_by_is_not_used() -> None:
+    content = json.loads(default_library().to_json())
+    for tool in content["tools"]:
+        tool["success_probability"] = 0.6 if tool["dependencies"] else 0.3
+        if tool["name"] == "network_fetcher":
+            tool["success_probability"] = 0.95
+    library = ToolLibrary.from_json(json.dumps(content))
+    task = Task.from_mapping({"required_tools": [READER], "description": "Read it."}, library)
+    source = PreferenceSource(PreferenceSpec(prompts=("optimal",), seeds=20), library, WordSearcher(library))
+    records = list(source.records(task))
+    assert records
+    for record in records:
+        assert record["margin"] >= record["optimum_gap"] > 0.01
+
+
+def test_refused_calls_are_refused_whatever_the_library_calls_its_tools_and_parameters() -> None:
+    tool = {"name": "mend", "description": "Mends.", "parameters": [{"name": "input", "required": False}]}
+    library = ToolLibrary.from_json(json.dumps({"tools": [tool, {"name": "rest", "description": "Rests."}]}))
+    task = Task.from_mapping({"required_tools": ["mend"], "description": "Mend it."}, library)
+    environment = replace(TRAINING_ENVIRONMENT, max_turns=3)
+    spec = PreferenceSpec(prompts=("optimal",), seeds=40, environment=environment)
+    records = PreferenceSource(spec, library, WordSearcher(library)).records(task)
+    refused = {record["rejected"][0]["content"] for record in records if record["rejected_kind"] == "rejected"}
+    assert refused == {"<tool_call>mend_tool</tool_call>", '<tool_call>mend {"input_value": "mend"}</tool_call>'}
+
+
+def test_a_call_that_nobody_can_fill_in_is_in_no_pair() -> None:
+    code = {"name": "code", "constraints": {"pattern": "^[0-9]{4}$"}}
+    tools = [
+        {"name": "mend", "description": "Mends."},
+        {"name": "rest", "description": "Rests.", "parameters": [code]},
+        {"name": "wait", "description": "Waits."},
+    ]
+    library = ToolLibrary.from_json(json.dumps({"tools": tools}))
+    task = Task.from_mapping({"required_tools": ["mend"], "description": "Mend it."}, library)
+    environment = replace(TRAINING_ENVIRONMENT, max_turns=3, parameters="strict")
+    spec = PreferenceSpec(prompts=("optimal",), seeds=40, environment=environment)
+    pairs = list(PreferenceSource(spec, library, WordSearcher(library)).records(task))
+    executed = {record["rejected_tool"] for record in pairs if record["rejected_kind"] == "execute"}
+    assert executed == {"mend", "wait"}  # not "rest"
+
+
+def test_the_same_bytes_whatever_was_made_before() -> None:
+    some = benchmark_tasks()[:3]
+    spec = PreferenceSpec(prompts=("optimal", "chain_of_thought"), search=False)
+
+    def lines(order: list[Task]) -> dict[str, list[bytes]]:
+        source = pickle.loads(pickle.dumps(spec)).make(default_library())
+        return {task.instance_id: [encode_json_line(record) for record in source.records(task)] for task in order}
+
+    assert lines(list(some)) == lines(list(reversed(some)))
+    assert len({line for found in lines(list(some)).values() for line in found}) > 10
+
+
+def test_strict_environments_execute_what_the_record_says_is_executed() -> None:
+    records = records_of(parameters="strict", prompts=("optimal",), seeds=3)
+    bare = f"<tool_call>{READER}</tool_call>"
+    assert bare in [record["rejected"][0]["content"] for record in records]
+    for record in records:
+        assert record["chosen"][0]["content"] != bare
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"explore": 1.5}, ["explore is 1.5"]),
+        ({"min_margin": 0.0}, ["min_margin is 0.0"]),
+        ({"prompts": ("optimel",)}, ["'optimal'"]),
+        ({"seeds": 0}, ["seeds is 0"]),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        PreferenceSpec(**options)
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_a_spec_says_what_decides_the_records() -> None:
+    spec = PreferenceSpec(explore=0.5)
+    arguments = json.loads(json.dumps(spec.arguments()))
+    assert arguments == spec.arguments()
+    assert (arguments["explore"], arguments["min_margin"]) == (0.5, 0.01)
+    assert spec.kind == "preferences"

@@ -1,0 +1,152 @@
+"""The prompt records: what is in them can be checked from the records alone."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from resilisim import benchmark_tasks, default_library
+from resilisim.datasets.prompts import PROMPT_SCHEMA, PromptSource, PromptSpec
+from resilisim.datasets.schema import check_record
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.plan import EnvironmentSettings
+from resilisim.provenance import canonical_json
+from resilisim.simulator.exact import references
+from resilisim.tasks import Task
+from resilisim.workflows import PROMPT_TYPES, Step, parse_plan, parse_steps
+from resilisim.workflows.costs import CostCalculator
+from resilisim.workflows.perturbation import FLAW_METHODS, FLAW_TYPES, SEVERITIES
+
+LIBRARY = default_library()
+TASKS = benchmark_tasks()[:12]
+LONG = next(task for task in TASKS if len(task.required_tools) == 5)
+
+
+def records(task: Task, **options: Any) -> list[dict[str, Any]]:
+    return list(PromptSpec(**options).make(LIBRARY).records(task))
+
+
+def test_a_task_gets_three_unflawed_types_and_one_prompt_for_each_flaw():
+    found = records(LONG)
+    assert [record["prompt_type"] for record in found] == [*PROMPT_TYPES[:3], *["flawed"] * 7]
+    assert [record["flaw"]["type"] for record in found[3:]] == list(FLAW_TYPES)
+    assert {record["flaw"]["severity"] for record in found[3:]} == {"moderate"}
+    assert all(record["flaw"]["method"] in FLAW_METHODS[record["flaw"]["type"]] for record in found[3:])
+    assert all(record["flaw"] is None and record["seed"] is None for record in found[:3])
+    assert PromptSpec().records_per_task() == 10
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"plan_format": "xml"}, {"environment": EnvironmentSettings(protocol="native")}]
+)
+def test_records_fit_the_schema_and_the_text_holds_the_plan(options):
+    source = PromptSpec(**options).make(LIBRARY)
+    for task in TASKS[:4]:
+        for record in source.records(task):
+            assert check_record(PROMPT_SCHEMA, record) is None
+            planned = record["prompt_type"] in ("optimal", "flawed")
+            assert parse_plan(record["text"]) == (record["workflow"] if planned else [])
+            if planned:
+                steps = parse_steps(record["text"])
+                shown = [dict(step.parameters or {}) for step in steps]
+                assert shown == [json.loads(parameters) for parameters in record["parameters"]]
+            assert (record["plan_format"] is None) == (not planned)
+
+
+def test_costs_can_be_computed_again_from_the_record_alone():
+    calculator = CostCalculator()
+    source = PromptSpec(severities=SEVERITIES, methods=sum(FLAW_METHODS.values(), ())).make(LIBRARY)
+    number = 0
+    for task in TASKS[:5]:
+        for record in source.records(task):
+            steps = [
+                Step(tool, json.loads(parameters))
+                for tool, parameters in zip(record["workflow"], record["parameters"], strict=True)
+            ]
+            assert calculator.costs(record["required_tools"], steps).to_mapping() == record["costs"]
+            number += 1
+    assert number > 150
+
+
+def test_the_exact_plan_predicts_the_ceiling():
+    for record in records(LONG, types=("baseline", "optimal")):
+        ceiling = references(LONG.required_tools, clairvoyant_seeds=0)["known_probabilities"]
+        assert record["predicted_success_probability"] == record["costs"]["deviate"] == ceiling
+        assert 0.0 < record["costs"]["obey"] <= record["costs"]["deviate"]
+        assert record["planner"] == "exact"
+
+
+def test_every_method_can_be_asked_for():
+    methods = sum(FLAW_METHODS.values(), ())
+    found = records(LONG, types=("flawed",), methods=methods, severities=SEVERITIES)
+    names = [(record["flaw"]["method"], record["flaw"]["severity"]) for record in found]
+    assert len(names) == len(set(names)) > 30
+    wanted = {"methods": ("swap",), "flaws": ("sequential_order",), "types": ("flawed",)}
+    assert [record["flaw"]["method"] for record in records(LONG, **wanted)] == ["swap"]
+
+
+def test_records_are_a_function_of_spec_and_task():
+    spec = PromptSpec(seed=3)
+    forward, backward = spec.make(LIBRARY), pickle.loads(pickle.dumps(spec)).make(LIBRARY)
+    first = {task.instance_id: list(forward.records(task)) for task in TASKS}
+    second = {task.instance_id: list(backward.records(task)) for task in reversed(TASKS)}
+    assert first == second
+    other = {task.instance_id: records(task, seed=4) for task in TASKS}
+    assert first != other
+    assert [record["text"] for record in first[LONG.instance_id][:3]] == [
+        record["text"] for record in other[LONG.instance_id][:3]
+    ]
+
+
+def test_a_flaw_that_a_plan_cannot_carry_leaves_no_record():
+    short = next(task for task in benchmark_tasks() if len(task.required_tools) == 1)
+    found = records(short, types=("flawed",), severities=("light",))
+    assert "missing_step" not in [record["flaw"]["type"] for record in found]
+    assert 0 < len(found) < 7
+
+
+def test_alternatives_and_semantic_match_are_shown_when_asked_for():
+    with_both = records(LONG, types=("optimal",), semantic_match=True)[0]["text"]
+    without = records(LONG, types=("optimal",), alternatives=False)[0]["text"]
+    assert "Alternatives: " in with_both
+    assert "Semantic match: " in with_both
+    assert "Alternatives: " not in without
+    assert "Semantic match: " not in without
+
+
+def test_arguments_decide_the_bytes_and_hold_the_templates(tmp_path):
+    (tmp_path / "chain_of_thought.text.md").write_text("Think first. Begin with Reasoning:\n", encoding="utf-8")
+    spec = PromptSpec(types=("chain_of_thought",), templates=str(tmp_path))
+    assert "Think first." in canonical_json(spec.arguments())
+    assert "Think first." in next(spec.make(LIBRARY).records(LONG))["text"]
+    assert "salt" not in spec.arguments()["environment"]
+    assert json.loads(canonical_json(spec.arguments())) == spec.arguments()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"types": ("optimale",)}, ["prompt type 'optimale'", "'optimal'"]),
+        ({"flaws": ("sequential",)}, ["flaw 'sequential'", "'sequential_order'"]),
+        ({"severities": ("sever",)}, ["severity 'sever'", "'severe'"]),
+        ({"flaws": ("tool_misuse",), "methods": ("swap",)}, ["method 'swap'", "semantic_similarity"]),
+        ({"types": ()}, ["no prompt type", "baseline"]),
+        ({"types": ("optimal", "optimal")}, ["twice"]),
+        ({"plan_format": "html"}, ["plan format 'html'", "'xml'"]),
+        ({"seed": -1}, ["seed -1"]),
+    ],
+)
+def test_names_that_do_not_exist_are_refused_in_one_line(options, words):
+    with pytest.raises(InvalidInputError) as refusal:
+        PromptSpec(**options)
+    text = str(refusal.value)
+    assert "\n" not in text
+    assert all(word in text for word in words)
+
+
+def test_an_unknown_planner_is_refused():
+    with pytest.raises(InvalidInputError, match="'exact'"):
+        PromptSource(PromptSpec(environment=EnvironmentSettings(planner="exat")), LIBRARY)

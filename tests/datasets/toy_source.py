@@ -1,0 +1,122 @@
+"""A small source of records with everything that is hard to store: nulls, empty lists, structs, odd texts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+from resilisim.datasets.schema import Column, Record, RecordSchema
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tool_library import ToolLibrary
+
+TOY_SCHEMA = RecordSchema(
+    "toy-1",
+    (
+        Column("instance_id", "string", "Id of the task."),
+        Column("number", "int64", "Which record of the task."),
+        Column("on", "float64", "A share; its name is a word of YAML."),
+        Column("is_even", "bool", "Whether the number is even."),
+        Column("never", "string", "Null in every record."),
+        Column("names", ["string"], "Some texts, or none."),
+        Column(
+            "detail",
+            {"method": "string", "edits": [{"what": "string", "before": "string", "places": ["int64"]}]},
+            "Null for most tasks.",
+        ),
+        Column("table", [["float64"]], "Lists of lists."),
+    ),
+)
+TEXTS = ("plain", "é–€ 😀", 'quoted "text"\nand a line', "", "null", "2024-01-01", "\u2028\x00\x7f")
+
+
+def toy_tasks(count: int = 40) -> list[Task]:
+    """Return tasks of all three splits."""
+    return list(benchmark_tasks()[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class ToySpec:
+    """Any number of small records for each task.
+
+    Attributes:
+        records_per_task: How many.
+        seed: Another one makes other records.
+        pids: A folder in which each process that makes records leaves a file named by its id.
+        fail_at: Id of the task that something happens to.
+        failure: What happens: "raise", "exit", "wrong" (a record that fits no schema), "long" (one of a megabyte).
+        padding: Characters that each record is longer.
+        only: Id of the only task that has records.
+    """
+
+    kind: ClassVar[str] = "toys"
+    records_per_task: int = 3
+    seed: int = 0
+    pids: str = ""
+    fail_at: str = ""
+    failure: str = ""
+    padding: int = 0
+    only: str = ""
+
+    def arguments(self) -> dict[str, Any]:
+        return {"records_per_task": self.records_per_task, "seed": self.seed, "padding": self.padding}
+
+    def make(self, library: ToolLibrary) -> ToySource:
+        if self.pids:
+            (Path(self.pids) / str(os.getpid())).touch()
+        return ToySource(self)
+
+
+class ToySource:
+    """Makes the records of `ToySpec`."""
+
+    schema = TOY_SCHEMA
+
+    def __init__(self, spec: ToySpec) -> None:
+        self._spec = spec
+
+    def records(self, task: Task) -> Iterator[Record]:
+        if task.instance_id == self._spec.fail_at:
+            fail(self._spec.failure)
+        if self._spec.only not in ("", task.instance_id):
+            return
+        for number in range(self._spec.records_per_task):
+            yield toy_record(task.instance_id, self._spec.seed, number, "x" * self._spec.padding)
+        if task.instance_id == self._spec.fail_at and self._spec.failure == "wrong":
+            yield {"instance_id": 1}
+        if task.instance_id == self._spec.fail_at and self._spec.failure == "long":
+            yield toy_record(task.instance_id, 0, 0, Random(0).randbytes(500_000).hex())
+
+
+def fail(failure: str) -> None:
+    if failure == "raise":
+        raise LookupError("nothing here")
+    if failure == "exit":
+        os._exit(3)
+
+
+def toy_record(instance_id: str, seed: int, number: int, padding: str = "") -> Record:
+    """Return a record; the detail is null for three tasks of four."""
+    random = Random(f"{seed} {instance_id} {number}")
+    edits = [
+        {"what": random.choice(TEXTS), "before": None, "places": [random.randrange(9) for _ in range(count)]}
+        for count in range(random.randrange(3))
+    ]
+    return {
+        "instance_id": instance_id + padding,
+        "number": number,
+        "on": random.random() if number else 1.0,
+        "is_even": number % 2 == 0,
+        "never": None,
+        "names": [random.choice(TEXTS) for _ in range(random.randrange(3))],
+        "detail": {"method": random.choice(TEXTS), "edits": edits} if has_detail(instance_id) else None,
+        "table": [[random.random()] for _ in range(random.randrange(2))],
+    }
+
+
+def has_detail(instance_id: str) -> bool:
+    return Random(instance_id).random() < 0.25

@@ -1,0 +1,83 @@
+"""Jobs done by several processes: every answer comes, errors travel, and deaths are told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from resilisim.errors import InfrastructureError, InvalidInputError
+from resilisim.processes import Jobs, answers_of_processes, transportable
+
+
+def make_counter(base: int) -> Callable[[int], Iterator[tuple[int, int]]]:
+    return lambda job: ((job, base + number) for number in range(job))
+
+
+def make_failing(limit: int) -> Callable[[int], Iterator[int]]:
+    def handle(job: int) -> Iterator[int]:
+        yield job
+        if job == limit:
+            raise InvalidInputError(f"job {job} is refused")
+
+    return handle
+
+
+def make_dying(code: int) -> Callable[[int], Iterator[int]]:
+    def handle(job: int) -> Iterator[int]:
+        os._exit(code)
+        yield job
+
+    return handle
+
+
+def make_nothing(code: int) -> Callable[[int], Iterator[int]]:
+    os._exit(code)
+
+
+class Remembering(Jobs[int]):
+    def __init__(self, jobs: Iterator[int]) -> None:
+        super().__init__(jobs)
+        self.done: list[int | None] = []
+
+    def next(self, last: int | None, seconds: float) -> int | None:
+        assert seconds >= 0.0
+        self.done.append(last)
+        return super().next(last, seconds)
+
+
+def test_every_answer_to_every_job_comes_once() -> None:
+    jobs = Remembering(iter(range(1, 8)))
+    answers = list(answers_of_processes(make_counter, 100, jobs, 3))
+    assert sorted(answers) == [(job, 100 + number) for job in range(1, 8) for number in range(job)]
+    for job in range(1, 8):
+        assert [number for place, number in answers if place == job] == list(range(100, 100 + job))
+    assert sorted(last for last in jobs.done if last is not None) == list(range(1, 8))
+    assert jobs.done.count(None) == 3
+
+
+def test_an_error_of_a_job_is_raised_after_the_answers_before_it() -> None:
+    answers = answers_of_processes(make_failing, 2, Jobs(iter([1, 2, 3])), 1)
+    assert [next(answers), next(answers)] == [1, 2]
+    with pytest.raises(InvalidInputError, match="job 2 is refused"):
+        next(answers)
+
+
+def test_a_worker_that_dies_is_told_with_its_exit_code() -> None:
+    with pytest.raises(InfrastructureError, match=r"^a worker process died \(exit code 5\); what was finished is kept"):
+        list(answers_of_processes(make_dying, 5, Jobs(iter([1])), 1))
+    with pytest.raises(InfrastructureError, match=r"before it began \(exit code 6\): a script .* needs the guard"):
+        list(answers_of_processes(make_nothing, 6, Jobs(iter([1])), 1))
+
+
+def test_an_error_that_cannot_travel_is_told_as_text() -> None:
+    class Local(Exception):
+        pass
+
+    error = Local("what")
+    error.add_note("where")
+    told = transportable(error)
+    assert (type(told), str(told), told.__notes__) == (RuntimeError, "Local: what", ["where"])
+    kept = transportable(KeyError("x"))
+    assert isinstance(kept, KeyError)

@@ -1,0 +1,182 @@
+"""Check (g): what obeying a plan to the letter is worth, sound and flawed, against agents that do obey.
+
+The plans are put into prompts, a plan follower reads them there and plays in Conversation-v0 with strict parameters.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.policies.registry import make_policy
+from resilisim.simulator import build_problem
+from resilisim.simulator.exact import obey_plan
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.sources import sample_tasks
+from resilisim.tool_library import default_library
+from resilisim.tool_library.retrieval import tool_text
+from resilisim.workflows import ExactPlanner, Prompt, Workflow, parse_steps, render_prompt
+from resilisim.workflows.costs import CostCalculator
+from resilisim.workflows.perturbation import (
+    FLAW_METHODS,
+    FLAW_TYPES,
+    SEVERITIES,
+    FlawedWorkflow,
+    Perturber,
+    ToolSimilarity,
+    functional_equivalence,
+)
+from verification.findings import Check, Finding
+from verification.statistics import binomial_groups, clustered_mean_is, worst_cell
+
+SOURCE = "SPEC 6, costs"
+NUM_TASKS, NUM_SEEDS = 24, 40
+SOUND = "sound"
+
+
+@functools.lru_cache(maxsize=1)
+def tasks() -> tuple[Task, ...]:
+    """Return tasks with different required lists, of every type in proportion."""
+    distinct = {task.required_tools: task for task in benchmark_tasks()}
+    return tuple(sample_tasks(tuple(distinct.values()), NUM_TASKS, seed=2))
+
+
+@functools.lru_cache(maxsize=1)
+def similarity_by_words() -> ToolSimilarity:
+    """Compare tools by common words, so that no model has to be loaded; which tools are put in does not matter here."""
+    library = default_library()
+    words = [set(tool_text(tool).lower().split()) for tool in library]
+    shares = np.array([[len(one & other) / len(one | other) for other in words] for one in words])
+    return ToolSimilarity(shares, functional_equivalence(library))
+
+
+@dataclass(frozen=True, slots=True)
+class Obeyed:
+    """What one plan brought to those who obeyed it.
+
+    Attributes:
+        flaw: Its flaw type, or SOUND.
+        obey: Chance of full success as computed.
+        obey_coverage: Expected share of the required tools that succeed in order, as computed.
+        unchecked_coverage: The same for calls that nobody refuses: the control.
+        successes: Full successes in simulation.
+        coverage: (num_seeds,) share of the required tools that succeeded in order in each episode.
+        misread: Whether the plan that stands in the prompt is read as another one.
+    """
+
+    flaw: str
+    obey: float
+    obey_coverage: float
+    unchecked_coverage: float
+    successes: int
+    coverage: NDArray[np.float64]
+    misread: bool
+
+
+def jobs(shift: int) -> list[tuple[int, int]]:
+    """Return (place of the task, shift) of every piece of work."""
+    return [(place, shift) for place in range(NUM_TASKS)]
+
+
+def work(job: tuple[int, int]) -> list[Obeyed]:
+    """Play the sound plan of one task, and the same plan with every flaw that it can carry."""
+    place, shift = job
+    task, library, costs = tasks()[place], default_library(), CostCalculator()
+    env = ConversationEnv(parameters="strict", salt=f"verification/obedience/{shift}")
+    problem = build_problem(library, task.required_tools)
+    obeyed = []
+    for number, (flaw, workflow) in enumerate(_plans(task)):
+        prompt_type = "optimal" if flaw == SOUND else "flawed"
+        prompt = render_prompt(task, prompt_type, workflow, plan_format="xml" if place % 2 else "markdown")
+        expected = costs.costs(task.required_tools, workflow.steps)
+        unchecked = obey_plan(problem, [library.index(tool) for tool in workflow.tools])
+        # Each plan has its own seeds: the tests of a task do not share their luck.
+        first = number * NUM_SEEDS
+        played = [_play(env, task, prompt, seed) for seed in range(first, first + NUM_SEEDS)]
+        obeyed.append(
+            Obeyed(
+                flaw,
+                expected.obey,
+                expected.obey_coverage,
+                unchecked.coverage,
+                sum(success for success, _ in played),
+                np.array([coverage for _, coverage in played]),
+                [(step.tool, step.parameters or {}) for step in parse_steps(prompt.text)]
+                != [(step.tool, step.parameters) for step in workflow.steps],
+            )
+        )
+    return obeyed
+
+
+def _plans(task: Task) -> Iterator[tuple[str, Workflow]]:
+    """Yield the sound plan of a task, then it with every flaw by every method at every severity."""
+    sound = ExactPlanner().plan(task)
+    yield SOUND, sound
+    perturber = Perturber(similarity=similarity_by_words)
+    for flaw, methods in FLAW_METHODS.items():
+        for method in methods:
+            for severity in SEVERITIES:
+                one = perturber.perturb(sound, task.required_tools, flaw, severity, method)
+                if isinstance(one, FlawedWorkflow):
+                    yield flaw, one.workflow
+
+
+def _play(env: ConversationEnv, task: Task, prompt: Prompt, seed: int) -> tuple[bool, float]:
+    """Return whether a plan follower had full success, and the share of the required tools that succeeded in order."""
+    policy = make_policy("plan-follower")
+    observation, info = env.reset(seed=seed, options={"task": task, "prompt": prompt})
+    policy.reset(observation, public_info(info))
+    terminated, reward, succeeded = False, 0.0, list[str]()
+    while not terminated:
+        action = policy.act(observation, public_info(info))
+        observation, reward, terminated, _, info = env.stop() if action is None else env.step(action)
+        execution = info.get("execution")
+        if execution is not None and execution["success"] and execution["tool"] not in succeeded:
+            succeeded.append(execution["tool"])
+    places = [task.required_tools.index(tool) for tool in succeeded if tool in task.required_tools]
+    return reward == 1.0, longest_ascending_run(places) / len(task.required_tools)
+
+
+def longest_ascending_run(places: Sequence[int]) -> int:
+    """Return the length of the longest ascending subsequence."""
+    lengths: list[int] = []
+    for index, place in enumerate(places):
+        lengths.append(1 + max((lengths[i] for i in range(index) if places[i] < place), default=0))
+    return max(lengths, default=0)
+
+
+def judge(pieces: Sequence[list[Obeyed]]) -> list[Finding]:
+    """Compare success rates over all plans and the mean coverage for every flaw type with what was computed."""
+    plans = [one for piece in pieces for one in piece]
+    successes, chances = [one.successes for one in plans], [one.obey for one in plans]
+    trials = [NUM_SEEDS] * len(plans)
+    together, worst = binomial_groups(successes, trials, chances), worst_cell(successes, trials, chances)
+    findings = [
+        Finding(f"obey: {len(plans)} plans", SOURCE, together.text, together.p_value),
+        Finding("obey: the worst plan", SOURCE, worst.text, worst.p_value),
+    ]
+    for flaw in (SOUND, *FLAW_TYPES):
+        chosen = [one for one in plans if one.flaw == flaw]
+        result = clustered_mean_is([one.coverage for one in chosen], [one.obey_coverage for one in chosen])
+        name = f"obey_coverage: {flaw} ({len(chosen)} plans)"
+        findings.append(Finding(name, SOURCE, result.text, result.p_value))
+    refused = [one for one in plans if one.unchecked_coverage != one.obey_coverage]
+    control = clustered_mean_is([one.coverage for one in refused], [one.unchecked_coverage for one in refused])
+    name = f"control: refused calls taken for accepted ones ({len(refused)} plans)"
+    findings.append(Finding(name, SOURCE, control.text, control.p_value, control=True))
+    hopeless = sum(one.successes for one in plans if one.obey == 0.0)
+    misread = sum(one.misread for one in plans)
+    findings += [
+        Finding("plans that leave no chance never succeed", SOURCE, f"{hopeless} successes", exact=hopeless == 0),
+        Finding("plans are read from prompts as they were made", SOURCE, f"{misread} are not", exact=misread == 0),
+    ]
+    return findings
+
+
+CHECK = Check("obedience", jobs, work, judge)
