@@ -26,6 +26,8 @@ PLANNER_NAMES = ("exact", "auto")
 # Plans of that many required lists are kept by a planner, so that a stream of tasks needs constant memory.
 KEPT_PLANS = 8192
 NUM_ALTERNATIVES = 3
+# Not "number 2 of 5": a plan from which a step was taken would tell so by its numbers.
+REASON_REQUIRED = "an operation that the task asks for"
 
 # Names the tools most like a given one, the most similar first.
 SimilarTools = Callable[[str], Sequence[str]]
@@ -237,9 +239,7 @@ def _reason(problem: Problem, tools: tuple[str, ...], place: int) -> str:
     missing = [dependency for dependency in problem.library.dependencies(name) if dependency not in before]
     if name not in required:
         return _reason_outside_list(problem, tools, place)
-    text = f"number {required.index(name) + 1} of the {len(required)} operations that the task asks for"
-    if len(required) == 1:
-        text = "the one operation that the task asks for"
+    text = REASON_REQUIRED
     if missing:
         chance = _chance(problem, name, before)
         text += f"; running {' and '.join(missing)} first would not pay (success probability {chance:.3f} without)"

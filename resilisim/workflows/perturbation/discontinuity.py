@@ -10,10 +10,11 @@ from resilisim.tool_library import Tool
 from resilisim.tool_library.parameters import accepts
 from resilisim.workflows.parameters import FLOWING_PARAMETERS
 from resilisim.workflows.perturbation.plan import Change, Plan, Unfit
+from resilisim.workflows.perturbation.references import referred_tool
 from resilisim.workflows.perturbation.types import Edit, num_edits
 from resilisim.workflows.perturbation.values import as_json
 
-FORMATS = ("scanned image", "zip archive", "printed report", "audio recording", "spreadsheet with macros")
+FORMATS = ("a scanned image", "a zip archive", "a printed report", "an audio recording", "a spreadsheet with macros")
 
 
 def format_mismatch(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
@@ -23,6 +24,8 @@ def format_mismatch(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
     that: as a text where an object is read, as an object where a text is.
     """
     sites = [index for index in range(1, len(plan.steps)) if _receiving(plan, index) is not None]
+    # Where results are passed on at all, it is these that arrive in a wrong format.
+    sites = [index for index in sites if _passes_result(plan, index)] or sites
     if not sites:
         return Unfit("no step receives anything from the step before that its tool could refuse")
     steps = list(plan.steps)
@@ -33,7 +36,7 @@ def format_mismatch(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
         name, _ = found
         kind = draws.choice(FORMATS)
         giver, taker = steps[index - 1], steps[index]
-        outcome = f"success, with a {kind}"
+        outcome = f"success, with {kind}"
         value = _in_format(plan.tool(index), name, giver.tool, kind)
         steps[index - 1] = replace(giver, expected_outcome=outcome)
         steps[index] = replace(taker, parameters={**taker.parameters, name: value})
@@ -44,17 +47,23 @@ def format_mismatch(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
     return Change(tuple(steps), tuple(edits))
 
 
+def _passes_result(plan: Plan, index: int) -> bool:
+    found = _receiving(plan, index)
+    return found is not None and referred_tool(plan.steps[index].parameters[found[0]]) is not None
+
+
 def _receiving(plan: Plan, index: int) -> tuple[str, Any] | None:
     """Return the parameter through which a step receives data, with a value that its tool refuses, or None.
 
-    Parameters through which results flow come first, then the other required ones, in the tool's order. A step whose
-    call is refused as it stands has none.
+    Parameters that refer to a result come first, then those through which results flow, then the other required ones.
+    A step whose call is refused as it stands has none.
     """
     if not plan.accepted[index]:
         return None
     tool, given = plan.tool(index), plan.steps[index].parameters
     names = [parameter.name for parameter in tool.parameters if parameter.required and parameter.name in given]
-    for name in sorted(names, key=lambda name: name not in FLOWING_PARAMETERS):
+    names.sort(key=lambda name: (referred_tool(given[name]) is None, name not in FLOWING_PARAMETERS))
+    for name in names:
         value = _in_format(tool, name, plan.steps[index - 1].tool, FORMATS[0])
         if value is not None:
             return name, value
@@ -63,7 +72,7 @@ def _receiving(plan: Plan, index: int) -> tuple[str, Any] | None:
 
 def _in_format(tool: Tool, name: str, giver: str, kind: str) -> Any:
     """Return a reference to a result in some format that the parameter's schema refuses, or None."""
-    for value in (f"result of {giver} as a {kind}", {"result_of": giver, "format": kind}):
+    for value in (f"result of {giver} as {kind}", {"result_of": giver, "format": kind}):
         if not accepts(tool, {name: value}):
             return value
     return None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from resilisim.seeding import Draws
 from resilisim.workflows.parameters import FLOWING_PARAMETERS
 from resilisim.workflows.perturbation.plan import Change, Plan, Unfit, tool_before
+from resilisim.workflows.perturbation.references import refer_to, referred_tool
 from resilisim.workflows.perturbation.types import Edit, num_extra_steps
 from resilisim.workflows.perturbation.values import as_json
 from resilisim.workflows.types import Step
@@ -78,7 +79,7 @@ def _insert(plan: Plan, tools: Sequence[int], count: int, draws: Draws, *, first
     for index, step in enumerate(plan.steps):
         inserted = [names[order[number]] for gap, number in sorted(gaps) if gap == index]
         for name in inserted:
-            steps.append(plan.useless_step(name, tool_before(steps, len(steps)), step.tool))
+            steps.append(plan.useless_step(name, tool_before(steps, len(steps))))
             edits.append(Edit("inserted", len(steps), None, None, None, name))
         steps.append(step)
         if rewire and inserted:
@@ -92,12 +93,9 @@ def _take_data_from(steps: list[Step], source: str, before: str, original: int) 
     edits = []
     for name in sorted(FLOWING_PARAMETERS & step.parameters.keys()):
         value = step.parameters[name]
-        if value == f"result of {before}":
-            instead: object = f"result of {source}"
-        elif value == {"result_of": before}:
-            instead = {"result_of": source}
-        else:
+        if referred_tool(value) != before:
             continue
+        instead = refer_to(value, source)
         steps[-1] = replace(steps[-1], parameters={**steps[-1].parameters, name: instead})
         edits.append(Edit("parameter_changed", len(steps), original + 1, name, as_json(value), as_json(instead)))
     return edits

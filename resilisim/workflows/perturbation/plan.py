@@ -16,6 +16,7 @@ from resilisim.tool_library.parameters import accepts
 from resilisim.workflows.parameters import step_parameters
 from resilisim.workflows.perturbation.similarity import ToolSimilarity
 from resilisim.workflows.perturbation.types import Edit
+from resilisim.workflows.planner import REASON_REQUIRED
 from resilisim.workflows.types import Step, Workflow
 
 
@@ -170,20 +171,19 @@ class Plan:
             expected_outcome=expected_outcome(tool),
         )
 
-    def useless_step(self, name: str, before: str | None, supported: str) -> Step:
-        """Return a step for a tool that is of no use, with a reason such as sound plans give."""
+    def useless_step(self, name: str, before: str | None) -> Step:
+        """Return a step for a tool that is of no use, with the reason that sound plans give for required tools."""
         tool = self.shop.library[name]
         model = self.steps[0]
         return Step(
             tool=name,
             parameters=self.shop.default_parameters(name, before),
-            reason=f"not on the task's list, required by {supported}",
+            reason=REASON_REQUIRED,
             requires=tuple(tool.dependencies),
             alternatives=self._alternatives(name, model) if model.alternatives else (),
             expected_outcome=expected_outcome(tool),
             confidence=model.confidence,
             semantic_match=model.semantic_match,
-            chosen_by="policy",
         )
 
     def _alternatives(self, name: str, step: Step) -> tuple[str, ...]:

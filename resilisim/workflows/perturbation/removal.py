@@ -6,6 +6,7 @@ import re
 
 from resilisim.seeding import Draws
 from resilisim.workflows.perturbation.plan import Change, Plan, Unfit
+from resilisim.workflows.perturbation.references import redirect
 from resilisim.workflows.perturbation.types import Edit, num_edits
 
 # Operations that make sure of quality, in any library; to invalidate or to check out is something else.
@@ -48,8 +49,14 @@ def is_verifying(operation: str) -> bool:
 
 def _without(plan: Plan, removed: list[int]) -> Change:
     gone = set(removed)
-    edits = []
+    kept = [index for index in range(len(plan.steps)) if index not in gone]
+    edits, results, reasons = [], {}, {}
     for index in sorted(gone):
-        left_before = sum(other not in gone for other in range(index))
-        edits.append(Edit("removed", left_before + 1, index + 1, None, plan.steps[index].tool, None))
-    return Change(tuple(step for index, step in enumerate(plan.steps) if index not in gone), tuple(edits))
+        tool = plan.steps[index].tool
+        before = [plan.steps[other].tool for other in kept if other < index]
+        after = [plan.steps[other].tool for other in kept if other > index]
+        results[tool] = before[-1] if before else None
+        reasons[tool] = (after or before[::-1])[0]
+        edits.append(Edit("removed", len(before) + 1, index + 1, None, tool, None))
+    steps, redirected = redirect([plan.steps[index] for index in kept], kept, results, reasons)
+    return Change(steps, tuple(sorted([*edits, *redirected], key=lambda edit: edit.step)))

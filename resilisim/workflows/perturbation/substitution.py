@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from resilisim.seeding import Draws
 from resilisim.workflows.perturbation.plan import Change, Plan, Unfit, tool_before
+from resilisim.workflows.perturbation.references import redirect
 from resilisim.workflows.perturbation.types import Edit, num_edits
 from resilisim.workflows.types import Step
 
@@ -19,11 +20,14 @@ Choose = Callable[[int, Sequence[int]], "int | None"]
 
 
 def semantic_similarity(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
-    """Replace required tools by the tools whose texts are most similar, whatever these do."""
-    semantic = plan.shop.similarity().semantic
+    """Replace required tools by the tools whose texts are most similar and that do not do the same (F < 1)."""
+    similarity = plan.shop.similarity()
 
     def most_similar(index: int, free: Sequence[int]) -> int | None:
-        return _highest(semantic[plan.shop.library.index(plan.steps[index].tool)], free)
+        tool = plan.shop.library.index(plan.steps[index].tool)
+        return _highest(
+            similarity.semantic[tool], [other for other in free if similarity.functional[tool, other] < 1.0]
+        )
 
     return _replace_required(plan, severity, draws, most_similar, NO_OTHER_TOOL)
 
@@ -78,7 +82,7 @@ def progressive_drift(plan: Plan, severity: str, draws: Draws) -> Change | Unfit
         free.remove(chosen)
         edits.append(_substitute(plan, steps, index, chosen))
         previous = chosen
-    return Change(tuple(steps), tuple(edits))
+    return _consistent(plan, steps, edits)
 
 
 def _replace_required(plan: Plan, severity: str, draws: Draws, choose: Choose, otherwise: str) -> Change | Unfit:
@@ -96,7 +100,15 @@ def _replace_required(plan: Plan, severity: str, draws: Draws, choose: Choose, o
         edits.append(_substitute(plan, steps, index, chosen))
     if not edits:
         return Unfit(otherwise)
-    return Change(tuple(steps), tuple(sorted(edits, key=lambda edit: edit.step)))
+    return _consistent(plan, steps, edits)
+
+
+def _consistent(plan: Plan, steps: Sequence[Step], edits: Sequence[Edit]) -> Change:
+    """Let the steps refer to the substitutes where they referred to the tools that these stand for."""
+    new_names = {plan.steps[edit.step - 1].tool: steps[edit.step - 1].tool for edit in edits}
+    replaced = frozenset(edit.step - 1 for edit in edits)
+    changed, redirected = redirect(steps, range(len(steps)), new_names, new_names, replaced)
+    return Change(changed, tuple(sorted([*edits, *redirected], key=lambda edit: edit.step)))
 
 
 def _substitute(plan: Plan, steps: list[Step], index: int, chosen: int) -> Edit:

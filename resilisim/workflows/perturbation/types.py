@@ -32,6 +32,7 @@ EDIT_KINDS = (
     "parameter_dropped",
     "parameter_changed",
     "outcome_changed",  # the step is said to give something else
+    "reason_changed",  # the reason names another tool, because the one that it named is gone
     "removed",
     "inserted",
     "duplicated",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from resilisim.tool_library.parameters import accepts
 from resilisim.workflows.perturbation.plan import Plan
+from resilisim.workflows.perturbation.references import referred_tool
 from resilisim.workflows.perturbation.removal import is_verifying
 from resilisim.workflows.perturbation.types import FlawedWorkflow
 from resilisim.workflows.types import Step
@@ -51,7 +52,9 @@ def _tools_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     if len(new) != len(old):
         return "has another number of steps"
     changed = [index for index, step in enumerate(new) if step.tool != old[index].tool]
-    if any(new[index] is not old[index] for index in range(len(old)) if index not in changed):
+    gone = {old[index].tool for index in changed}
+    same = (_same_but_for_references(new[index], old[index], gone) for index in range(len(old)) if index not in changed)
+    if not all(same):
         return "changes more than tools"
     kept = {step.tool for step in new}
     if all(old[index].tool in kept or old[index].tool not in plan.place for index in changed):
@@ -79,10 +82,15 @@ def _parameters_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
 
 
 def _missing_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
-    kept = _places(flawed.workflow.steps, flawed.original.steps)
-    if kept is None or kept != sorted(kept):
+    place = {step.tool: index for index, step in enumerate(plan.steps)}
+    kept = [place.get(step.tool, -1) for step in flawed.workflow.steps]
+    if -1 in kept or kept != sorted(set(kept)):
         return "is not the original with steps left out"
     gone = set(range(len(plan.steps))) - set(kept)
+    names = {plan.steps[index].tool for index in gone}
+    pairs = zip(flawed.workflow.steps, kept, strict=True)
+    if not all(_same_but_for_references(step, plan.steps[index], names) for step, index in pairs):
+        return "changes more than it leaves out"
     if flawed.flaw.method == "middle_step_removal" and gone & {0, len(plan.steps) - 1}:
         return "lacks an end of the original"
     if flawed.flaw.method == "validation_removal":
@@ -128,6 +136,23 @@ def _usefulness_problem(extra: Iterable[Step], plan: Plan) -> str | None:
     of_use = set(plan.shop.library.closure([*(step.tool for step in plan.steps), *plan.required]))
     useful = [step.tool for step in extra if step.tool in of_use]
     return f"adds {useful[0]}, which is of use" if useful else None
+
+
+def _same_but_for_references(new: Step, old: Step, gone: Set[str]) -> bool:
+    """Return whether two steps differ in nothing but what the old one says of tools that are gone."""
+    if new is old:
+        return True
+    if (
+        list(new.parameters) != list(old.parameters)
+        or replace(new, reason=old.reason, parameters=old.parameters) != old
+    ):
+        return False
+    if new.reason != old.reason and not any(name in old.reason for name in gone):
+        return False
+    return all(
+        value == old.parameters[name] or referred_tool(old.parameters[name]) in gone
+        for name, value in new.parameters.items()
+    )
 
 
 def _differ_in_parameters_alone(new: Sequence[Step], old: Sequence[Step]) -> bool:

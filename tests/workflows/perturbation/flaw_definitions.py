@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
@@ -37,7 +39,7 @@ class Case:
     def replaced(self) -> list[tuple[str, str]]:
         """Return (tool, substitute) of every step that runs another tool; the others must be as they were."""
         assert len(self.new) == len(self.old)
-        assert all(now == was for now, was in zip(self.new, self.old, strict=True) if now.tool == was.tool)
+        assert all(same_work(now, was) for now, was in zip(self.new, self.old, strict=True) if now.tool == was.tool)
         pairs = [(was, now) for was, now in zip(self.old_tools, self.new_tools, strict=True) if was != now]
         assert len({now for _, now in pairs}) == len(pairs)
         assert not {now for _, now in pairs} & {*self.old_tools, *self.required}
@@ -45,6 +47,25 @@ class Case:
 
     def accepted(self, step: Step, mode: str) -> bool:
         return not check_parameters(self.library[step.tool], step.parameters, mode)
+
+
+def same_work(now: Step, was: Step) -> bool:
+    """Tell whether two steps differ in nothing but the tools that they refer to."""
+    if replace(now, parameters=was.parameters, reason=was.reason) != was or list(now.parameters) != list(
+        was.parameters
+    ):
+        return False
+    old = [json.dumps(value) for value in was.parameters.values()]
+    new = [json.dumps(value) for value in now.parameters.values()]
+    return all(one == other or "result" in one for one, other in zip(old, new, strict=True))
+
+
+def check_references(case: Case) -> None:
+    """Fail if a step of the flawed plan names a tool that was in the original and is not in it any more."""
+    gone = set(case.old_tools) - set(case.new_tools)
+    for step in case.new:
+        said = step.reason + json.dumps(step.parameters)
+        assert not [tool for tool in gone if tool in re.split(r"[^\w.-]+", said)]
 
 
 def swap(case: Case) -> None:
@@ -77,7 +98,9 @@ def dependency_violation(case: Case) -> None:
 def semantic_similarity(case: Case) -> None:
     for tool, substitute in _required_replaced(case):
         best = case.score("semantic", tool, substitute)
-        assert all(best >= case.score("semantic", tool, other) for other in case.unused())
+        assert case.score("functional", tool, substitute) < 1.0
+        others = [other for other in case.unused() if case.score("functional", tool, other) < 1.0]
+        assert all(best >= case.score("semantic", tool, other) for other in others)
 
 
 def category_mismatch(case: Case) -> None:
@@ -124,7 +147,7 @@ def type_mismatch(case: Case) -> None:
 
 def middle_step_removal(case: Case) -> None:
     gone = _removed(case)
-    assert (case.new[0], case.new[-1]) == (case.old[0], case.old[-1])
+    assert (case.new_tools[0], case.new_tools[-1]) == (case.old_tools[0], case.old_tools[-1])
     assert set(gone) <= set(case.required)
 
 
@@ -156,7 +179,7 @@ def format_mismatch(case: Case) -> None:
         assert index > 0
         giver, taker, was = case.new[index - 1], case.new[index], case.old[index]
         (name,) = [name for name in was.parameters if taker.parameters[name] != was.parameters[name]]
-        kind = giver.expected_outcome.removeprefix("success, with a ")
+        kind = giver.expected_outcome.removeprefix("success, with ")
         assert giver.expected_outcome != case.old[index - 1].expected_outcome
         assert giver.tool in json.dumps(taker.parameters[name])
         assert kind in json.dumps(taker.parameters[name])
@@ -181,13 +204,17 @@ def _required_replaced(case: Case) -> list[tuple[str, str]]:
     pairs = case.replaced()
     assert pairs
     assert all(tool in case.required for tool, _ in pairs)
+    check_references(case)
     return pairs
 
 
 def _removed(case: Case) -> list[str]:
     gone = [tool for tool in case.old_tools if tool not in case.new_tools]
     assert gone
-    assert list(case.new) == [step for step in case.old if step.tool not in gone]
+    kept = [step for step in case.old if step.tool not in gone]
+    assert [step.tool for step in case.new] == [step.tool for step in kept]
+    assert all(same_work(now, was) for now, was in zip(case.new, kept, strict=True))
+    check_references(case)
     return gone
 
 

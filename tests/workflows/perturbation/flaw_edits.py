@@ -11,7 +11,8 @@ from resilisim.workflows.perturbation import EDIT_KINDS, Edit, FlawedWorkflow
 # What an edit of a whole step may bring with it.
 FOLLOWS_FROM_THE_TOOL = ("parameters", "requires", "alternatives", "expected_outcome")
 MOVES = ("swapped", "moved")
-CHANGES_WITHIN = ("parameter_dropped", "parameter_changed", "outcome_changed")
+CHANGES_WITHIN = ("parameter_dropped", "parameter_changed")
+CHANGES_OF_TEXT = {"outcome_changed": "expected_outcome", "reason_changed": "reason"}
 
 
 def check_edits(flawed: FlawedWorkflow) -> None:
@@ -74,7 +75,7 @@ def _check_claim(edit: Edit, old: tuple[Step, ...], new: tuple[Step, ...], sourc
         assert now.tool == second
     else:
         assert source[edit.step] == edit.original_step
-        assert (edit.parameter is None) == (edit.what in ("replaced", "outcome_changed"))
+        assert (edit.parameter is None) == (edit.what == "replaced" or edit.what in CHANGES_OF_TEXT)
 
 
 def _replayed(step: Step, now: Step, edits: list[Edit]) -> Step:
@@ -83,9 +84,10 @@ def _replayed(step: Step, now: Step, edits: list[Edit]) -> Step:
         if edit.what == "replaced":
             assert (edit.before, edit.after) == (step.tool, now.tool)
             step = replace(step, tool=now.tool, **{name: getattr(now, name) for name in FOLLOWS_FROM_THE_TOOL})
-        elif edit.what == "outcome_changed":
-            assert edit.before == step.expected_outcome
-            step = replace(step, expected_outcome=edit.after or "")
+        elif edit.what in CHANGES_OF_TEXT:
+            field = CHANGES_OF_TEXT[edit.what]
+            assert edit.before == getattr(step, field)
+            step = replace(step, **{field: edit.after or ""})
         elif edit.what in CHANGES_WITHIN:
             values = dict(step.parameters)
             assert json.loads(edit.before or "") == values.pop(edit.parameter or "")

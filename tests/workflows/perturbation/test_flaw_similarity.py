@@ -134,7 +134,11 @@ def test_the_first_step_of_a_drift_is_near_the_right_tool_and_later_ones_are_fur
     semantic = similarity().semantic
     first, last = [], []
     for _, one in all_flawed("semantic_drift", "progressive_drift"):
-        near = [semantic[LIBRARY.index(edit.before or ""), LIBRARY.index(edit.after or "")] for edit in one.edits]
+        near = [
+            semantic[LIBRARY.index(edit.before or ""), LIBRARY.index(edit.after or "")]
+            for edit in one.edits
+            if edit.what == "replaced"
+        ]
         if len(near) >= 3:
             first.append(near[0])
             last.append(np.mean(near[1:]))
@@ -172,7 +176,10 @@ def test_no_substitute_of_the_benchmark_is_chosen_among_equals():
     smallest = {}
     perturber = Perturber(similarity=similarity)
     for task, workflow in distinct_plans(11):
-        for method, scores in (("semantic_similarity", semantic), ("semantic_mismatch", semantic * (1 - functional))):
+        for method, scores in (
+            ("semantic_similarity", np.where(functional < 1.0, semantic, -1.0)),
+            ("semantic_mismatch", semantic * (1 - functional)),
+        ):
             flaw = "tool_misuse" if method == "semantic_similarity" else "semantic_drift"
             one = perturber.perturb(workflow, task.required_tools, flaw, "severe", method)
             for margin in margins(one, task.required_tools, scores):
@@ -185,7 +192,7 @@ def margins(one: FlawedWorkflow, required: tuple[str, ...], scores: np.ndarray) 
     """Yield by how much each substitute beats every tool that nobody uses."""
     taken = {*one.original.tools, *one.workflow.tools, *required}
     rest = [number for number, name in enumerate(LIBRARY.names) if name not in taken]
-    for edit in one.edits:
+    for edit in [edit for edit in one.edits if edit.what == "replaced"]:
         row = scores[LIBRARY.index(edit.before or "")]
         yield row[LIBRARY.index(edit.after or "")] - row[rest].max()
 

@@ -87,6 +87,11 @@ FORGERIES: list[tuple[str, Steps, str]] = [
     ("dependency_violation", reordered(TRANSFORMER, VALIDATOR), "breaks no order that mattered"),
     ("semantic_similarity", changed(PARSER, tool="data_processing_filter"), "keeps every required tool"),
     ("semantic_similarity", changed(POSTER, reason="x"), "changes more than tools"),
+    (
+        "middle_step_removal",
+        tuple(replace(one, reason="x") for one in without(PARSER)),
+        "changes more than it leaves out",
+    ),
     ("semantic_similarity", without(POSTER), "has another number of steps"),
     ("category_mismatch", changed(POSTER, tool="network_router"), "keeps a category"),
     ("semantic_mismatch", changed(VALIDATOR, tool="network_validator"), "puts in a tool that does the same"),
