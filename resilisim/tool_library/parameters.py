@@ -85,18 +85,38 @@ def accepts(tool: Tool, parameters: Mapping[str, Any], mode: str = "lenient") ->
     if mode == "ignore" or (mode == "lenient" and not parameters):
         return True
     try:
-        text = json.dumps(parameters)
-        if json.loads(text) == parameters:
-            return _accepts_json(_Key(tool), mode == "strict", text)
-    except (TypeError, ValueError, RecursionError):
-        pass
-    # No plain JSON (a tuple, a number as a key, values too deep): nothing to be remembered by.
-    return not check_parameters(tool, parameters, mode)
+        return _accepts_known(_Call(tool, mode == "strict", parameters))
+    except RecursionError:  # nested too deeply, here or for the schema
+        return not check_parameters(tool, parameters, mode)
+
+
+class _Call:
+    """A call as a cache key: calls of one tool whose parameters are written the same in Python are the same here.
+
+    As JSON some would be that are not: a tuple and a list, or 1 and "1" as a key.
+    """
+
+    __slots__ = ("parameters", "strict", "text", "tool")
+
+    def __init__(self, tool: Tool, strict: bool, parameters: Mapping[str, Any]) -> None:
+        self.tool = tool
+        self.strict = strict
+        self.parameters = parameters
+        self.text = repr(parameters)
+
+    def __hash__(self) -> int:
+        return hash((self.tool.name, self.strict, self.text))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Call):
+            return NotImplemented
+        same_call = self.text == other.text and self.strict == other.strict
+        return same_call and (self.tool is other.tool or _Key(self.tool) == _Key(other.tool))
 
 
 @lru_cache(maxsize=16384)
-def _accepts_json(key: _Key, strict: bool, text: str) -> bool:
-    return bool(_validator(key, strict).is_valid(json.loads(text)))
+def _accepts_known(call: _Call) -> bool:
+    return bool(_validator(_Key(call.tool), call.strict).is_valid(call.parameters))
 
 
 def defaults(tool: Tool) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from resilisim.workflows.types import Step
 RESULT_TEXT = "result of "
 RESULT_KEY = "result_of"
 
+_NAME = re.compile(r"[\w.-]+")
+_TWICE = re.compile(r"(?<![\w.-])([\w.-]+) and \1(?![\w.-])")
+
 
 def referred_tool(value: Any) -> str | None:
     """Return the tool whose result a parameter's value refers to, or None if it refers to none."""
@@ -53,7 +56,6 @@ def redirect(
         The steps, and the edits in the order of the steps.
     """
     changed, edits = [], []
-    names = re.compile(r"(?<![\w.-])(" + "|".join(map(re.escape, reasons)) + r")(?![\w.-])") if reasons else None
     for index, step in enumerate(steps):
         parameters = dict(step.parameters)
         for name, value in step.parameters.items():
@@ -63,12 +65,18 @@ def redirect(
                 if index not in replaced:
                     before, after = as_json(value), as_json(parameters[name])
                     edits.append(Edit("parameter_changed", index + 1, origins[index] + 1, name, before, after))
-        reason = step.reason
-        if names is not None and names.search(reason):
-            reason = names.sub(lambda found: reasons[found.group(1)], reason)
-            reason = re.sub(r"(\S+) and \1(?![\w.-])", r"\1", reason)
+        reason = _renamed(step.reason, reasons)
+        if reason != step.reason:
             edits.append(Edit("reason_changed", index + 1, origins[index] + 1, None, step.reason, reason))
         if parameters != step.parameters or reason != step.reason:
             step = replace(step, parameters=parameters, reason=reason)
         changed.append(step)
     return tuple(changed), edits
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return a text that names other tools; a tool that is then named twice in a row is named once."""
+    if not any(name in text for name in names):
+        return text
+    renamed = _NAME.sub(lambda found: names.get(found.group(), found.group()), text)
+    return _TWICE.sub(r"\1", renamed) if renamed != text else text

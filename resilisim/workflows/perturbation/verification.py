@@ -12,6 +12,17 @@ from resilisim.workflows.perturbation.removal import is_verifying
 from resilisim.workflows.perturbation.types import FlawedWorkflow
 from resilisim.workflows.types import Step
 
+# What a step does not say of other steps.
+FIELDS_WITHOUT_REFERENCES = (
+    "tool",
+    "requires",
+    "alternatives",
+    "expected_outcome",
+    "confidence",
+    "semantic_match",
+    "chosen_by",
+)
+
 
 def flaw_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     """Say what is wrong with a flawed workflow, or return None if it is what it says.
@@ -142,9 +153,8 @@ def _same_but_for_references(new: Step, old: Step, gone: Set[str]) -> bool:
     """Return whether two steps differ in nothing but what the old one says of tools that are gone."""
     if new is old:
         return True
-    if (
-        list(new.parameters) != list(old.parameters)
-        or replace(new, reason=old.reason, parameters=old.parameters) != old
+    if list(new.parameters) != list(old.parameters) or any(
+        getattr(new, name) != getattr(old, name) for name in FIELDS_WITHOUT_REFERENCES
     ):
         return False
     if new.reason != old.reason and not any(name in old.reason for name in gone):
