@@ -63,6 +63,7 @@ class Perturber:
         self.similarity = functools.cache(similarity or self._by_retrieval)
         self._shop = Workshop(self.library, self.similarity, self.rules.max_turns)
         self._last_plan: Plan | None = None
+        self._last_draws: dict[tuple[object, ...], _RepeatedDraws] = {}
 
     def perturb(
         self,
@@ -102,8 +103,7 @@ class Perturber:
             return FlawRefusal(workflow.instance_id, flaw_type, method, severity, unsound)
         reasons = []
         for name in self._candidates(workflow.instance_id, flaw_type, method, seed):
-            draws = Draws("resilisim/flaw", seed, workflow.instance_id, flaw_type, name)
-            change = METHODS[name](plan, severity, draws)
+            change = METHODS[name](plan, severity, self._draws(seed, workflow.instance_id, flaw_type, name))
             if isinstance(change, Change):
                 changed = Workflow(
                     workflow.instance_id, change.steps, workflow.planner, workflow.predicted_success_probability
@@ -121,7 +121,14 @@ class Perturber:
         known = self._last_plan
         if known is None or known.steps is not workflow.steps or known.required != tuple(required_tools):
             known = self._last_plan = Plan.of(workflow, required_tools, self._shop)
+            self._last_draws = {}
         return known
+
+    def _draws(self, *name: object) -> Draws:
+        """Return the draws of that name from their beginning; all severities of a flaw have the same."""
+        if name not in self._last_draws:
+            self._last_draws[name] = _RepeatedDraws("resilisim/flaw", *name)
+        return self._last_draws[name].from_the_beginning()
 
     def _candidates(self, instance_id: str, flaw_type: str, method: str | None, seed: int) -> tuple[str, ...]:
         if method is not None:
@@ -134,6 +141,27 @@ class Perturber:
         from resilisim.tool_library.retrieval import default_retriever
 
         return tool_similarity(default_retriever(self.library))
+
+
+class _RepeatedDraws(Draws):
+    """Draws that can be made again without being computed again."""
+
+    def __init__(self, *name: object) -> None:
+        super().__init__(*name)
+        self._known: list[int] = []
+
+    def from_the_beginning(self) -> Draws:
+        """Begin again; whoever drew before must have finished."""
+        self._count = 0
+        return self
+
+    def bits(self) -> int:
+        """Return the next 53 uniform bits."""
+        if self._count == len(self._known):
+            self._known.append(super().bits())
+        else:
+            self._count += 1
+        return self._known[self._count - 1]
 
 
 def _unsoundness(plan: Plan) -> str | None:
