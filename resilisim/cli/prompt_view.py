@@ -14,7 +14,7 @@ from resilisim.workflows.costs import PlanCosts
 
 # What stands in the margin of a line, and its colour: the marks say the same where there are no colours.
 KEPT, ADDED, GONE = " ", "+", "-"
-STYLES: Mapping[str, str] = {KEPT: "", ADDED: "green", GONE: "red strike"}
+STYLES: Mapping[str, str] = {KEPT: "", ADDED: "green", GONE: "red"}
 
 # A step's number says nothing about what was done to it: it changes when a step before it comes or goes.
 _NUMBER = re.compile(r'^(\s*)\d+\.(?= Execute )|(?<=<step number=")\d+(?=")')
@@ -35,7 +35,7 @@ def print_flawed(record: Mapping[str, Any], sound_text: str, sound_costs: PlanCo
     """
     out = console()
     for mark, line in marked_lines(sound_text, record["text"]):
-        out.print(Text(f"{mark} ", STYLES[mark].replace(" strike", "")) + plain(line, STYLES[mark]), soft_wrap=True)
+        out.print(Text(f"{mark} ", STYLES[mark]) + plain(line, STYLES[mark]), soft_wrap=True)
     flaw, costs = record["flaw"], record["costs"]
     out.print(plain(f"{flaw['type']}, {flaw['method']}, {flaw['severity']}", "bold"))
     out.print(
@@ -49,7 +49,8 @@ def print_flawed(record: Mapping[str, Any], sound_text: str, sound_costs: PlanCo
         ["the best that an agent can do (V*)", sound_costs.deviate, costs["deviate"]],
     ]
     out.print(table("what the plan is worth", ["", "sound", "flawed"], rows))
-    out.print(f"price of obedience: {costs['deviate'] - costs['obey']:.4f}")
+    price, sound_price = costs["deviate"] - costs["obey"], sound_costs.price_of_obedience
+    out.print(f"price of obedience (V* - obeyed): {price:.4f}; of the sound plan: {sound_price:.4f}")
 
 
 def marked_lines(before: str, after: str) -> Iterator[tuple[str, str]]:

@@ -192,7 +192,10 @@ def show(
     prompt_type: Annotated[
         str, typer.Option("--type", help="baseline, chain_of_thought, optimal or flawed.")
     ] = "optimal",
-    flaw: Annotated[str | None, typer.Option("--flaw", help="Flaw type, with --type flawed.")] = None,
+    flaw: Annotated[
+        str | None,
+        typer.Option("--flaw", help="Flaw type, with --type flawed.", show_default="one that the plan can carry"),
+    ] = None,
     severity: Annotated[str | None, typer.Option("--severity", help="light, moderate or severe.")] = None,
     method: Annotated[str | None, typer.Option("--method", help="One of the two methods of the flaw.")] = None,
     seed: SeedOption = 0,
@@ -213,12 +216,9 @@ def show(
     from resilisim.datasets.prompts import PromptSource
     from resilisim.errors import InvalidInputError
     from resilisim.evaluation.plan import EnvironmentSettings
-    from resilisim.workflows.perturbation import FlawRefusal
+    from resilisim.seeding import Draws
+    from resilisim.workflows.perturbation import FlawedWorkflow
 
-    if prompt_type == "flawed" and flaw is None:
-        from resilisim.workflows.perturbation import FLAW_TYPES
-
-        raise InvalidInputError(f"--type flawed needs --flaw: expected one of {', '.join(FLAW_TYPES)}")
     if prompt_type != "flawed" and (flaw or severity or method):
         raise InvalidInputError("--flaw, --severity and --method go with --type flawed only")
     environment = EnvironmentSettings(
@@ -244,14 +244,15 @@ def show(
         print_json(record) if as_json else print_prompt(record)
         return
     sound = source.plan(found)
-    for flawed in source.flawed_workflows(found, sound):
-        if isinstance(flawed, FlawRefusal):
-            raise InvalidInputError(str(flawed))
-        record = source.flawed_record(found, flawed)
-        if as_json:
-            print_json(record)
-        else:
-            print_flawed(record, source.text(found, "optimal", sound), source.costs(found, sound))
+    flaws = list(source.flawed_workflows(found, sound))  # one, unless it is left open which
+    carried = [flawed for flawed in flaws if isinstance(flawed, FlawedWorkflow)]
+    if not carried:
+        raise InvalidInputError(str(flaws[0]))
+    record = source.flawed_record(found, Draws("resilisim/flaw-to-show", seed, task).choice(carried))
+    if as_json:
+        print_json(record)
+    else:
+        print_flawed(record, source.text(found, "optimal", sound), source.costs(found, sound))
 
 
 @app.command("costs")

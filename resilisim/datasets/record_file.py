@@ -28,6 +28,7 @@ from resilisim.tool_library import ToolLibrary, default_library
 
 MANIFEST_SUFFIX = ".manifest.json"
 PARQUET_SUFFIX = ".parquet"
+FILE_SUFFIXES = (".jsonl", PARQUET_SUFFIX, ".ndjson", ".json", "")
 PART_SUFFIX = ".part.jsonl"
 TASKS_PER_JOB = 16
 
@@ -82,6 +83,8 @@ def write_record_file(
     path = Path(out)
     if path.is_dir():
         raise InvalidInputError(f"{str(out)!r} is a folder: expected the name of a file, such as prompts.jsonl")
+    if path.suffix not in FILE_SUFFIXES and not _is_stream(path):
+        raise InvalidInputError(f"{str(out)!r}: expected a name that ends in {' or '.join(FILE_SUFFIXES[:2])}")
     if workers < 1:
         raise InvalidInputError(f"workers is {workers}: expected at least 1")
     report = progress or _say_nothing

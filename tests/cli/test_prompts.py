@@ -67,6 +67,16 @@ def test_a_sound_prompt_is_printed_as_it_is(command):
     assert "Reasoning:" in text
 
 
+def test_show_draws_a_flaw_that_the_plan_can_carry(command):
+    shown = [
+        command("prompts", "show", "--task", task, "--type", "flawed", "--seed", seed, "--json").json()["flaw"]["type"]
+        for task in (LONG, SHORT)
+        for seed in range(6)
+    ]
+    assert len(set(shown[:6])) > 1
+    assert "missing_step" not in shown[6:]
+
+
 def test_costs_are_ordered_by_severity(command):
     rows = command("prompts", "costs", "--tasks", 40, "--json").json()
     assert len(rows) == 43
@@ -84,7 +94,6 @@ def test_costs_are_ordered_by_severity(command):
     [
         (["show", "--task", "task_x"], ["task 'task_x'"]),
         (["show", "--task", LONG, "--type", "optimum"], ["'optimal'"]),
-        (["show", "--task", LONG, "--type", "flawed"], ["--flaw", "sequential_order"]),
         (["show", "--task", LONG, "--type", "flawed", "--flaw", "drift"], ["'drift'", "'semantic_drift'"]),
         (
             ["show", "--task", LONG, "--type", "flawed", "--flaw", "tool_misuse", "--severity", "hard"],

@@ -142,6 +142,8 @@ def test_the_manifest_says_what_the_file_is_and_nothing_of_when(tmp_path):
 def test_bad_arguments(tmp_path):
     with pytest.raises(InvalidInputError, match="is a folder"):
         write_record_file(ToySpec(), TASKS, tmp_path)
+    with pytest.raises(InvalidInputError, match=r"\.jsonl or \.parquet"):
+        write_record_file(ToySpec(), TASKS, tmp_path / "x.csv")
     with pytest.raises(InvalidInputError, match="workers is 0"):
         write_record_file(ToySpec(), TASKS, tmp_path / "x.jsonl", workers=0)
     with pytest.raises(StoreError, match="no/such"):
