@@ -19,6 +19,7 @@ from resilisim.simulator import (
     execution,
     score_episode,
 )
+from resilisim.simulator.outcomes import successful_outcome
 from resilisim.simulator.state import outcome, success_threshold_at
 from resilisim.tool_library import default_library
 from tests.simulator.libraries import small_library
@@ -235,3 +236,12 @@ def test_minimum_depends_on_the_type():
     assert score_episode(five, [], "basic_file_processing", done, "turns").level == "partial_success"
     assert score_episode(five, [], "complex_validation_pipeline", done, "turns").level == "failure"
     assert score_episode(five, [], "unknown kind", done, "turns").level == "failure"  # half of 5, rounded up, is 3
+
+
+def test_what_a_success_leaves_no_choice_about():
+    library = default_library()
+    for attempt in range(5):
+        posted = successful_outcome(library["network_poster"], (1, 2), attempt, "compact").output
+        checked = successful_outcome(library["network_validator"], (1, 2), attempt, "compact").output
+        assert posted["status_code"] == 200
+        assert (checked["valid"], checked["violations"]) == (True, [])
