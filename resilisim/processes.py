@@ -8,12 +8,14 @@ or its parent dead, and the parent that the worker has died.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeAlias, TypeVar, cast
@@ -71,13 +73,14 @@ def answers_of_processes(
     ready: set[Connection] = set()
     threads = max(1, (os.cpu_count() or 1) // workers)
     try:
-        for _ in range(workers):
-            ours, theirs = context.Pipe()
-            arguments = (theirs, make_handler, setup, threads)
-            process: BaseProcess = context.Process(target=_work, args=arguments, daemon=True)
-            process.start()
-            theirs.close()
-            processes[ours] = process
+        with _interrupts_held_back():
+            for _ in range(workers):
+                ours, theirs = context.Pipe()
+                arguments = (theirs, make_handler, setup, threads)
+                process: BaseProcess = context.Process(target=_work, args=arguments, daemon=True)
+                process.start()
+                theirs.close()
+                processes[ours] = process
         while processes:
             for connection in wait(list(processes)):
                 connection = cast("Connection", connection)
@@ -107,6 +110,24 @@ def answers_of_processes(
             process.join()
 
 
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Let Ctrl-C wait while processes are started.
+
+    They inherit this, so that none is interrupted, and prints a traceback, before it ignores Ctrl-C; and none is
+    started that its parent does not know of yet. Where the system cannot hold signals back, nothing is done.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # starting it would let signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _describe_death(process: BaseProcess, began: bool) -> str:
     process.join(5.0)
     if not began:
@@ -125,6 +146,8 @@ def _work(connection: Connection, make_handler: MakeHandler[Any, Any, Any], setu
     # Libraries that are loaded later (retrieval's model) would each start as many threads as the machine has cores.
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent says what it means
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back until now (`_interrupts_held_back`)
     try:
         try:
             handler = make_handler(setup)

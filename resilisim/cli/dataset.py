@@ -60,7 +60,9 @@ def export(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", help="Folder of the dataset; the same command goes on in it.", rich_help_panel=OUTPUT_PANEL
+            "--out",
+            help="Folder of the dataset; the same command goes on in it, behind the files that are whole.",
+            rich_help_panel=OUTPUT_PANEL,
         ),
     ],
     tasks: TasksOption = "benchmark-v1",
@@ -75,8 +77,14 @@ def export(
     ] = "jsonl",
     workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
     tasks_per_shard: Annotated[
-        int, typer.Option("--tasks-per-shard", help="Tasks of each file.", min=1, rich_help_panel=OUTPUT_PANEL)
-    ] = 250,
+        int,
+        typer.Option(
+            "--tasks-per-shard",
+            help="Tasks of each file; what a stopped export keeps is whole files.",
+            min=1,
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = 50,
     overwrite: Annotated[
         bool,
         typer.Option(
@@ -103,7 +111,7 @@ def export(
         list[str] | None,
         typer.Option(
             "--prompt",
-            help="Prompt type that is played; again for more.",
+            help="Prompt type that is played, or flawed:FLAW:SEVERITY; again for more.",
             show_default="baseline and optimal",
             rich_help_panel=EPISODES_PANEL,
         ),
@@ -186,7 +194,7 @@ def export(
     as_json: JsonFlag = False,
 ) -> None:
     """Write a dataset as a folder that Hugging Face `datasets` loads; the same arguments write the same bytes."""
-    from resilisim.cli.dataset_kinds import card_command, given_options, make_spec
+    from resilisim.cli.dataset_kinds import card_command, given_options, make_spec, plays_flawed_prompts
     from resilisim.cli.evaluate import chosen_tasks
     from resilisim.datasets import ExportInterrupted, export_dataset
 
@@ -216,14 +224,20 @@ def export(
         raise typer.Exit(STOPPED_BY_USER) from None
     if result.num_already_there:
         note(f"{result.num_already_there:,} of {len(result.shards):,} files were already there")
+    without_flaw = len(found) - _num_tasks_with_a_flaw(out) if plays_flawed_prompts(spec) else 0
     if as_json:
-        print_json(result.to_mapping())
+        print_json({**result.to_mapping(), "tasks_without_a_flawed_prompt": without_flaw})
         return
     rows = [
         [name, records, sum(facts.split == name for facts in result.shards)]
         for name, records in result.records_per_split().items()
     ]
     console().print(table(f"{result.num_records:,} records in {out}", ["split", "records", "files"], rows))
+    if without_flaw:
+        note(
+            f"{without_flaw:,} of {len(found):,} tasks have no record under a flawed prompt: "
+            "their plans cannot carry the flaw" + (", or no state had a pair" if kind == "preferences" else "")
+        )
     note(f"{time.perf_counter() - started:.1f} s; next: resilisim dataset show {out}")
 
 
@@ -263,6 +277,12 @@ def show(
         out.print(plain(f"record {number}", "bold"))
         for line in readable_lines(record):
             out.print(plain(line), soft_wrap=True)
+
+
+def _num_tasks_with_a_flaw(directory: Path) -> int:
+    from resilisim.datasets import read_records
+
+    return len({record["instance_id"] for record in read_records(directory) if record["flaw"] is not None})
 
 
 def readable_lines(value: Any, indent: str = "  ") -> Iterator[str]:

@@ -13,6 +13,7 @@ import typer
 
 from resilisim.cli.prompts import make_spec as make_prompt_spec
 from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
 
 if TYPE_CHECKING:
     from resilisim.datasets import SourceSpec
@@ -106,9 +107,19 @@ def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context) -> So
             given.get("semantic_match"),
             given.get("templates"),
         )
+    if given.keys() & {"flaw", "severity"} and "flawed" not in given.get("prompt", ()):
+        raise InvalidInputError(
+            "--flaw and --severity are about the prompt type flawed: add --prompt flawed, or write --prompt "
+            "flawed:FLAW:SEVERITY"
+        )
     values = {field: _plain(given[name]) for name, field in SPEC_FIELDS.items() if name in given}
     spec: SourceSpec = spec_class(**values, environment=environment)
     return spec
+
+
+def plays_flawed_prompts(spec: SourceSpec) -> bool:
+    """Tell whether a spec's episodes have flawed prompts, which not every task can have."""
+    return any(parse_prompt_choice(prompt).type == FLAWED for prompt in getattr(spec, "prompts", ()))
 
 
 def card_command(context: typer.Context, given: Mapping[str, Any]) -> str:

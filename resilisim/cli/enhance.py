@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from resilisim.tool_library import ToolLibrary
 
 MODEL_PANEL = "Language model"
+_KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|key)-", re.IGNORECASE)
 
 
 def enhance(
@@ -42,7 +44,7 @@ def enhance(
     tasks: Annotated[
         str,
         typer.Option("--tasks", help="benchmark-v1, a number N (its first N tasks), or a JSON Lines file of tasks."),
-    ],
+    ] = "benchmark-v1",
     out: Annotated[
         Path | None,
         typer.Option("--out", help="JSON Lines file to write; the same command goes on in it.", dir_okay=False),
@@ -120,6 +122,8 @@ def enhance(
 
     if out is None and not dry_run:
         raise InvalidInputError("option --out is missing: expected the file to write (only --dry-run needs none)")
+    if base_url is not None:
+        _refuse_no_address(base_url)
     chosen = load(library)
     run = _Run(
         mode=_make_mode(mode, chosen, embedding_model),
@@ -174,6 +178,24 @@ class _Run:
             "library": self.library_hash,
             "embedding_model": self.embedding_model,
         }
+
+
+def _refuse_no_address(base_url: str) -> None:
+    """Refuse what is no address of an endpoint, and repeat it, unless it may be a key in the wrong place.
+
+    Raises:
+        InvalidInputError: It is none.
+    """
+    from resilisim.chat.openai_endpoint import SHORTEST_SECRET, endpoint_url
+
+    try:
+        endpoint_url(base_url)
+    except InvalidInputError as error:
+        looks_like_address = len(base_url) < SHORTEST_SECRET or any(mark in base_url for mark in ".:/")
+        if not looks_like_address or any(mark in base_url for mark in "@?#") or _KEY_LIKE.search(base_url):
+            raise
+        reason = str(error).removeprefix("base URL: ")
+        raise InvalidInputError(f"option --base-url {base_url!r:.120}: {reason}") from None
 
 
 def _make_mode(name: str, library: ToolLibrary, embedding_model: str | None) -> EnhancementMode:
@@ -254,6 +276,13 @@ def _show(counts: dict[str, Any]) -> None:
     estimate = " (estimated)" if counts["is_estimate"] else ""
     note(f"{counts['calls']} calls, {counts['cached_calls']} answers from the cache; {tokens}{estimate}")
     note(f"wrote {counts['file']}; {counts['already_there']} tasks were there already")
+    if counts["refused"] == counts["tasks"] > 0:
+        note(
+            "no task was enhanced: every answer of the model was refused (reasons above), and the file holds the "
+            "tasks as they were; try another --model, or --re-asks"
+        )
+    elif counts["enhanced"] == 0 < counts["tasks"]:
+        note("no task was enhanced: the file holds the tasks as they were")
     if counts["refused"] or counts["failed"]:
         note("refused and failed tasks are as they were; metadata.enhancement says why")
     if counts["failed"]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from resilisim.datasets.column_values import values_table
 from resilisim.datasets.folder import DATA_NAME
 from resilisim.datasets.schema import DataType, RecordSchema, describe
 from resilisim.datasets.shards import ShardFacts
@@ -49,7 +50,7 @@ def render_card(
     about = string.Template(_template(f"about.{kind if kind in KINDS_WITH_A_TEXT else 'other'}.md"))
     versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
     body = string.Template(_template("card.md")).substitute(
-        about=about.substitute(kind=kind).strip(),
+        about=about.substitute(kind=kind, values=values_table(kind)).strip(),
         splits=_split_table(manifest, facts),
         schema_name=schema.name,
         columns=describe(schema),
@@ -99,7 +100,11 @@ def _front_matter(
         "dataset_info": {
             "features": [_feature(column.name, column.type) for column in schema.columns],
             "splits": [
-                {"name": split, "num_examples": _sum(facts, split, "num_records")}
+                {
+                    "name": split,
+                    "num_bytes": _sum(facts, split, "num_bytes"),
+                    "num_examples": _sum(facts, split, "num_records"),
+                }
                 for split in _splits_with_files(facts)
             ],
         },

@@ -1,6 +1,7 @@
 """Conversations to train on: whole episodes of the exact optimum (or another policy), each message with its worth.
 
-Nothing is filtered: in an episode that failed by bad luck alone every message was right, and its record says so.
+Nothing is filtered: good play with bad luck stays good play, and each turn says what it was worth. Once full success is
+out of reach (value 0) all messages are equal, and the player goes on: who trains on the records leaves such turns out.
 """
 
 from __future__ import annotations
@@ -158,15 +159,15 @@ def conversation_schema(protocol: str) -> RecordSchema:
         Column("planner", "string", "Who made the plan in the prompt; null without one."),
         Column("flaw", FLAW_TYPE, "What is wrong with that plan; null unless prompt_type is flawed."),
         Column("protocol", "string", "text (calls are tags in the text) or native (calls are function calls)."),
-        Column("policy", "string", "Who plays the assistant."),
+        Column("policy", "string", "Who plays the assistant: the name that the policy gives itself."),
         Column("seed", "int64", "Seed of the episode."),
         Column("salt", "string", "Salt of the luck; with seed and task it fixes every draw."),
         Column("messages", [message_type(protocol)], "The episode up to the assistant's last message."),
         Column("tools", "string", "Definitions of the functions as JSON text; null in the text protocol."),
         Column("reward", "float64", "1.0 for full success, else 0.0."),
         Column("success", "bool", "Whether the episode was a full success."),
-        Column("level", "string", "full_success, partial_success or failure."),
-        Column("ended_by", "string", "completion, turns, consecutive_failures, loop or stopped."),
+        Column("level", "string", "full_success, partial_success or failure (table of values)."),
+        Column("ended_by", "string", "completion, turns, consecutive_failures, loop or stopped (table of values)."),
         Column("num_turns", "int64", "The assistant's messages, a stop counted as one."),
         Column("optimum", "float64", "V* of the start: chance of full success of the best agent."),
         Column(
@@ -177,8 +178,9 @@ def conversation_schema(protocol: str) -> RecordSchema:
         Column(
             "turns",
             [{"message_index": "int64", **_TURN_TYPES}],
-            "The assistant's messages: place in `messages`, what each did, V* before it (value), its Q* "
-            "(action_value), regret and luck, and why it cost something (label; null if it cost nothing).",
+            "The assistant's messages: place in `messages`, what each did (kind), V* before it (value; 0 where the "
+            "episode is lost already), its Q* (action_value), regret and luck, and why it cost something (label; null "
+            "if it cost nothing).",
         ),
     )
     return RecordSchema(f"resilisim-conversations-{protocol}-1", columns)

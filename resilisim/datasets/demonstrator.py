@@ -7,8 +7,10 @@ on, before it calls what neither the prompt nor a reply has named. That costs tu
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from resilisim.datasets.reasoning import opening, reasoning
 from resilisim.datasets.rollout import Searcher, Stage
@@ -24,6 +26,7 @@ from resilisim.simulator.transition import NEXT_PLACE
 from resilisim.tasks import Task
 from resilisim.tasks.wording import SEARCH_SIZE, clauses, solving_clauses
 from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import parse_steps
 from resilisim.workflows.parameters import step_parameters
 
@@ -91,14 +94,30 @@ class Demonstrator:
         """The tools whose names it has read in this episode."""
         return frozenset(self._read)
 
-    def call(self, tool: str) -> str:
-        """Return a call of a tool, with the parameters that the demonstrator would pass to it now."""
+    def parameters(self, tool: str) -> dict[str, Any]:
+        """Return the parameters that the demonstrator would pass to a tool now."""
         if not self._passes_parameters:
-            return messages.call(tool)
+            return {}
         parameters = step_parameters(self._library[tool], self._task.inputs, self._last_success)
         if self._searches and self._stage.parameters != "strict":
-            parameters = {name: value for name, value in parameters.items() if self._knows_parameter(tool, name)}
-        return messages.call(tool, parameters)
+            parameters = self._known_ones(tool, parameters)
+        return parameters
+
+    def parameters_like(self, tool: str, example: str) -> dict[str, Any]:
+        """Return parameters of a tool that are as complete as those that another tool would be passed now.
+
+        So that a wrong call beside a right one is not betrayed by what it leaves out: none, some, or all of what the
+        tool requires.
+        """
+        beside = self.parameters(example)
+        if self._stage.parameters == "strict":
+            return self.parameters(tool)
+        if not beside:
+            return {}
+        every = step_parameters(self._library[tool], self._task.inputs, self._last_success)
+        if not check_parameters(self._library[example], beside, "strict"):
+            return every
+        return self._known_ones(tool, every) or dict(itertools.islice(every.items(), 1))
 
     def _next_message(self, problem: Problem, state: EpisodeState) -> str:
         if is_awaiting_closing(problem, state) and not is_done(problem, state):
@@ -110,7 +129,7 @@ class Demonstrator:
         if best.kind != "execute" or best.tool is None:
             return messages.FINISH
         self._asking = self._look_up(best.tool, problem) if self._searches else None
-        return self._asking or self.call(best.tool)
+        return self._asking or messages.call(best.tool, self.parameters(best.tool))
 
     def _best_message(self, optimum: Optimum, state: EpisodeState) -> Message:
         """Return the optimum's message, or a search where it calls a tool that only breaks a row of failures.
@@ -125,7 +144,7 @@ class Demonstrator:
             return best
         required_next = names[problem.required[min(state.counters[NEXT_PLACE], len(problem.required) - 1)]]
         options = [execution(name) for name in (required_next, *(name for name in names if name in known))]
-        search = Message("search", query=_purpose(self._library[best.tool]))
+        search = Message("search", query=purpose(self._library[best.tool]))
         if messages.search(search.query or "") not in self._asked:
             options.append(search)
         values = [optimum.action_value(state, option) for option in options]
@@ -161,6 +180,9 @@ class Demonstrator:
         """Return whether the prompt or a reply has shown a parameter, the task's inputs included."""
         return name in self._task.inputs or name in self._shown.get(tool, ())
 
+    def _known_ones(self, tool: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in parameters.items() if self._knows_parameter(tool, name)}
+
     def _query(self, tool: str) -> str:
         if self._queries is None:
             self._queries = search_queries(self._task, self._library, self._stage.searcher)
@@ -171,6 +193,8 @@ class Demonstrator:
         if self._asking is not None and info["event"] != "execute":
             self._asked.add(self._asking)
         self._last_success = messages.succeeded_tool(info) or self._last_success
+        if "execution" in info:
+            self._read.add(info["execution"]["tool"])  # a mistake on purpose may run what nothing named before
         for hit in info.get("search", ()):
             self._learn(hit["name"], self._stage.settings.search_detail == "full")
         if "tool_info" in info:
@@ -200,7 +224,7 @@ def search_queries(task: Task, library: ToolLibrary, searcher: Searcher) -> dict
         if places is not None:
             found = clauses("\n".join(texts))
             return {tool: found[place] for tool, place in zip(task.required_tools, places, strict=True)}
-    own_words = {name: _purpose(library[name]) for name in task.required_tools}
+    own_words = {name: purpose(library[name]) for name in task.required_tools}
     return own_words | _best_clauses(task.required_tools, clauses(task.description), searcher)
 
 
@@ -214,5 +238,6 @@ def _best_clauses(tools: Sequence[str], texts: Sequence[str], searcher: Searcher
     return {tool: text for tool, (_, text) in best.items()}
 
 
-def _purpose(tool: Tool) -> str:
+def purpose(tool: Tool) -> str:
+    """Return what a tool is for, in its own words."""
     return " ".join((tool.original_description or tool.description or tool.name.replace("_", " ")).split())

@@ -20,7 +20,7 @@ from resilisim.errors import unknown_name
 from resilisim.evaluation.arguments import check_integer, check_tasks
 from resilisim.tool_library.library import ToolLibrary, default_library
 
-TASKS_PER_SHARD = 250
+TASKS_PER_SHARD = 50
 DEFAULT_LICENSE = "apache-2.0"
 
 
@@ -94,7 +94,8 @@ def export_dataset(
     """Write a dataset; the same arguments write the same bytes, and go on where an earlier call was stopped.
 
     The folder holds `README.md` (the dataset card), `manifest.json`, `shards.json` and `data/` with the shards of the
-    splits train, validation and test. Records of one task are held in memory at a time, of Parquet 1,000 records.
+    splits train, validation and test. Records of one task are held in memory at a time, of Parquet 1,000 records. A
+    call that fails before the first shard is whole leaves nothing behind.
 
     Args:
         spec: What the records are: `PromptSpec`, `ConversationSpec`, `PreferenceSpec`, or one of your own.

@@ -9,7 +9,7 @@ from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
 from resilisim.tool_library.retrieval import ToolRetriever
-from resilisim.workflows import Prompt, render_prompt, resolve_planner
+from resilisim.workflows import Planner, Prompt, render_prompt
 from resilisim.workflows.perturbation import Flaw, FlawedWorkflow, Perturber, tool_similarity
 
 
@@ -19,38 +19,39 @@ class FlawedPrompts:
     Args:
         environment: Where the episodes are played.
         settings: Its options.
+        planner: Makes the sound plans.
         retriever: Compares tools for flaws that put one in the place of another.
-        flaws: Flaw types to draw from.
-        severities: Severities to draw from.
     """
 
     def __init__(
         self,
         environment: ConversationEnv,
         settings: EnvironmentSettings,
+        planner: Planner,
         retriever: ToolRetriever,
-        flaws: Sequence[str],
-        severities: Sequence[str],
     ) -> None:
         self._environment = environment
         self._settings = settings
-        self._flaws = flaws
-        self._severities = severities
-        self._planner = resolve_planner(settings.planner, environment.library, environment.law, environment.rules)
+        self._planner = planner
         self._perturber = Perturber(environment.library, environment.rules, lambda: tool_similarity(retriever))
 
-    def draw(self, task: Task, seed: int) -> tuple[Prompt, Flaw] | None:
+    def draw(
+        self, task: Task, seed: int, flaws: Sequence[str], severities: Sequence[str], method: str | None = None
+    ) -> tuple[Prompt, Flaw] | None:
         """Return a prompt with a flawed plan and the flaw; None where the plan can carry none of the flaws.
 
         Args:
             task: The task.
             seed: Seed of the episode.
+            flaws: Flaw types to draw from.
+            severities: Severities to draw from.
+            method: Method of the one flaw type that is given; None draws it.
         """
         draws = Draws("resilisim/datasets/flaw", task.instance_id, seed)
-        severity = draws.choice(self._severities)
+        severity = draws.choice(severities)
         sound = self._planner.plan(task)
-        for flaw_type in draws.shuffled(self._flaws):
-            flawed = self._perturber.perturb(sound, task.required_tools, flaw_type, severity, seed=seed)
+        for flaw_type in draws.shuffled(flaws):
+            flawed = self._perturber.perturb(sound, task.required_tools, flaw_type, severity, method, seed)
             if isinstance(flawed, FlawedWorkflow):
                 return self._render(task, flawed), flawed.flaw
         return None

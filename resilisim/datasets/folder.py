@@ -54,8 +54,11 @@ class DatasetFolder:
     def __init__(self, directory: Path, manifest: Mapping[str, Any], *, overwrite: bool) -> None:
         self.directory = directory
         self.data = directory / DATA_NAME
+        self._made: list[Path] = []  # files and folders that were not there before, in the order of their making
         try:
+            folders = [folder for folder in (directory, *directory.parents) if not folder.exists()]
             directory.mkdir(parents=True, exist_ok=True)
+            self._made += reversed(folders)
         except OSError as error:
             raise StoreError(f"cannot make the folder {directory}: {describe_os_error(error)}") from error
         self._lock = _lock(directory)
@@ -92,8 +95,16 @@ class DatasetFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the folder."""
+        """Close the folder; if an error ended the export before anything was written, leave nothing behind."""
+        self._remove_temporaries()
+        if error is not None and not _names_in(self.data):
+            self._unmake()
         self.close()
+
+    def _unmake(self) -> None:
+        for path in reversed(self._made):
+            with contextlib.suppress(OSError):  # a folder into which somebody else has put something stays
+                path.rmdir() if path.is_dir() else path.unlink()
 
     def _release(self) -> None:
         if self._lock >= 0:
@@ -119,6 +130,11 @@ class DatasetFolder:
         if there is None or identity(there) != identity(manifest):
             # The manifest comes first: shards that nobody knows the arguments of would be worthless.
             write_file_atomically(self.directory / MANIFEST_NAME, _pretty(manifest))
+        if there is None:
+            self._made.append(self.directory / MANIFEST_NAME)
+            if not self.data.exists():
+                self.data.mkdir()
+                self._made.append(self.data)
         self.data.mkdir(exist_ok=True)
 
     def _refuse_foreign_files(self, overwrite: bool) -> None:

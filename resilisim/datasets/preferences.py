@@ -6,11 +6,11 @@ states after a mistake: dependencies that failed, tools that nobody needed, rows
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from resilisim.datasets.alternatives import Alternative, draw_alternative, worse_alternatives
+from resilisim.datasets.alternatives import Alternative, draw_alternative, preferring_named, worse_alternatives
 from resilisim.datasets.demonstrator import Demonstrator
 from resilisim.datasets.reasoning import MISTAKEN_REASONS
 from resilisim.datasets.rollout import FLAW_TYPE, RolloutSpec, Searcher, Stage, Start
@@ -18,6 +18,7 @@ from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
 from resilisim.datasets.transcript import Transcript, message_type
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import Info
+from resilisim.policies.scripted import messages
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
 from resilisim.simulator.exact import Optimum, solve
@@ -101,11 +102,14 @@ class PreferenceSource:
         num_mistakes, ended = 0, False
         while not ended and optimum.value(info["state"]) > 0.0:
             text = agent.act(observation, info)
+            said = self._stage.read(text)
             plan_in_prompt = info["planner"] is not None
-            worse = worse_alternatives(self._stage, optimum, info["state"], agent.known_tools, plan_in_prompt, draws)
-            chosen = self._optimal(optimum, info["state"], text)
-            rejected = None if chosen is None else self._draw_rejected(worse, chosen, optimum.gap, draws)
-            rejected_text = None if rejected is None else self._say(rejected, agent, info)
+            worse = worse_alternatives(self._stage, optimum, info["state"], agent, said, plan_in_prompt, draws)
+            # Without searching, right calls name tools that were never read of, and wrong ones may as well.
+            named = agent.known_tools if spec.search else frozenset(self._stage.library.names)
+            chosen = _with_action_value(optimum, info["state"], said)
+            rejected = None if chosen is None else self._draw_rejected(worse, chosen, named, optimum.gap, draws)
+            rejected_text = None if rejected is None else self._say(rejected, said, agent, info)
             if chosen is not None and rejected is not None and rejected_text is not None:
                 yield {
                     **self._origin(task, start, info, num_mistakes),
@@ -117,33 +121,30 @@ class PreferenceSource:
                 }
             mistakes = [alternative for alternative in worse if alternative.message.kind == "execute"]
             if draws.uniform() < spec.explore and mistakes:
-                text = _text_of(draw_alternative(mistakes, draws), agent, info)
+                text = _text_of(draw_alternative(preferring_named(mistakes, named), draws), said, agent, info)
                 num_mistakes += 1
             observation, _, ended, _, info = environment.step(transcript.say(text))
             transcript.hear(observation)
 
-    def _optimal(self, optimum: Optimum, state: EpisodeState, text: str) -> tuple[Message, float] | None:
-        """Return what the demonstrator's message means, with its Q*, if it is a best one and no search."""
-        message = self._stage.read(text)
-        if message.kind not in ("execute", "finish"):
-            return None
-        action_value = optimum.action_value(state, message)
-        return (message, action_value) if optimum.value(state) - action_value <= TIE_TOLERANCE else None
-
     def _draw_rejected(
-        self, worse: Sequence[Alternative], chosen: tuple[Message, float], gap: float, draws: Draws
+        self,
+        worse: Sequence[Alternative],
+        chosen: tuple[Message, float],
+        named: Collection[str],
+        gap: float,
+        draws: Draws,
     ) -> Alternative | None:
         """Draw among the messages that are worse by the margin, also if every value is wrong by the optimum's gap."""
         least = max(self._spec.min_margin, gap)
         enough = [alternative for alternative in worse if chosen[1] - alternative.action_value >= least]
-        return draw_alternative(enough, draws) if enough else None
+        return draw_alternative(preferring_named(enough, named), draws) if enough else None
 
-    def _say(self, alternative: Alternative, agent: Demonstrator, info: Info) -> str | None:
+    def _say(self, alternative: Alternative, said: Message, agent: Demonstrator, info: Info) -> str | None:
         """Return the text of a message; None if the environment would refuse a call that should be executed.
 
         In strict mode that happens where no plan knows parameters that fit.
         """
-        text = _text_of(alternative, agent, info)
+        text = _text_of(alternative, said, agent, info)
         return text if self._stage.read(text).kind == alternative.message.kind else None
 
     def _origin(self, task: Task, start: Start, info: Info, num_mistakes: int) -> Record:
@@ -163,9 +164,21 @@ class PreferenceSource:
         }
 
 
-def _text_of(alternative: Alternative, agent: Demonstrator, info: Info) -> str:
-    message = alternative.message
-    text = agent.call(message.tool or "") if message.kind == "execute" else message.text
+def _with_action_value(optimum: Optimum, state: EpisodeState, said: Message) -> tuple[Message, float] | None:
+    """Return the demonstrator's message with its Q*, if it is a best one and no search."""
+    if said.kind not in ("execute", "finish"):
+        return None
+    action_value = optimum.action_value(state, said)
+    return (said, action_value) if optimum.value(state) - action_value <= TIE_TOLERANCE else None
+
+
+def _text_of(alternative: Alternative, said: Message, agent: Demonstrator, info: Info) -> str:
+    """Return the text of a message; a call is filled in as the one that it stands beside."""
+    message, tool = alternative.message, alternative.message.tool
+    text = message.text
+    if message.kind == "execute" and tool is not None:
+        beside = said.tool if said.kind == "execute" and said.tool is not None else tool
+        text = messages.call(tool, agent.parameters_like(tool, beside))
     return agent.explain(MISTAKEN_REASONS[alternative.label], text, info)
 
 
@@ -214,6 +227,6 @@ def preference_schema(protocol: str) -> RecordSchema:
         Column("chosen_tool", "string", "Tool that the chosen message runs; null where it reports completion."),
         Column("rejected_tool", "string", "Tool of the rejected message; null if it names none."),
         Column("rejected_kind", "string", "What it is: execute, search, finish, rejected (a call), format_error."),
-        Column("rejected_reason", "string", "Why it is worse, as in the labels of evaluations."),
+        Column("rejected_reason", "string", "Why it is worse, as in the labels of evaluations (table of values)."),
     )
     return RecordSchema(f"resilisim-preferences-{protocol}-1", columns)

@@ -16,13 +16,14 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.arguments import check_environment, check_integer, check_prompts
 from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.seeding import MAX_SEED, TRAINING_SALT
-from resilisim.simulator import Message
+from resilisim.simulator import BenchmarkLaw, EndRules, Message
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
 from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
-from resilisim.workflows import Prompt
+from resilisim.workflows import Prompt, resolve_planner, similar_by_retrieval
 from resilisim.workflows.perturbation import DEFAULT_SEVERITY, FLAW_TYPES, Flaw, check_flaw
+from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
 
 # Luck of its own: who trains on these episodes has not seen the luck that evaluations draw.
 TRAINING_ENVIRONMENT = EnvironmentSettings(salt=TRAINING_SALT)
@@ -49,13 +50,14 @@ class RolloutSpec:
 
     Attributes:
         prompts: Prompt types; each is played with every seed. Of "flawed", a plan that can carry none of the flaws has
-            no episode.
+            no episode; nor has, of "flawed:FLAW:SEVERITY:METHOD", one that cannot carry this one.
         seeds: Episodes of each task and prompt type.
         first_seed: Their seeds are first_seed, first_seed + 1, ...
-        flaws: Flaw types of flawed prompts; one is drawn for each episode.
+        flaws: Flaw types of prompts that are just "flawed"; one is drawn for each episode.
         severities: Their severities, drawn likewise.
         search: Whether the demonstrator looks up tools that it has not read of (`demonstrator`).
         pass_parameters: Whether it passes parameters in its calls.
+        alternatives: Whether the steps of plans in prompts name similar tools (by retrieval).
         environment: Options of the environment. The luck is the training luck unless another salt is given: a model
             must not be trained on the luck that it is evaluated with.
     """
@@ -67,6 +69,7 @@ class RolloutSpec:
     severities: tuple[str, ...] = (DEFAULT_SEVERITY,)
     search: bool = True
     pass_parameters: bool = True
+    alternatives: bool = True
     environment: EnvironmentSettings = TRAINING_ENVIRONMENT
 
     def __post_init__(self) -> None:
@@ -116,7 +119,7 @@ class Start:
 
 
 class Stage:
-    """Where the episodes of a dataset are played; a retrieval model is loaded only when something is searched for.
+    """Where the episodes of a dataset are played; a retrieval model is loaded only when one is needed.
 
     Args:
         library: The tool library.
@@ -132,6 +135,13 @@ class Stage:
         options = asdict(settings)
         model = options.pop("model")
         retriever = default_retriever(library) if model is None else ToolRetriever(library, model)
+        options["planner"] = planner = resolve_planner(
+            settings.planner,
+            library,
+            BenchmarkLaw(settings.base, settings.not_executed, settings.failed, settings.history),
+            EndRules(settings.max_turns, settings.max_consecutive_failures, settings.loop_length),
+            similar=similar_by_retrieval(retriever) if spec.alternatives else None,
+        )
         self.library = library
         self.settings = settings
         self.protocol = settings.protocol
@@ -139,16 +149,19 @@ class Stage:
         self.searcher: Searcher = searcher or retriever
         self.environment = ConversationEnv(library=library, search=self.searcher.search, **options)
         self._spec = spec
-        self._flawed_prompts = FlawedPrompts(self.environment, settings, retriever, spec.flaws, spec.severities)
+        self._flawed_prompts = FlawedPrompts(self.environment, settings, planner, retriever)
 
     def starts(self, task: Task) -> Iterator[Start]:
         """Yield the starts of a task's episodes, prompt types outermost, then seeds."""
-        for prompt_type in self._spec.prompts:
-            for seed in range(self._spec.first_seed, self._spec.first_seed + self._spec.seeds):
-                if prompt_type != "flawed":
-                    yield Start(prompt_type, seed)
+        spec = self._spec
+        for prompt, choice in ((prompt, parse_prompt_choice(prompt)) for prompt in spec.prompts):
+            flaws = spec.flaws if choice.flaw is None else (choice.flaw,)
+            severities = spec.severities if choice.flaw is None else (choice.severity,)
+            for seed in range(spec.first_seed, spec.first_seed + spec.seeds):
+                if choice.type != FLAWED:
+                    yield Start(prompt, seed)
                     continue
-                drawn = self._flawed_prompts.draw(task, seed)
+                drawn = self._flawed_prompts.draw(task, seed, flaws, severities, choice.method)
                 if drawn is not None:
                     yield Start(drawn[0], seed, drawn[1])
 

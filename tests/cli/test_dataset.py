@@ -114,6 +114,11 @@ def test_episodes_are_played_with_the_luck_of_training(
         (("--kind", "prompts", "--format", "csv"), "'csv' is not one of 'jsonl', 'parquet'"),
         (("--kind", "conversations", "--prompt", "basline"), "did you mean 'baseline'?"),
         (("--kind", "preferences", "--min-margin", 0), "min_margin is 0.0"),
+        (("--kind", "conversations", "--prompt", "flawed:missing_stop"), "did you mean 'missing_step'?"),
+        (
+            ("--kind", "conversations", "--flaw", "missing_step"),
+            "--flaw and --severity are about the prompt type flawed",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line_before_anything_is_written(
@@ -122,6 +127,43 @@ def test_bad_input_is_refused_in_one_line_before_anything_is_written(
     out = tmp_path / "out"
     assert expected in command("dataset", "export", "--out", out, *options).refusal()
     assert not out.exists()
+
+
+FLAWED = ("--no-search", "--no-alternatives", "--tasks", 12)
+
+
+@pytest.mark.parametrize("kind", ["conversations", "preferences"])
+def test_tasks_whose_plan_cannot_carry_a_flaw_are_left_out_and_counted(
+    command: Command, tmp_path: Path, kind: str
+) -> None:
+    export = ("dataset", "export", "--kind", kind, *FLAWED, "--out")
+    named = command(*export, tmp_path / "named", "--prompt", "flawed:logic_discontinuity:severe")
+    assert named.code == 0, named.err
+    optioned = ("--prompt", "flawed", "--flaw", "logic_discontinuity", "--severity", "severe")
+    counted = command(*export, tmp_path / "optioned", *optioned, "--json").json()["tasks_without_a_flawed_prompt"]
+    records = list(read_records(tmp_path / "named"))
+    assert records == list(read_records(tmp_path / "optioned"))
+    assert {record["flaw"]["type"] for record in records} == {"logic_discontinuity"}
+    assert {record["flaw"]["severity"] for record in records} == {"severe"}
+    assert {record["prompt_type"] for record in records} == {"flawed"}
+    assert counted == 12 - len({record["instance_id"] for record in records}) > 0
+    assert f"{counted} of 12 tasks have no record under a flawed prompt" in named.err
+
+
+@pytest.mark.parametrize("kind", ["conversations", "preferences"])
+def test_episodes_know_the_option_for_similar_tools(command: Command, tmp_path: Path, kind: str) -> None:
+    for option, expected in (("--alternatives", True), ("--no-alternatives", False)):
+        out = tmp_path / option
+        done = command("dataset", "export", "--kind", kind, "--prompt", "optimal", "--tasks", 2, "--out", out, option)
+        assert done.code == 0, done.err
+        record = next(read_records(out))
+        assert ("Alternatives:" in record.get("messages", record.get("prompt"))[0]["content"]) == expected
+
+
+def test_help_says_that_whole_files_are_kept(command: Command) -> None:
+    assert "what a stopped export keeps is whole files" in " ".join(
+        command("dataset", "export", "--help").out.replace("│", " ").split()
+    )
 
 
 def test_a_folder_with_foreign_files_is_refused(command: Command, tmp_path: Path) -> None:

@@ -172,7 +172,68 @@ def test_a_wrong_key_stops_the_run_at_once(command, tmp_path):
         line = command(*options(server, out, tmp_path)).refusal()
     assert "refuses the key (status 401)" in line
     assert KEY not in line
+    assert not list(tmp_path.glob("a.jsonl*"))  # nothing was written, so nothing is left behind
+
+
+def test_a_file_that_was_there_stays_when_nothing_was_written(command, tmp_path):
+    out = tmp_path / "a.jsonl"
+    out.touch()
+    with LoopbackServer(lambda seen: error(401, "no")) as server:
+        command(*options(server, out, tmp_path)).refusal()
     assert out.read_bytes() == b""
+
+
+def test_a_summary_in_which_no_task_was_enhanced_says_so(command, tmp_path):
+    with LoopbackServer(lambda seen: completion("I would rather not.")) as server:
+        refused = command(*options(server, tmp_path / "a.jsonl", tmp_path))
+        good = command(*options(server, tmp_path / "b.jsonl", tmp_path, "--json"))
+    assert refused.code == 0
+    assert "no task was enhanced: every answer of the model was refused" in refused.err
+    assert good.json()["enhanced"] == 0
+
+
+def test_tasks_are_those_of_the_benchmark_if_none_are_named(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("resilisim.tasks.sources.benchmark_tasks", lambda: TASKS)
+    arguments = ("tasks", "enhance", "--mode", "rewrite", "--model", "openai:small", "--cache", tmp_path, "--dry-run")
+    assert command(*arguments, "--json").json()["tasks"] == len(TASKS)
+
+
+@pytest.mark.parametrize("address", ["localhost:8000/v1", "htp://host/v1", "nowhere"])
+def test_an_address_that_is_none_is_repeated(command, tmp_path, address):
+    arguments = (
+        "tasks",
+        "enhance",
+        "--mode",
+        "rewrite",
+        "--model",
+        "openai:small",
+        "--tasks",
+        1,
+        "--base-url",
+        address,
+    )
+    line = command(*arguments, "--out", tmp_path / "a.jsonl").refusal()
+    assert f"option --base-url {address!r}: no address of a web service" in line
+
+
+@pytest.mark.parametrize("address", [KEY, "0123456789abcdef", f"http://me:{KEY}@host/v1", f"https://host/v1?key={KEY}"])
+def test_a_key_in_the_place_of_an_address_is_not_repeated(command, tmp_path, address):
+    arguments = (
+        "tasks",
+        "enhance",
+        "--mode",
+        "rewrite",
+        "--model",
+        "openai:small",
+        "--tasks",
+        1,
+        "--base-url",
+        address,
+    )
+    line = command(*arguments, "--out", tmp_path / "a.jsonl").refusal()
+    assert "base URL" in line
+    assert address not in line
+    assert KEY not in line
 
 
 def test_a_killed_run_goes_on_to_the_same_bytes(command, tmp_path):
@@ -254,7 +315,7 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(command, tmp_path, monkeypatch)
     [
         (["--model", "opneai:small"], ["did you mean 'openai'?"]),
         (["--model", "openai:"], ["names no model"]),
-        (["--base-url", "nowhere"], ["base URL"]),
+        (["--base-url", "nowhere"], ["option --base-url 'nowhere'"]),
         (["--tasks", "no.jsonl"], ["no.jsonl"]),
         (["--mode", "improve"], ["improve", "rewrite"]),
         (["--temperature", "9"], ["9"]),

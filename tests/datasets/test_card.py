@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -13,8 +15,16 @@ from hypothesis import strategies as st
 
 from resilisim.datasets import export_dataset
 from resilisim.datasets.card import KINDS_WITH_A_TEXT, render_card, yaml_lines
+from resilisim.datasets.conversations import ConversationSpec
+from resilisim.datasets.preferences import PreferenceSpec
+from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.datasets.schema import RecordSchema
 from resilisim.datasets.shards import ShardFacts
+from resilisim.datasets.sources import SourceSpec
+from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.simulator.scoring import Level
+from resilisim.simulator.transition import ENDED_BY
+from resilisim.tool_library import default_library
 from tests.datasets.toy_source import TOY_SCHEMA, ToySpec, toy_tasks
 
 texts = st.text(max_size=30) | st.sampled_from(
@@ -55,7 +65,11 @@ def test_the_card_of_a_dataset(tmp_path: Path) -> None:
         }
     ]
     per_split = result.records_per_split()
-    splits = [{"name": split, "num_examples": per_split[split]} for split in ("train", "validation", "test")]
+    sizes = {
+        split: sum(facts.num_bytes for facts in result.shards if facts.split == split)
+        for split in ("train", "validation", "test")
+    }
+    splits = [{"name": split, "num_bytes": size, "num_examples": per_split[split]} for split, size in sizes.items()]
     assert front["dataset_info"]["splits"] == splits
     assert front["dataset_info"]["features"][5:] == [
         {"name": "names", "list": "string"},
@@ -114,3 +128,100 @@ def test_every_kind_has_a_text_without_open_places(kind: str) -> None:
 )
 def test_sizes_are_told_as_on_the_hub(num_records: int, category: str) -> None:
     assert front_matter(card_of("prompts", num_records))["size_categories"] == [category]
+
+
+def snippets(kind: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Run the Python of a kind's card, without the loading, on rows, and return the names that it defines."""
+    found: dict[str, Any] = {"dataset": {"train": _Rows(rows)}}
+    blocks = [block.split("```")[0] for block in card_of(kind).split("```python\n")[1:]]
+    for block in blocks:
+        if "load_dataset" not in block:
+            exec(block, found)
+    return found
+
+
+class _Rows(list[dict[str, Any]]):
+    """Rows with the one method of a loaded dataset that the card uses."""
+
+    def filter(self, keep: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+        return [row for row in self if keep(row)]
+
+
+def rows_of(spec: SourceSpec) -> list[dict[str, Any]]:
+    source = spec.make(default_library())
+    return [record for task in toy_tasks(12) for record in source.records(task)]
+
+
+def assert_plain(messages: list[dict[str, Any]], protocol: str) -> None:
+    assert messages
+    for message in messages:
+        assert None not in message.values()
+        assert message["role"] in ("user", "assistant", "tool")
+        assert isinstance(message["content"], str)
+        assert ("tool_call_id" in message) == (message["role"] == "tool")
+        for call in message.get("tool_calls", ()):
+            assert protocol == "native"
+            assert isinstance(call["function"]["arguments"], dict)
+
+
+@pytest.mark.parametrize("protocol", ["text", "native"])
+def test_the_card_of_conversations_turns_rows_into_what_chat_templates_take(protocol: str) -> None:
+    environment = dataclasses.replace(TRAINING_ENVIRONMENT, protocol=protocol)
+    rows = rows_of(
+        ConversationSpec(prompts=("optimal",), seeds=3, search=False, alternatives=False, environment=environment)
+    )
+    before = json.dumps(rows)
+    defined = snippets("conversations", rows)
+    assert json.dumps(rows) == before
+    assert len(defined["examples"]) == len(rows) == 36
+    for row, example in zip(rows, defined["examples"], strict=True):
+        assert_plain(example["messages"], protocol)
+        assert len(example["messages"]) == len(row["messages"])
+        functions = {tool["function"]["name"] for tool in example.get("tools", ())}
+        assert functions == ({"tool_search", "tool_info", "tool_call", "finish"} if protocol == "native" else set())
+    assert defined["successes"] == [row for row in rows if row["success"]]
+    assert 0 < len(defined["successes"]) < len(rows)
+
+
+def test_the_card_says_which_turns_are_worth_learning() -> None:
+    rows = rows_of(ConversationSpec(prompts=("optimal",), seeds=6, search=False, alternatives=False))
+    worth = snippets("conversations", rows)["turns_to_learn"]
+    lost = 0
+    for row in rows:
+        kept = worth(row)
+        assert all(row["messages"][place]["role"] == "assistant" for place in kept)
+        dropped = [turn for turn in row["turns"] if turn["message_index"] not in kept]
+        assert all(turn["value"] == 0.0 for turn in dropped)
+        assert row["success"] <= (not dropped)
+        lost += sum(turn["kind"] == "execute" for turn in dropped)
+        said = [row["messages"][place]["content"] for place in kept]
+        assert "I have used all my turns and could not do everything." not in said
+    assert lost  # the player goes on when all is lost
+
+
+@pytest.mark.parametrize("protocol", ["text", "native"])
+def test_the_card_of_preferences_turns_rows_into_prompt_chosen_and_rejected(protocol: str) -> None:
+    environment = dataclasses.replace(TRAINING_ENVIRONMENT, protocol=protocol)
+    rows = rows_of(PreferenceSpec(prompts=("optimal",), alternatives=False, environment=environment))
+    examples = snippets("preferences", rows)["examples"]
+    assert len(examples) == len(rows) > 20
+    for example in examples:
+        assert set(example) - {"tools"} == {"prompt", "chosen", "rejected"}
+        for side in ("prompt", "chosen", "rejected"):
+            assert_plain(example[side], protocol)
+
+
+def test_the_card_lists_every_value_that_records_hold() -> None:
+    conversations, preferences = card_of("conversations"), card_of("preferences")
+    for label, text in LOSS_LABELS.items():
+        assert f"| `turns.label` | {label} | {text} |" in conversations
+        assert (f"| `rejected_reason` | {label} | {text} |" in preferences) == (label != "information")
+    rows = rows_of(ConversationSpec(prompts=("optimal",), policy="random", seeds=2, alternatives=False))
+    for column, values in {
+        "turns.kind": {turn["kind"] for row in rows for turn in row["turns"]},
+        "ended_by": {row["ended_by"] for row in rows} | set(filter(None, ENDED_BY)),
+        "level": {row["level"] for row in rows} | set(get_args(Level)),
+    }.items():
+        assert values
+        for value in values:
+            assert f"| `{column}` | {value} | " in conversations

@@ -45,6 +45,7 @@ Record = dict[str, Any]
 def source_of(**options: Any) -> ConversationSource:
     """Return a source; options that the spec does not have are the environment's."""
     own = {name: options.pop(name) for name in tuple(options) if name in ConversationSpec.__dataclass_fields__}
+    own = {"alternatives": False, **own}  # those are found by a model
     spec = ConversationSpec(environment=replace(TRAINING_ENVIRONMENT, **options), **own)
     return ConversationSource(spec, default_library(), word_searcher())
 

@@ -136,6 +136,33 @@ def test_a_kill_while_the_first_manifest_was_written_does_no_harm(tmp_path: Path
     assert names(tmp_path) == OURS
 
 
+def test_an_export_that_fails_before_it_wrote_anything_leaves_nothing_behind(tmp_path: Path) -> None:
+    def export(out: Path, *files: str) -> None:
+        with DatasetFolder(out, manifest_of(seed=1), overwrite=False) as folder:
+            (folder.data / ".train-00000-of-00001.jsonl.1.tmp").write_text("torn")
+            for name in files:
+                (out / name).write_text("{}\n")
+            raise LookupError
+
+    def fail(out: Path, *files: str) -> None:
+        with pytest.raises(LookupError):
+            export(out, *files)
+
+    fail(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+    there = tmp_path / "there"
+    there.mkdir()
+    fail(there)
+    assert list(there.iterdir()) == []
+    fail(there, "notes.txt")
+    assert names(there) == {"notes.txt"}
+    whole = tmp_path / "whole"
+    fail(whole, "data/train-00000-of-00001.jsonl")
+    assert names(whole) == {"manifest.json", "data/train-00000-of-00001.jsonl"}
+    fail(whole)  # what an earlier call left stays
+    assert names(whole) == {"manifest.json", "data/train-00000-of-00001.jsonl"}
+
+
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
     with DatasetFolder(tmp_path, manifest_of(), overwrite=False):
         for overwrite in (False, True):

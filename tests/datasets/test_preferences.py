@@ -19,6 +19,7 @@ from resilisim.provenance import encode_json_line
 from resilisim.simulator.exact.optimum import compute_optimum
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.tool_library.parameters import check_parameters
 from tests.datasets.rollout_tools import (
     FILTER,
     PARSER,
@@ -38,6 +39,7 @@ Record = dict[str, Any]
 def source_of(**options: Any) -> PreferenceSource:
     """Return a source; options that the spec does not have are the environment's."""
     own = {name: options.pop(name) for name in tuple(options) if name in PreferenceSpec.__dataclass_fields__}
+    own = {"alternatives": False, **own}  # those are found by a model
     spec = PreferenceSpec(environment=replace(TRAINING_ENVIRONMENT, **options), **own)
     return PreferenceSource(spec, default_library(), word_searcher())
 
@@ -85,7 +87,7 @@ def test_both_messages_mean_and_are_worth_what_the_record_says(protocol: str, pr
 
 
 def test_reasons_and_states_are_varied() -> None:
-    records = records_of(seeds=12, prompts=("optimal",))
+    records = records_of(seeds=24, prompts=("optimal",))
     reasons = {record["rejected_reason"] for record in records}
     assert reasons == set(LOSS_LABELS) - {"information"}
     assert {record["rejected_kind"] for record in records} == {
@@ -136,7 +138,9 @@ def test_a_margin_within_what_the_optimum_may_be_wrong_by_is_not_used() -> None:
             tool["success_probability"] = 0.95
     library = ToolLibrary.from_json(json.dumps(content))
     task = Task.from_mapping({"required_tools": [READER], "description": "Read it."}, library)
-    source = PreferenceSource(PreferenceSpec(prompts=("optimal",), seeds=20), library, WordSearcher(library))
+    source = PreferenceSource(
+        PreferenceSpec(prompts=("optimal",), seeds=20, alternatives=False), library, WordSearcher(library)
+    )
     records = list(source.records(task))
     assert records
     for record in records:
@@ -148,10 +152,94 @@ def test_refused_calls_are_refused_whatever_the_library_calls_its_tools_and_para
     library = ToolLibrary.from_json(json.dumps({"tools": [tool, {"name": "rest", "description": "Rests."}]}))
     task = Task.from_mapping({"required_tools": ["mend"], "description": "Mend it."}, library)
     environment = replace(TRAINING_ENVIRONMENT, max_turns=3)
-    spec = PreferenceSpec(prompts=("optimal",), seeds=40, environment=environment)
+    spec = PreferenceSpec(prompts=("optimal",), seeds=40, alternatives=False, environment=environment)
     records = PreferenceSource(spec, library, WordSearcher(library)).records(task)
     refused = {record["rejected"][0]["content"] for record in records if record["rejected_kind"] == "rejected"}
     assert refused == {"<tool_call>mend_tool</tool_call>", '<tool_call>mend {"input_value": "mend"}</tool_call>'}
+
+
+def called(record: Record, side: str) -> tuple[str, dict[str, Any]]:
+    """Return tool and parameters of a call of the text protocol."""
+    content = record[side][0]["content"]
+    assert content.startswith("<tool_call>")
+    name, _, given = content[len("<tool_call>") : -len("</tool_call>")].partition(" ")
+    return name, json.loads(given or "{}")
+
+
+@pytest.mark.parametrize("options", [{}, {"pass_parameters": False}, {"search": False}, {"parameters": "strict"}])
+def test_calls_of_a_pair_are_filled_in_alike(options: dict[str, Any]) -> None:
+    compared = 0
+    for record in records_of(seeds=4, **options):
+        if record["rejected_kind"] != "execute" or record["chosen_tool"] is None:
+            continue
+        (chosen_tool, chosen), (rejected_tool, rejected) = called(record, "chosen"), called(record, "rejected")
+        assert bool(chosen) == bool(rejected)
+        library = default_library()
+        if chosen and not check_parameters(library[chosen_tool], chosen, "strict"):
+            assert not check_parameters(library[rejected_tool], rejected, "strict")
+        compared += 1
+    assert compared > 20
+
+
+@pytest.mark.parametrize("parameters", ["lenient", "strict"])
+def test_a_refused_call_differs_in_one_thing_from_a_call_that_is_acceptable(parameters: str) -> None:
+    kinds = set()
+    for record in records_of(seeds=16, prompts=("optimal",), parameters=parameters):
+        if record["rejected_kind"] != "rejected":
+            continue
+        (chosen_tool, chosen), (rejected_tool, rejected) = called(record, "chosen"), called(record, "rejected")
+        assert not check_parameters(default_library()[chosen_tool], chosen, "strict")
+        if chosen_tool != rejected_tool:
+            assert chosen == rejected
+            kinds.add("tool")
+            continue
+        added = {name: value for name, value in rejected.items() if name not in chosen}
+        left_out = {name: value for name, value in chosen.items() if name not in rejected}
+        changed = [name for name in chosen.keys() & rejected.keys() if chosen[name] != rejected[name]]
+        assert len(changed) + max(len(added), len(left_out)) == 1
+        if added and left_out:
+            assert list(added.values()) == list(left_out.values())
+        kinds.add("changed" if changed else f"{len(added)} added, {len(left_out)} left out")
+    expected = {"tool", "changed", "1 added, 0 left out", "1 added, 1 left out"}
+    assert kinds == expected | ({"0 added, 1 left out"} if parameters == "strict" else set())
+
+
+def test_no_name_that_was_never_read_gives_a_wrong_call_away() -> None:
+    records = list(records_of(seeds=8, prompts=("baseline",)))
+    calls = [record for record in records if record["rejected_kind"] == "execute"]
+    assert len(calls) > 20
+    for record in calls:
+        assert record["rejected_tool"] in "".join(message["content"] for message in record["prompt"])
+
+
+def test_a_tool_that_nothing_named_is_called_only_where_no_named_one_is_worse() -> None:
+    task = task_of(READER)
+    records = list(source_of(prompts=("optimal",), seeds=30).records(task))
+    calls = {record["rejected_tool"] for record in records if record["rejected_kind"] == "execute"}
+    assert READER not in calls
+    assert calls
+
+
+def test_announcements_are_worded_in_many_ways() -> None:
+    told = {
+        record["rejected"][0]["content"].replace(record["chosen_tool"], "TOOL").partition("{")[0]
+        for record in records_of(seeds=24, prompts=("optimal",))
+        if record["rejected_kind"] == "format_error"
+    }
+    assert {"Next I will run TOOL with ", "<tool_call>TOOL ", "<call>TOOL ", "TOOL "} <= told
+    assert len(told) >= 8
+
+
+def test_plans_name_similar_tools_unless_they_are_not_wanted() -> None:
+    task = benchmark_tasks()[0]
+
+    def prompt(**options: Any) -> str:
+        source = PreferenceSpec(prompts=("optimal",), **options).make(default_library())
+        text: str = next(iter(source.records(task)))["prompt"][0]["content"]
+        return text
+
+    assert "Alternatives:" in prompt()
+    assert "Alternatives:" not in prompt(alternatives=False)
 
 
 def test_a_call_that_nobody_can_fill_in_is_in_no_pair() -> None:
@@ -164,7 +252,7 @@ def test_a_call_that_nobody_can_fill_in_is_in_no_pair() -> None:
     library = ToolLibrary.from_json(json.dumps({"tools": tools}))
     task = Task.from_mapping({"required_tools": ["mend"], "description": "Mend it."}, library)
     environment = replace(TRAINING_ENVIRONMENT, max_turns=3, parameters="strict")
-    spec = PreferenceSpec(prompts=("optimal",), seeds=40, environment=environment)
+    spec = PreferenceSpec(prompts=("optimal",), seeds=40, alternatives=False, environment=environment)
     pairs = list(PreferenceSource(spec, library, WordSearcher(library)).records(task))
     executed = {record["rejected_tool"] for record in pairs if record["rejected_kind"] == "execute"}
     assert executed == {"mend", "wait"}  # not "rest"
@@ -172,7 +260,7 @@ def test_a_call_that_nobody_can_fill_in_is_in_no_pair() -> None:
 
 def test_the_same_bytes_whatever_was_made_before() -> None:
     some = benchmark_tasks()[:3]
-    spec = PreferenceSpec(prompts=("optimal", "chain_of_thought"), search=False)
+    spec = PreferenceSpec(prompts=("optimal", "chain_of_thought"), search=False, alternatives=False)
 
     def lines(order: list[Task]) -> dict[str, list[bytes]]:
         source = pickle.loads(pickle.dumps(spec)).make(default_library())
@@ -183,7 +271,7 @@ def test_the_same_bytes_whatever_was_made_before() -> None:
 
 
 def test_strict_environments_execute_what_the_record_says_is_executed() -> None:
-    records = records_of(parameters="strict", prompts=("optimal",), seeds=3)
+    records = records_of(parameters="strict", prompts=("optimal",), seeds=12)
     bare = f"<tool_call>{READER}</tool_call>"
     assert bare in [record["rejected"][0]["content"] for record in records]
     for record in records:

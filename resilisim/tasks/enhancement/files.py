@@ -56,6 +56,7 @@ class EnhancedTasksFile:
         if not _holds_this_run(path, arguments, tasks):
             manifest = run_manifest(_all_arguments(arguments, tasks))
             write_file_atomically(manifest_of(path), encode_json(manifest, indent=2, sort_keys=True) + b"\n")
+        self._is_new = not path.exists()
         self._writer = JsonLinesWriter(path)
         try:
             for line in read_json_lines(path):
@@ -84,8 +85,11 @@ class EnhancedTasksFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the file."""
+        """Close the file; if an error came before the first task was written, leave nothing behind."""
         self.close()
+        if error is not None and self._is_new and self.num_written == 0:
+            self.path.unlink(missing_ok=True)
+            manifest_of(self.path).unlink(missing_ok=True)
 
     def _take(self, line: object, tasks: Sequence[Task], on_written: Callable[[Mapping[str, Any]], None]) -> None:
         """Count a line of an earlier run; it has to belong to the task of its place."""

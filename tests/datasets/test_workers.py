@@ -1,0 +1,48 @@
+"""Ctrl-C reaches every process of a group: it must not find a worker that does not yet ignore it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from resilisim.processes import Jobs, answers_of_processes
+
+ROOT = Path(__file__).parents[2]
+
+
+class InterruptedOnArrival:
+    """Travels to a worker, which is interrupted while it unpacks this: before it could ignore Ctrl-C."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return arrive, (os.getpid(),)
+
+
+def arrive(sender: int) -> InterruptedOnArrival:
+    if os.getpid() != sender:
+        os.kill(os.getpid(), signal.SIGINT)
+    return InterruptedOnArrival()
+
+
+def make_squares(setup: InterruptedOnArrival) -> Callable[[int], Iterator[int]]:
+    return lambda number: iter([number * number])
+
+
+def squares(count: int) -> list[int]:
+    return sorted(answers_of_processes(make_squares, InterruptedOnArrival(), Jobs(iter(range(count))), 2))
+
+
+def test_a_worker_that_is_interrupted_before_it_begins_works_on_and_says_nothing() -> None:
+    script = (
+        "import signal\n"
+        "from tests.datasets.test_workers import squares\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "print(squares(6), signal.pthread_sigmask(signal.SIG_BLOCK, []))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert (ended.stderr, ended.returncode) == ("", 0)
+    assert ended.stdout == "[0, 1, 4, 9, 16, 25] set()\n"  # and the parent can be interrupted again
