@@ -76,7 +76,14 @@ def test_readme_holds_the_blocks_that_these_tests_are_about() -> None:
     assert len(COMMANDS) >= 4
 
 
+@pytest.fixture(scope="module")
+def done_commands(folder: Path) -> list[subprocess.CompletedProcess[str]]:
+    """The commands of the README, run in the order in which they stand."""
+    return [run(["bash", "-c", command], folder) for command, _ in COMMANDS]
+
+
 @pytest.mark.parametrize("block", RUNNABLE, ids=range(len(RUNNABLE)))
+@pytest.mark.usefixtures("done_commands")  # some blocks read what commands wrote
 def test_python_block_runs(block: str, folder: Path) -> None:
     done = run([sys.executable, "-c", block], folder)
     assert done.returncode == 0, done.stderr
@@ -86,10 +93,11 @@ def test_python_block_runs(block: str, folder: Path) -> None:
         assert done.stdout == re.sub(r"^# ", "", shown.group(1), flags=re.MULTILINE)
 
 
-def test_console_blocks_run_in_the_order_in_which_they_stand(folder: Path) -> None:
+def test_console_blocks_run_in_the_order_in_which_they_stand(
+    done_commands: list[subprocess.CompletedProcess[str]],
+) -> None:
     checker = doctest.OutputChecker()
-    for command, expected in COMMANDS:
-        done = run(["bash", "-c", command], folder)
+    for (command, expected), done in zip(COMMANDS, done_commands, strict=True):
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         if expected:
             flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
