@@ -216,7 +216,9 @@ class JsonLinesWriter:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+        # A pipe that its writer can read from would never tell that its reader has gone.
+        access = os.O_WRONLY if is_stream(self.path) else os.O_RDWR
+        flags = access | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         try:
             self._descriptor = os.open(self.path, flags, 0o644)
         except OSError as error:
@@ -287,6 +289,14 @@ class JsonLinesWriter:
             raise StoreError(
                 f"another process is writing to {self.path}: wait for it, or use another folder"
             ) from error
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is there and no ordinary file: a pipe, a terminal, a device."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
 
 
 def _cut_torn_line(descriptor: int) -> None:

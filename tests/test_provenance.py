@@ -183,3 +183,15 @@ def test_first_difference_is_by_sorted_names() -> None:
     assert first_difference({"b": 1, "a": {"c": [1]}}, {"b": 2, "a": {"c": [2]}}) == ("a.c", [1], [2])
     assert first_difference({"a": 1}, {"a": 1}) is None
     assert first_difference({"a": None}, {}) == ("a", None, ABSENT)
+
+
+def test_a_pipe_whose_reader_has_gone_ends_the_writer(tmp_path):
+    code = (
+        "from resilisim.provenance import JsonLinesWriter\n"
+        "with JsonLinesWriter('/dev/stdout') as writer:\n"
+        "    for number in range(100_000):\n"
+        "        writer.write({'number': number})\n"
+    )
+    shell = f'{sys.executable} -c "{code}" 2>{tmp_path / "errors"} | head -n 2'
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ['{"number":0}', '{"number":1}']

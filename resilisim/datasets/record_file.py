@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from resilisim.processes import Jobs, answers_of_processes
 from resilisim.provenance import (
     JsonLinesWriter,
     encode_json,
+    is_stream,
     load_manifest,
     read_json_lines,
     refuse_other_arguments,
@@ -83,14 +83,14 @@ def write_record_file(
     path = Path(out)
     if path.is_dir():
         raise InvalidInputError(f"{str(out)!r} is a folder: expected the name of a file, such as prompts.jsonl")
-    if path.suffix not in FILE_SUFFIXES and not _is_stream(path):
+    if path.suffix not in FILE_SUFFIXES and not is_stream(path):
         raise InvalidInputError(f"{str(out)!r}: expected a name that ends in {' or '.join(FILE_SUFFIXES[:2])}")
     if workers < 1:
         raise InvalidInputError(f"workers is {workers}: expected at least 1")
     report = progress or _say_nothing
     chosen_library = default_library() if library is None else library
     source = spec.make(chosen_library)
-    if _is_stream(path):
+    if is_stream(path):
         with JsonLinesWriter(path) as writer:
             count = _append(writer, spec, source, tasks, 0, chosen_library, workers, report)
         return FileResult(path, count, 0, len(tasks))
@@ -116,14 +116,6 @@ def write_record_file(
             parquet.commit()
         lines.unlink()
     return FileResult(path, num_there + num_new, num_there, len(tasks))
-
-
-def _is_stream(path: Path) -> bool:
-    """Return whether a path is there and no ordinary file: a pipe, a terminal, a device."""
-    try:
-        return not stat.S_ISREG(path.stat().st_mode)
-    except OSError:
-        return False
 
 
 def _claim(path: Path, lines: Path, manifest: dict[str, Any], overwrite: bool) -> bool:
