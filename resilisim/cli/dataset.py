@@ -31,7 +31,6 @@ from resilisim.cli.options import (
 from resilisim.cli.output import STOPPED_BY_USER, console, note, plain, print_json, table
 from resilisim.cli.progress import Progressing
 from resilisim.cli.prompts import (
-    AlternativesOption,
     FlawOption,
     ListToolsFlag,
     MatchOption,
@@ -99,7 +98,15 @@ def export(
     prompt_type: TypeOption = None,
     method: MethodOption = None,
     plan_format: PlanFormatOption = "markdown",
-    alternatives: AlternativesOption = True,
+    alternatives: Annotated[
+        bool | None,
+        typer.Option(
+            "--alternatives/--no-alternatives",
+            help="Name similar tools with each step of a plan.",
+            show_default="with --kind prompts",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
     semantic_match: MatchOption = None,
     templates: TemplatesOption = None,
     seed: Annotated[

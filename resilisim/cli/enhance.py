@@ -93,7 +93,7 @@ def enhance(
         typer.Option(
             "--give-up-after", help="Failed tasks in a row that end the run; 0 keeps originals instead.", min=0
         ),
-    ] = 5,
+    ] = 50,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only state calls and tokens; asks nothing and needs no key.")
     ] = False,

@@ -181,7 +181,7 @@ def generate(
     note(f"{result.num_records:,} prompts for {result.num_tasks:,} tasks in {out}{there} ({seconds:.1f} s)")
     if refused:
         note(
-            f"{refused:,} flawed prompts were not made, because plans are too short to carry the flaw; "
+            f"{refused:,} flawed prompts were not made, because the plan or the library cannot carry the flaw; "
             "resilisim prompts show --task ID --type flawed --flaw NAME says why"
         )
 

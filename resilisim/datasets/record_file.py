@@ -28,7 +28,8 @@ from resilisim.tool_library import ToolLibrary, default_library
 
 MANIFEST_SUFFIX = ".manifest.json"
 PARQUET_SUFFIX = ".parquet"
-FILE_SUFFIXES = (".jsonl", PARQUET_SUFFIX, ".ndjson", ".json", "")
+# What the file would not be; any other name is taken for JSON Lines.
+OTHER_FORMATS = frozenset({".csv", ".tsv", ".xlsx", ".xml", ".yaml", ".gz", ".zip", ".zst"})
 PART_SUFFIX = ".part.jsonl"
 TASKS_PER_JOB = 16
 
@@ -83,8 +84,8 @@ def write_record_file(
     path = Path(out)
     if path.is_dir():
         raise InvalidInputError(f"{str(out)!r} is a folder: expected the name of a file, such as prompts.jsonl")
-    if path.suffix not in FILE_SUFFIXES and not is_stream(path):
-        raise InvalidInputError(f"{str(out)!r}: expected a name that ends in {' or '.join(FILE_SUFFIXES[:2])}")
+    if path.suffix.lower() in OTHER_FORMATS:
+        raise InvalidInputError(f"{str(out)!r}: expected a name that ends in .jsonl or {PARQUET_SUFFIX}")
     if workers < 1:
         raise InvalidInputError(f"workers is {workers}: expected at least 1")
     report = progress or _say_nothing

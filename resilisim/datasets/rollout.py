@@ -15,7 +15,7 @@ from resilisim.envs.protocol import native_tools, read_text
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.arguments import check_environment, check_integer, check_prompts
 from resilisim.evaluation.plan import EnvironmentSettings
-from resilisim.seeding import MAX_SEED, TRAINING_SALT
+from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT
 from resilisim.simulator import BenchmarkLaw, EndRules, Message
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
@@ -57,7 +57,8 @@ class RolloutSpec:
         severities: Their severities, drawn likewise.
         search: Whether the demonstrator looks up tools that it has not read of (`demonstrator`).
         pass_parameters: Whether it passes parameters in its calls.
-        alternatives: Whether the steps of plans in prompts name similar tools (by retrieval).
+        alternatives: Whether the steps of plans in prompts name similar tools (by retrieval); the environment's own
+            prompts don't.
         environment: Options of the environment. The luck is the training luck unless another salt is given: a model
             must not be trained on the luck that it is evaluated with.
     """
@@ -69,7 +70,7 @@ class RolloutSpec:
     severities: tuple[str, ...] = (DEFAULT_SEVERITY,)
     search: bool = True
     pass_parameters: bool = True
-    alternatives: bool = True
+    alternatives: bool = False
     environment: EnvironmentSettings = TRAINING_ENVIRONMENT
 
     def __post_init__(self) -> None:
@@ -88,6 +89,10 @@ class RolloutSpec:
         for flaw, severity in itertools.product(self.flaws, self.severities):
             check_flaw(flaw, severity, None)
         object.__setattr__(self, "environment", check_environment(self.environment))
+        if self.environment.salt == EVALUATION_SALT:
+            raise InvalidInputError(
+                f"salt {EVALUATION_SALT!r} is the luck of evaluations: expected another one, such as {TRAINING_SALT!r}"
+            )
         if self.first_seed + self.seeds - 1 > MAX_SEED:
             raise InvalidInputError(f"first_seed is {self.first_seed}: expected seeds of at most 2^63 - 1")
         if self.environment.parameters == "strict" and not self.pass_parameters:

@@ -325,7 +325,9 @@ def test_training_luck_is_not_evaluation_luck() -> None:
         return [tuple(turn["success"] for turn in record["turns"]) for record in records]
 
     assert ConversationSpec().environment.salt != EVALUATION_SALT
-    assert luck() != luck(salt=EVALUATION_SALT)
+    assert luck() != luck(salt="another")
+    with pytest.raises(InvalidInputError, match="luck of evaluations"):
+        records_of(salt=EVALUATION_SALT)
     assert {record["salt"] for record in records_of()} == {TRAINING_ENVIRONMENT.salt}
 
 

@@ -13,9 +13,12 @@ from resilisim import benchmark_tasks
 from resilisim.datasets.preferences import PreferenceSource, PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.datasets.schema import check_record
+from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError
+from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.evaluation.records import LOSS_LABELS
 from resilisim.provenance import encode_json_line
+from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.exact.optimum import compute_optimum
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
@@ -230,7 +233,7 @@ def test_announcements_are_worded_in_many_ways() -> None:
     assert len(told) >= 8
 
 
-def test_plans_name_similar_tools_unless_they_are_not_wanted() -> None:
+def test_plans_name_similar_tools_if_they_are_wanted() -> None:
     task = benchmark_tasks()[0]
 
     def prompt(**options: Any) -> str:
@@ -238,8 +241,16 @@ def test_plans_name_similar_tools_unless_they_are_not_wanted() -> None:
         text: str = next(iter(source.records(task)))["prompt"][0]["content"]
         return text
 
-    assert "Alternatives:" in prompt()
-    assert "Alternatives:" not in prompt(alternatives=False)
+    assert "Alternatives:" in prompt(alternatives=True)
+    assert "Alternatives:" not in prompt()
+    # The first message is what the environment shows.
+    env = ConversationEnv(salt=TRAINING_SALT)
+    assert prompt() == env.reset(seed=0, options={"task": task, "prompt": "optimal"})[0]
+
+
+def test_the_luck_of_evaluations_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="luck of evaluations"):
+        PreferenceSpec(environment=EnvironmentSettings())
 
 
 def test_a_call_that_nobody_can_fill_in_is_in_no_pair() -> None:

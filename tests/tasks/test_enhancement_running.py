@@ -249,10 +249,13 @@ def test_failures_in_a_row_end_the_run_and_none_of_them_is_yielded():
     assert [result.original for result in results] == list(TASKS[:4])
 
 
-def test_an_endpoint_that_never_answers_ends_the_run_however_few_tasks_there_are():
-    results, error = collect(failing(range(10)), TASKS[:2], give_up_after=5)
+def test_an_endpoint_that_never_answers_ends_the_run_or_leaves_few_tasks_as_they_were():
+    results, error = collect(failing(range(10)), TASKS[:7], give_up_after=5)
     assert isinstance(error, InfrastructureError)
     assert results == []
+    few, _ = enhance_all(failing(range(10)), TASKS[:2], give_up_after=5)
+    assert [result.outcome for result in few] == ["failed"] * 2
+    assert [result.task.description for result in few] == [task.description for task in TASKS[:2]]
     kept, _ = enhance_all(failing(range(10)), TASKS[:7], give_up_after=0)
     assert [result.outcome for result in kept] == ["failed"] * 7
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 DEFAULT_CONCURRENCY = 8
-DEFAULT_GIVE_UP_AFTER = 5
+DEFAULT_GIVE_UP_AFTER = 50
 WINDOW_PER_SLOT = 4  # tasks begun or finished but not yet handed on, for each that may be under way
 
 
@@ -31,8 +31,8 @@ def enhance_tasks(
     """Enhance tasks and yield what became of them, in their order; runs an event loop of its own.
 
     A task whose call failed is held back until another one is answered: only then is it known that the endpoint works
-    and that the original is all that can be had. If it fails for `give_up_after` tasks in a row, or for all there are,
-    nothing that was held back is yielded, so that a later run can do better.
+    and that the original is all that can be had. If it fails for `give_up_after` tasks in a row, nothing that was held
+    back is yielded, so that a later run can do better; fewer tasks than that are yielded as they were.
 
     Args:
         tasks: Read as they are needed.
@@ -124,22 +124,18 @@ def holding_failures_back(enhancements: Iterable[Enhancement], give_up_after: in
     """Yield enhancements in order, failed ones only after a later one that did not fail.
 
     Raises:
-        ResiliSimError: The last failure, after `give_up_after` (not 0) in a row, or when all have failed.
+        ResiliSimError: The last failure, after `give_up_after` (not 0) in a row.
     """
     held_back: list[Enhancement] = []
-    answered = False
     for enhancement in enhancements:
         if enhancement.outcome == "failed" and give_up_after:
             held_back.append(enhancement)
             if len(held_back) == give_up_after:
                 raise _down(enhancement, len(held_back))
             continue
-        answered = True
         yield from held_back
         held_back.clear()
         yield enhancement
-    if held_back and not answered:
-        raise _down(held_back[-1], len(held_back))
     yield from held_back
 
 
