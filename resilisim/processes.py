@@ -14,7 +14,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -126,6 +126,40 @@ def _interrupts_held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def answers_in_order(
+    make_handler: MakeHandler[Setup, tuple[int, Job], tuple[int, Answer]],
+    setup: Setup,
+    jobs: Iterable[Job],
+    workers: int,
+) -> Iterator[Answer]:
+    """Yield one answer to each job, in the order of the jobs; with one worker, made in this process.
+
+    Args:
+        make_handler: As for `answers_of_processes`; its handler is given (number, job) and yields (number, answer).
+        setup: As for `answers_of_processes`.
+        jobs: Each job is done by one worker.
+        workers: Number of processes.
+
+    Raises:
+        InfrastructureError: A worker process died.
+        Exception: Whatever a job raises; the other workers are stopped.
+    """
+    numbered = enumerate(jobs)
+    if workers <= 1:
+        handler = make_handler(setup)
+        for job in numbered:
+            for _, answer in handler(job):
+                yield answer
+        return
+    waiting: dict[int, Answer] = {}
+    turn = 0
+    for number, answer in answers_of_processes(make_handler, setup, Jobs(numbered), workers):
+        waiting[number] = answer
+        while turn in waiting:
+            yield waiting.pop(turn)
+            turn += 1
 
 
 def _describe_death(process: BaseProcess, began: bool) -> str:

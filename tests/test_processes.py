@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from resilisim.errors import InfrastructureError, InvalidInputError
-from resilisim.processes import Jobs, answers_of_processes, transportable
+from resilisim.processes import Jobs, answers_in_order, answers_of_processes, transportable
 
 
 def make_counter(base: int) -> Callable[[int], Iterator[tuple[int, int]]]:
@@ -81,3 +81,21 @@ def test_an_error_that_cannot_travel_is_told_as_text() -> None:
     assert (type(told), str(told), told.__notes__) == (RuntimeError, "Local: what", ["where"])
     kept = transportable(KeyError("x"))
     assert isinstance(kept, KeyError)
+
+
+def make_squarer(offset: int) -> Callable[[tuple[int, int]], Iterator[tuple[int, int]]]:
+    """Return a handler whose later jobs are quicker, so that answers come out of order."""
+
+    def handle(job: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        number, value = job
+        for _ in range(20_000 * max(0, 12 - number)):
+            pass
+        yield number, value * value + offset
+
+    return handle
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_answers_in_order_come_in_the_order_of_the_jobs(workers: int) -> None:
+    jobs = list(range(5, 45))
+    assert list(answers_in_order(make_squarer, 7, jobs, workers)) == [job * job + 7 for job in jobs]

@@ -13,7 +13,7 @@ from resilisim.datasets.schema import check_record
 from resilisim.datasets.sources import RecordSource, SourceSpec
 from resilisim.datasets.writing import ShardWriter, encode_record
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.processes import Jobs, answers_of_processes
+from resilisim.processes import answers_in_order
 from resilisim.provenance import (
     JsonLinesWriter,
     encode_json,
@@ -183,21 +183,15 @@ def _encoded_by_task(
     spec: SourceSpec, source: RecordSource, tasks: Sequence[Task], library: ToolLibrary, workers: int
 ) -> Iterator[list[bytes]]:
     """Yield the encoded records of each task, in the order of the tasks."""
-    starts = range(0, len(tasks), TASKS_PER_JOB)
-    jobs = ((number, tuple(tasks[start : start + TASKS_PER_JOB])) for number, start in enumerate(starts))
-    workers = min(workers, len(starts))
-    if workers <= 1:
+    blocks = [tuple(tasks[start : start + TASKS_PER_JOB]) for start in range(0, len(tasks), TASKS_PER_JOB)]
+    workers = min(workers, len(blocks))
+    if workers <= 1:  # task by task, so that a kill loses next to nothing
         for task in tasks:
             yield _encode(source, task)
         return
     text = None if library == default_library() else library.to_json()
-    waiting: dict[int, list[list[bytes]]] = {}
-    turn = 0
-    for number, made in answers_of_processes(_Maker, (spec, text), Jobs(jobs), workers):
-        waiting[number] = made
-        while turn in waiting:
-            yield from waiting.pop(turn)
-            turn += 1
+    for made in answers_in_order(_Maker, (spec, text), blocks, workers):
+        yield from made
 
 
 class _Maker:

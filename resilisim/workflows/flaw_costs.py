@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from resilisim.processes import Jobs, answers_of_processes
+from resilisim.processes import answers_in_order
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.costs import CostCalculator, PlanCosts
@@ -137,20 +137,8 @@ def costs_of_tasks(
     """
     blocks = [tuple(tasks[start : start + TASKS_PER_JOB]) for start in range(0, len(tasks), TASKS_PER_JOB)]
     text = None if library is None or library == default_library() else library.to_json()
-    setup = (text, seed, planner)
-    if min(workers, len(blocks)) <= 1:
-        maker = _Maker(setup)
-        for number, block in enumerate(blocks):
-            for _, costs in maker((number, block)):
-                yield from costs
-        return
-    waiting: dict[int, list[TaskCosts]] = {}
-    turn = 0
-    for number, costs in answers_of_processes(_Maker, setup, Jobs(enumerate(blocks)), workers):
-        waiting[number] = costs
-        while turn in waiting:
-            yield from waiting.pop(turn)
-            turn += 1
+    for costs in answers_in_order(_Maker, (text, seed, planner), blocks, min(workers, len(blocks))):
+        yield from costs
 
 
 class _Maker:
