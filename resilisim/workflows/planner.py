@@ -132,7 +132,7 @@ class ExactPlanner:
             reason=_reason(problem, tools, place),
             requires=tuple(tool.dependencies),
             alternatives=tuple(self.similar(name)) if self.similar is not None else (),
-            expected_outcome=_expected_outcome(tool),
+            expected_outcome=expected_outcome(tool),
             confidence=_chance(problem, name, tools[:place]),
             chosen_by="semantics" if name in problem.required_tools else "policy",
         )
@@ -264,6 +264,7 @@ def _reason_outside_list(problem: Problem, tools: tuple[str, ...], place: int) -
     return ", ".join(["not on the task's list", *(clauses or ["but raises the chance that the task succeeds"])])
 
 
-def _expected_outcome(tool: Tool) -> str:
+def expected_outcome(tool: Tool) -> str:
+    """Return one line on what a tool gives when it succeeds."""
     names = [value.name for value in tool.returns if value.name != "success"]
     return f"success, with {', '.join(names)}" if names else "success"

@@ -23,17 +23,18 @@ def format_mismatch(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
     The step before is said to give another format, and the parameter through which the next one receives data refers to
     that: as a text where an object is read, as an object where a text is.
     """
-    sites = [index for index in range(1, len(plan.steps)) if _receiving(plan, index) is not None]
+    receiving = {
+        index: name for index in range(1, len(plan.steps)) if (name := _receiving_parameter(plan, index)) is not None
+    }
     # Where results are passed on at all, it is these that arrive in a wrong format.
-    sites = [index for index in sites if _passes_result(plan, index)] or sites
+    passing = [index for index, name in receiving.items() if referred_tool(plan.steps[index].parameters[name])]
+    sites = passing or list(receiving)
     if not sites:
         return Unfit("no step receives anything from the step before that its tool could refuse")
     steps = list(plan.steps)
     edits: list[Edit] = []
     for index in sorted(draws.shuffled(sites)[: num_edits(severity, len(sites))]):
-        found = _receiving(plan, index)
-        assert found is not None  # sites were chosen by it
-        name, _ = found
+        name = receiving[index]
         kind = draws.choice(FORMATS)
         giver, taker = steps[index - 1], steps[index]
         outcome = f"success, with {kind}"
@@ -47,13 +48,8 @@ def format_mismatch(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
     return Change(tuple(steps), tuple(edits))
 
 
-def _passes_result(plan: Plan, index: int) -> bool:
-    found = _receiving(plan, index)
-    return found is not None and referred_tool(plan.steps[index].parameters[found[0]]) is not None
-
-
-def _receiving(plan: Plan, index: int) -> tuple[str, Any] | None:
-    """Return the parameter through which a step receives data, with a value that its tool refuses, or None.
+def _receiving_parameter(plan: Plan, index: int) -> str | None:
+    """Return the parameter through which a step receives data and whose schema refuses some format, or None.
 
     Parameters that refer to a result come first, then those through which results flow, then the other required ones.
     A step whose call is refused as it stands has none.
@@ -63,11 +59,8 @@ def _receiving(plan: Plan, index: int) -> tuple[str, Any] | None:
     tool, given = plan.tool(index), plan.steps[index].parameters
     names = [parameter.name for parameter in tool.parameters if parameter.required and parameter.name in given]
     names.sort(key=lambda name: (referred_tool(given[name]) is None, name not in FLOWING_PARAMETERS))
-    for name in names:
-        value = _in_format(tool, name, plan.steps[index - 1].tool, FORMATS[0])
-        if value is not None:
-            return name, value
-    return None
+    giver = plan.steps[index - 1].tool
+    return next((name for name in names if _in_format(tool, name, giver, FORMATS[0]) is not None), None)
 
 
 def _in_format(tool: Tool, name: str, giver: str, kind: str) -> Any:

@@ -16,7 +16,7 @@ from resilisim.tool_library.parameters import accepts
 from resilisim.workflows.parameters import step_parameters
 from resilisim.workflows.perturbation.similarity import ToolSimilarity
 from resilisim.workflows.perturbation.types import Edit
-from resilisim.workflows.planner import REASON_REQUIRED
+from resilisim.workflows.planner import REASON_REQUIRED, expected_outcome
 from resilisim.workflows.types import Step, Workflow
 
 
@@ -192,12 +192,6 @@ class Plan:
         order = sorted(range(len(names)), key=lambda index: (-scores[index], index))
         ranked = [names[index] for index in order if names[index] not in (name, step.tool)]
         return tuple(ranked[: len(step.alternatives)])
-
-
-def expected_outcome(tool: Tool) -> str:
-    """Return one line on what a tool gives when it succeeds."""
-    names = [value.name for value in tool.returns if value.name != "success"]
-    return f"success, with {', '.join(names)}" if names else "success"
 
 
 def tool_before(steps: Sequence[Step], index: int) -> str | None:
