@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  "$$python" -m venv --clear $(VENV); \
 	fi
 	@echo "installing into $(VENV) (a few minutes, under 2 GB)"
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[retrieval,llm,datasets,plots,xml,dev]'
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[retrieval,train,llm,datasets,plots,xml,dev]'
 	@touch $@
 
 .PHONY: install

@@ -47,6 +47,7 @@ _LAZY_NAMES = {
 }
 
 CONVERSATION_ID = "resilisim/Conversation-v0"
+WORKFLOW_ID = "resilisim/Workflow-v0"
 
 
 def register_environments() -> None:
@@ -56,6 +57,13 @@ def register_environments() -> None:
         register(
             id=CONVERSATION_ID,
             entry_point="resilisim.envs.conversation:ConversationEnv",
+            disable_env_checker=True,
+        )
+    if WORKFLOW_ID not in registry:
+        register(
+            id=WORKFLOW_ID,
+            entry_point="resilisim.envs.workflow.env:WorkflowEnv",
+            vector_entry_point="resilisim.envs.workflow.vector:WorkflowVectorEnv",
             disable_env_checker=True,
         )
 

@@ -21,6 +21,7 @@ from resilisim.cli.options import (
     ModelOption,
     NotExecutedOption,
     PayloadOption,
+    PlannerOption,
     SearchDetailOption,
     TurnsOption,
     load,
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 
 def evaluate(
     policy: Annotated[
-        list[str], typer.Option("--policy", help="Name, or module:attribute, of a policy; again for more.")
+        list[str],
+        typer.Option(
+            "--policy",
+            help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy; again for more.",
+        ),
     ],
     out: Annotated[
         Path,
@@ -61,14 +66,7 @@ def evaluate(
     not_executed: NotExecutedOption = 0.5,
     failed: FailedOption = 0.7,
     history: HistoryOption = 0.9,
-    planner: Annotated[
-        str,
-        typer.Option(
-            "--planner",
-            help="Who makes the plan of prompts that hold one: auto or exact.",
-            rich_help_panel=ENVIRONMENT_PANEL,
-        ),
-    ] = "auto",
+    planner: PlannerOption = "auto",
     parameters: Annotated[
         Literal["lenient", "strict", "ignore"],
         typer.Option("--parameters", help="How parameters of calls are checked.", rich_help_panel=ENVIRONMENT_PANEL),

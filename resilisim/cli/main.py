@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from resilisim import __version__
-from resilisim.cli import bound, dataset, demo, evaluate, play, prompts, report, tasks, tools
+from resilisim.cli import bound, dataset, demo, evaluate, play, prompts, report, tasks, tools, train
 from resilisim.cli.output import STOPPED_BY_USER, write_what_cannot_be_encoded_as_escapes
 from resilisim.errors import ResiliSimError
 
@@ -28,6 +28,7 @@ app.add_typer(tools.app, name="tools")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(prompts.app, name="prompts")
 app.add_typer(dataset.app, name="dataset")
+app.add_typer(train.app, name="train")
 app.command("bound")(bound.bound)
 app.command("play")(play.play)
 app.command("evaluate")(evaluate.evaluate)

@@ -37,6 +37,15 @@ ModelOption = Annotated[
         rich_help_panel=ENVIRONMENT_PANEL,
     ),
 ]
+PlannerOption = Annotated[
+    str,
+    typer.Option(
+        "--planner",
+        help="Who makes the plan of prompts that hold one: auto, exact, policy:DIR (the trained policy in a folder) or "
+        "policy:default (the one that ships).",
+        rich_help_panel=ENVIRONMENT_PANEL,
+    ),
+]
 TurnsOption = Annotated[int, typer.Option("--turns", help="Turns of an episode.", min=1, rich_help_panel=RULES_PANEL)]
 FailuresOption = Annotated[
     int,

@@ -20,6 +20,7 @@ from resilisim.cli.options import (
     LoopOption,
     ModelOption,
     NotExecutedOption,
+    PlannerOption,
     TurnsOption,
     command_group,
     load,
@@ -51,9 +52,6 @@ MethodOption = Annotated[
     typer.Option(
         "--method", help="Method of a flaw, or all; again for more.", show_default="one of two, drawn from the seed"
     ),
-]
-PlannerOption = Annotated[
-    str, typer.Option("--planner", help="Who makes the plans: auto or exact.", rich_help_panel=ENVIRONMENT_PANEL)
 ]
 PlanFormatOption = Annotated[
     Literal["markdown", "xml"],

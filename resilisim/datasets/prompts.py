@@ -24,6 +24,7 @@ from resilisim.workflows import (
     PromptTemplates,
     Workflow,
     load_templates,
+    no_similar_tools,
     render_prompt,
     resolve_planner,
     semantic_match_by_retrieval,
@@ -185,7 +186,7 @@ class PromptSource:
             library,
             law,
             self.rules,
-            similar=similar_by_retrieval(retriever) if spec.alternatives else None,
+            similar=similar_by_retrieval(retriever) if spec.alternatives else no_similar_tools,
             match=semantic_match_by_retrieval(retriever) if spec.semantic_match else None,
         )
         self._perturber = Perturber(library, self.rules, lambda: tool_similarity(retriever))

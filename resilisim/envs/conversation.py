@@ -74,16 +74,16 @@ class ConversationEnv(gymnasium.Env[str, str]):
     at reset). After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or
     format error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt}`
     with `attempt` from 1, and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for
-    ordinary policies (`public_info` takes them out): `instance_id`, `required_tools`, `seed`, `problem`, `state`,
-    `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the probability in `execution`;
-    a flawed prompt is "optimal" to them.
+    ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`,
+    `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the probability in
+    `execution`; a flawed prompt is "optimal" to them.
 
     **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4.
     **Version history.** v0.
 
     Args:
         prompt: Prompt type of episodes whose reset names none.
-        planner: Planner object or name for prompts with a plan.
+        planner: Planner object, or name as in `resolve_planner`, for prompts with a plan.
         library: Tool library; the default one if omitted.
         base: Law: success probability of a tool without one of its own.
         not_executed: Law: factor for a dependency never executed.
@@ -302,6 +302,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         state = self._episode.state
         info: dict[str, Any] = {
             "instance_id": self._task.instance_id,
+            "task": self._task,
             "task_type": self._task.task_type,
             "prompt_type": self._prompt.type,
             "planner": self._prompt.planner,
@@ -342,7 +343,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
 
 # The id of a shipped task names its required list, and with the seed and a known salt all of its luck.
-PRIVATE_INFO = frozenset({"instance_id", "required_tools", "seed", "problem", "state", "message", "score", "flaw"})
+PRIVATE_INFO = frozenset(
+    {"instance_id", "task", "required_tools", "seed", "problem", "state", "message", "score", "flaw"}
+)
 
 
 def public_info(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.util
 import inspect
 import sys
 from collections.abc import Mapping
@@ -10,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from resilisim.errors import InvalidInputError, ResiliSimError, nearest_name, unknown_name
+from resilisim.errors import InvalidInputError, MissingExtraError, ResiliSimError, nearest_name, unknown_name
 from resilisim.policies.base import Policy
 
 ENTRY_POINT_GROUP = "resilisim.policies"
@@ -21,7 +23,12 @@ BUILT_IN_POLICIES: Mapping[str, str] = {
     "plan-follower": "resilisim.policies.scripted.followers:PlanFollower",
     "repairing-follower": "resilisim.policies.scripted.followers:RepairingFollower",
     "exact-optimum": "resilisim.policies.scripted.exact_optimum:ExactOptimumPolicy",
+    "trained": "resilisim.policies.ppo.policy:TrainedPolicy",
 }
+# Built-in policies that need packages of an extra.
+EXTRAS: Mapping[str, str] = {"trained": "train"}
+# policy:DIR is the trained policy whose checkpoint lies in the folder DIR, policy:default the one that ships.
+CHECKPOINT_PREFIX = "policy:"
 
 
 def policy_names() -> tuple[str, ...]:
@@ -35,14 +42,16 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
     The text `spec` is all that another process needs to make the same policy.
 
     Args:
-        spec: A name (`policy_names`), or `module:attribute` of a class, a function that returns a policy, or a policy.
-            Modules are found as usual, and also in the working directory.
+        spec: A name (`policy_names`); "policy:DIR" for the trained policy in a folder, or "policy:default" for the one
+            that ships; or `module:attribute` of a class, a function that returns a policy, or a policy. Modules are
+            found as usual, and also in the working directory.
         offered: Arguments that are passed only if the policy has a parameter of that name (such as `seed`, `library`).
         **arguments: Arguments that the policy must take.
 
     Raises:
         InvalidInputError: There is no such policy, it cannot be imported or made, does not take an argument, or has not
             both `reset` and `act`.
+        MissingExtraError: It needs packages that are not installed.
     """
     target, where = _find(spec)
     if inspect.isclass(target) or not _has_policy_methods(target):
@@ -70,17 +79,46 @@ def _plug_ins() -> dict[str, EntryPoint]:
 def _find(spec: str) -> tuple[Any, str]:
     """Return what a spec names, and what it is called in messages."""
     if spec in BUILT_IN_POLICIES:
-        return _import(BUILT_IN_POLICIES[spec], f"policy {spec!r}"), f"policy {spec!r}"
+        return _built_in(spec, f"policy {spec!r}"), f"policy {spec!r}"
     plug_ins = _plug_ins()
     if spec in plug_ins:
         entry = plug_ins[spec]
         package = f" of package {entry.dist.name!r}" if entry.dist is not None else ""
         where = f"policy {spec!r}{package} ({entry.value})"
         return _import(entry.value, where), where
+    if _is_checkpoint(spec):
+        trained = _built_in("trained", f"policy {spec!r}")
+        folder = spec.removeprefix(CHECKPOINT_PREFIX)
+        return functools.partial(trained, checkpoint=folder, name=spec), f"policy {spec!r}"
     if ":" in spec:
         return _import(spec, f"policy {spec!r}"), f"policy {spec!r}"
     error = unknown_name("policy", spec, policy_names())
-    raise InvalidInputError(f"{error}; a policy of your own is given as module:attribute")
+    raise InvalidInputError(f"{error}; a policy of your own is given as module:attribute, a trained one as policy:DIR")
+
+
+def _is_checkpoint(spec: str) -> bool:
+    """Return whether a spec names a folder, and not what stands in somebody's own module `policy`."""
+    folder = spec.removeprefix(CHECKPOINT_PREFIX)
+    if folder in (spec, ""):
+        return False
+    if folder == "default" or Path(folder).is_dir():
+        return True
+    _look_into_working_directory()
+    is_attribute = all(part.isidentifier() for part in folder.split("."))
+    return not (is_attribute and importlib.util.find_spec(CHECKPOINT_PREFIX.removesuffix(":")) is not None)
+
+
+def _built_in(name: str, where: str) -> Any:
+    reference = BUILT_IN_POLICIES[name]
+    if name in EXTRAS:
+        try:
+            importlib.import_module(reference.partition(":")[0])
+        except ImportError as error:
+            if str(error.name).partition(".")[0] == "resilisim":
+                raise  # nothing that installing would mend
+            extra = f"pip install 'resilisim[{EXTRAS[name]}]'"
+            raise MissingExtraError(f"{where} cannot be loaded ({_one_line(error)}): {extra}") from error
+    return _import(reference, where)
 
 
 def _import(reference: str, where: str) -> Any:
@@ -97,11 +135,15 @@ def _import(reference: str, where: str) -> Any:
     return value
 
 
-def _import_module(name: str, where: str) -> Any:
-    # A console script does not look into the working directory, where a user's first policy usually lies.
+def _look_into_working_directory() -> None:
+    # A console script does not, and a user's first policy usually lies there.
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
+
+
+def _import_module(name: str, where: str) -> Any:
+    _look_into_working_directory()
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # a script without a main guard may leave the process

@@ -6,6 +6,7 @@ from resilisim.workflows.planner import (
     ExactPlanner,
     Planner,
     all_success_path,
+    no_similar_tools,
     resolve_planner,
     similar_by_retrieval,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "all_success_path",
     "critical_tools",
     "load_templates",
+    "no_similar_tools",
     "parse_mcp_task",
     "parse_plan",
     "parse_steps",

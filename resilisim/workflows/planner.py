@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, cast
 
-from resilisim.errors import ExactLimitError, unknown_name
+from resilisim.errors import (
+    ExactLimitError,
+    InvalidInputError,
+    MissingExtraError,
+    ResiliSimError,
+    unknown_name,
+)
 from resilisim.simulator.exact import solve
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.rules import EndRules
 from resilisim.simulator.state import is_awaiting_closing, is_done, next_state, start_state
 from resilisim.tasks import Task
-from resilisim.tool_library import Tool, ToolLibrary, default_library
+from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.parameters import step_parameters
+from resilisim.workflows.reasons import chance, expected_outcome, reason
 from resilisim.workflows.semantic_match import SemanticMatch
 from resilisim.workflows.types import Step, Workflow
 
@@ -23,11 +32,17 @@ if TYPE_CHECKING:
     from resilisim.tool_library.retrieval import ToolRetriever
 
 PLANNER_NAMES = ("exact", "auto")
+# Planners whose names have two parts, such as policy:runs/1: the first part -> module:attribute of a function that is
+# called with the second part, then library, law, rules, similar and match as `resolve_planner` has them. The modules
+# stand on higher floors and need packages that not everybody has, so they are imported when such a planner is made.
+PLANNER_PREFIXES: Mapping[str, str] = {"policy": "resilisim.policies.ppo.planner:PolicyPlanner"}
+# What plans where the law cannot be solved.
+FALLBACK = "policy:default"
+# How names with two parts are shown in messages.
+FORMS = (*PLANNER_NAMES, "policy:DIR")
 # Plans of that many required lists are kept by a planner, so that a stream of tasks needs constant memory.
 KEPT_PLANS = 8192
 NUM_ALTERNATIVES = 3
-# Not "number 2 of 5": a plan from which a step was taken would tell so by its numbers.
-REASON_REQUIRED = "an operation that the task asks for"
 
 # Names the tools most like a given one, the most similar first.
 SimilarTools = Callable[[str], Sequence[str]]
@@ -106,18 +121,7 @@ class ExactPlanner:
             if len(self._plans) > KEPT_PLANS:
                 self._plans.popitem(last=False)
         steps, value = self._plans[required]
-        matches = self._matches(task, steps)
-        filled: list[Step] = []
-        for place, (step, match) in enumerate(zip(steps, matches, strict=True)):
-            before = steps[place - 1].tool if place else None
-            parameters = step_parameters(self.library[step.tool], task.inputs, before)
-            filled.append(replace(step, parameters=parameters, semantic_match=match))
-        return Workflow(task.instance_id, tuple(filled), self.name, value)
-
-    def _matches(self, task: Task, steps: Sequence[Step]) -> Sequence[float | None]:
-        if self.match is None:
-            return [None] * len(steps)
-        return self.match(task.description, [step.tool for step in steps])
+        return Workflow(task.instance_id, fill_steps(steps, task, self.library, self.match), self.name, value)
 
     def _solve(self, required: tuple[str, ...]) -> tuple[tuple[Step, ...], float]:
         problem = build_problem(self.library, required, self.law, self.rules)
@@ -129,28 +133,52 @@ class ExactPlanner:
         tool = self.library[name]
         return Step(
             tool=name,
-            reason=_reason(problem, tools, place),
+            reason=reason(problem, tools, place),
             requires=tuple(tool.dependencies),
             alternatives=tuple(self.similar(name)) if self.similar is not None else (),
             expected_outcome=expected_outcome(tool),
-            confidence=_chance(problem, name, tools[:place]),
+            confidence=chance(problem, name, tools[:place]),
             chosen_by="semantics" if name in problem.required_tools else "policy",
         )
 
 
+def fill_steps(
+    steps: Sequence[Step], task: Task, library: ToolLibrary, match: SemanticMatch | None
+) -> tuple[Step, ...]:
+    """Return steps with what depends on the task's inputs and text: parameters and semantic match.
+
+    Args:
+        steps: The steps.
+        task: The task.
+        library: Its tool library.
+        match: Scores how well tools match a task's description; without it, steps have no semantic match.
+    """
+    matches: Sequence[float | None] = [None] * len(steps)
+    if match is not None:
+        matches = match(task.description, [step.tool for step in steps])
+    filled: list[Step] = []
+    for place, (step, score) in enumerate(zip(steps, matches, strict=True)):
+        before = steps[place - 1].tool if place else None
+        parameters = step_parameters(library[step.tool], task.inputs, before)
+        filled.append(replace(step, parameters=parameters, semantic_match=score))
+    return tuple(filled)
+
+
 class AutoPlanner:
-    """The default planner: exact where a task can be solved exactly, else whatever planner it was given for the rest.
+    """The default planner: exact where a task can be solved exactly, else another planner.
 
     Args:
         exact: The exact planner.
-        fallback: Plans what is too large to be solved; without it such a task raises `ExactLimitError`.
+        fallback: Plans what is too large to be solved, or a function that makes such a planner when the first task of
+            that kind comes; without it, or if the function raises a `ResiliSimError`, such a task raises
+            `ExactLimitError`.
     """
 
     name = "auto"
 
-    def __init__(self, exact: ExactPlanner, fallback: Planner | None = None) -> None:
+    def __init__(self, exact: ExactPlanner, fallback: Planner | Callable[[], Planner] | None = None) -> None:
         self.exact = exact
-        self.fallback = fallback
+        self._fallback = fallback
 
     def plan(self, task: Task) -> Workflow:
         """Return the workflow for a task; its `planner` names the one that made it.
@@ -159,12 +187,20 @@ class AutoPlanner:
             InvalidInputError: The required list does not fit the library.
             ExactLimitError: The task is too large to be solved exactly, and there is no fallback.
         """
-        if self.fallback is None:
-            return self.exact.plan(task)
         try:
             return self.exact.plan(task)
-        except ExactLimitError:
-            return self.fallback.plan(task)
+        except ExactLimitError as error:
+            return self._made_fallback(error).plan(task)
+
+    def _made_fallback(self, error: ExactLimitError) -> Planner:
+        if self._fallback is None:
+            raise error
+        if callable(self._fallback):
+            try:
+                self._fallback = self._fallback()
+            except ResiliSimError as missing:
+                raise ExactLimitError(f"{error}; a trained policy could plan it, but {missing}") from error
+        return self._fallback
 
 
 def resolve_planner(
@@ -179,21 +215,53 @@ def resolve_planner(
     """Return the planner of that name.
 
     Args:
-        name: "exact" or "auto".
+        name: "exact"; "auto"; "policy:DIR", the trained policy whose checkpoint lies in the folder DIR; or
+            "policy:default", the trained policy that ships.
         library: Tool library of the tasks; the default one if omitted.
         law: Success law; the benchmark's if omitted.
         rules: End rules; the benchmark's if omitted.
-        similar: Names the alternatives of a tool, for instance `similar_by_retrieval(retriever)`.
-        fallback: Under "auto", plans what cannot be solved exactly.
+        similar: Names the alternatives of a tool, for instance `similar_by_retrieval(retriever)`; without it an exact
+            plan has none, and a trained policy names its next most probable calls.
+        fallback: Under "auto", plans what cannot be solved exactly; "policy:default" if omitted.
         match: Scores tools against a task's description, for instance `semantic_match_by_retrieval(retriever)`.
 
     Raises:
         InvalidInputError: There is no such planner.
+        MissingExtraError: It needs packages that are not installed.
     """
-    if name not in PLANNER_NAMES:
-        raise unknown_name("planner", name, PLANNER_NAMES)
-    exact = ExactPlanner(library, law, rules, similar, match)
-    return exact if name == "exact" else AutoPlanner(exact, fallback)
+    if name == "exact":
+        return ExactPlanner(library, law, rules, similar, match)
+    if name == "auto":
+        exact = ExactPlanner(library, law, rules, similar, match)
+        shipped = partial(_make_prefixed, FALLBACK, library, law, rules, similar, match)
+        return AutoPlanner(exact, fallback or shipped)
+    return _make_prefixed(name, library, law, rules, similar, match)
+
+
+def _make_prefixed(
+    name: str,
+    library: ToolLibrary | None,
+    law: BenchmarkLaw | None,
+    rules: EndRules | None,
+    similar: SimilarTools | None,
+    match: SemanticMatch | None,
+) -> Planner:
+    prefix, colon, argument = name.partition(":")
+    if not colon or prefix not in PLANNER_PREFIXES:
+        raise unknown_name("planner", name, FORMS)
+    if not argument:
+        raise InvalidInputError(f"planner {name!r} names no checkpoint: expected {prefix}:DIR or {FALLBACK}")
+    module_name, _, attribute = PLANNER_PREFIXES[prefix].partition(":")
+    try:
+        make = getattr(importlib.import_module(module_name), attribute)
+    except ImportError as error:
+        if str(error.name).partition(".")[0] == "resilisim":
+            raise  # nothing that installing would mend
+        cause = " ".join(str(error).split())
+        raise MissingExtraError(
+            f"planner {name!r} cannot be loaded ({cause}): pip install 'resilisim[train]'"
+        ) from error
+    return cast("Planner", make(argument, library, law, rules, similar, match))
 
 
 def similar_by_retrieval(retriever: ToolRetriever, count: int = NUM_ALTERNATIVES) -> SimilarTools:
@@ -206,6 +274,11 @@ def similar_by_retrieval(retriever: ToolRetriever, count: int = NUM_ALTERNATIVES
         return known[name]
 
     return similar
+
+
+def no_similar_tools(name: str) -> tuple[str, ...]:
+    """Name no alternatives, also under planners that would otherwise think of some."""
+    return ()
 
 
 def all_success_path(problem: Problem) -> tuple[tuple[str, ...], float]:
@@ -225,46 +298,3 @@ def all_success_path(problem: Problem) -> tuple[tuple[str, ...], float]:
         tools.append(message.tool or "")
         state = next_state(problem, state, message, success=True)
     return tuple(tools), value
-
-
-def _chance(problem: Problem, name: str, before: Sequence[str]) -> float:
-    """Return the success probability of a tool's first execution when exactly `before` have run, all successfully."""
-    missing = sum(dependency not in before for dependency in problem.library.dependencies(name))
-    return problem.law.probability(problem.base(problem.library.index(name)), missing, 0, 0)
-
-
-def _reason(problem: Problem, tools: tuple[str, ...], place: int) -> str:
-    name, before = tools[place], tools[:place]
-    required = problem.required_tools
-    missing = [dependency for dependency in problem.library.dependencies(name) if dependency not in before]
-    if name not in required:
-        return _reason_outside_list(problem, tools, place)
-    text = REASON_REQUIRED
-    if missing:
-        chance = _chance(problem, name, before)
-        text += f"; running {' and '.join(missing)} first would not pay (success probability {chance:.3f} without)"
-    return text
-
-
-def _reason_outside_list(problem: Problem, tools: tuple[str, ...], place: int) -> str:
-    name = tools[place]
-    helped: dict[str, list[str]] = {}
-    for later in range(place + 1, len(tools)):
-        if name in problem.library.dependencies(tools[later]):
-            before = tools[:later]
-            with_it = _chance(problem, tools[later], before)
-            without_it = _chance(problem, tools[later], [tool for tool in before if tool != name])
-            effect = f"success probability {with_it:.3f} with it, {without_it:.3f} without"
-            helped.setdefault(effect, []).append(tools[later])
-    clauses = [f"required by {' and '.join(dependents)} ({effect})" for effect, dependents in helped.items()]
-    direct = {dependent for dependents in helped.values() for dependent in dependents}
-    if direct and direct.isdisjoint(problem.required_tools):
-        in_turn = [tool for tool in problem.required_tools if direct & set(problem.library.closure((tool,)))]
-        clauses.append(f"a tool on which {' and '.join(in_turn)} in turn depends")
-    return ", ".join(["not on the task's list", *(clauses or ["but raises the chance that the task succeeds"])])
-
-
-def expected_outcome(tool: Tool) -> str:
-    """Return one line on what a tool gives when it succeeds."""
-    names = [value.name for value in tool.returns if value.name != "success"]
-    return f"success, with {', '.join(names)}" if names else "success"

@@ -16,7 +16,7 @@ from resilisim.tool_library.parameters import accepts
 from resilisim.workflows.parameters import step_parameters
 from resilisim.workflows.perturbation.similarity import ToolSimilarity
 from resilisim.workflows.perturbation.types import Edit
-from resilisim.workflows.planner import REASON_REQUIRED, expected_outcome
+from resilisim.workflows.reasons import REASON_REQUIRED, expected_outcome
 from resilisim.workflows.types import Step, Workflow
 
 

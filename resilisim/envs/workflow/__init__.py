@@ -1,0 +1,1 @@
+"""Workflow-v0: the workflow MDP, scalar and batched, over one kernel of scalar functions."""

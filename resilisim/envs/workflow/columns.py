@@ -1,0 +1,111 @@
+"""What Workflow-v0 shows, column by column (SPEC section 5).
+
+An observation is a dict of three arrays of small integers, so that thousands of environments are copied quickly:
+
+* `tools`: uint8 (num_tools, NUM_TOOL_COLUMNS), one row for each tool of the library, in its order
+* `task`: uint8 (NUM_TASK_COLUMNS,), what concerns the episode as a whole
+* `action_mask`: int8 (num_actions,), 1 for each legal action (`actions`)
+
+Counts saturate at 255. Probabilities, scores and shares in [0, 1] are stored as round(255 x). Places count from 1, 0
+means that there is none. With `required="hidden"` the columns in HIDDEN_TOOL_COLUMNS and HIDDEN_TASK_COLUMNS are 0.
+"""
+
+from __future__ import annotations
+
+# The seven statuses of a tool, in the order of appendix D.1.
+NOT_ATTEMPTED = 0
+QUEUED = 1  # named by CHECK_DEPENDENCIES as an unmet dependency, not attempted yet (training law)
+RUNNING = 2  # started by PARALLEL_EXECUTE, outcome at the next step (training law)
+SUCCESS = 3
+FAILED = 4
+TIMEOUT = 5  # failed, and the error was a TIMEOUT
+DEPENDENCY_FAILED = 6  # failed, and would have succeeded with all its dependencies in place
+STATUSES = ("NOT_ATTEMPTED", "QUEUED", "RUNNING", "SUCCESS", "FAILED", "TIMEOUT", "DEPENDENCY_FAILED")
+
+# Columns of `tools`.
+STATUS = 0  # one of the seven codes above
+PLACE = 1  # place in the required list, from 1; 0: not required
+DUE = 2  # 1: the next required tool, 2: the one after it, ...; 0: not required, or has succeeded
+EXECUTIONS = 3  # executions so far in this episode
+RETRIES = 4  # failed executions since the last RECOVER_ERROR or RESTORE_CHECKPOINT of the tool
+NUM_NOT_EXECUTED = 5  # direct dependencies never executed (Nu)
+NUM_FAILED = 6  # direct dependencies executed, not yet successful (Nf)
+CLEAN_PROBABILITY = 7  # chance that an execution would succeed now, leaving out the factor for earlier failures
+NUM_DEPENDENTS_DUE = 8  # required tools without success that depend on it directly
+FIRST_DEPENDENT_DUE = 9  # DUE of the earliest of these; 0: none
+FIRST_DESCENDANT_DUE = 10  # DUE of the earliest required tool without success that depends on it, also indirectly
+LEVEL = 11  # depth in the dependency graph; 0: no dependencies
+NUM_DEPENDENCIES = 12  # direct dependencies
+OPERATION_TYPE = 13  # semantic operation type: 1 source, 2 processor, 3 aggregator, 4 output, 5 utility; 0: none
+SIMILARITY = 14  # best similarity of the tool's text and a clause of the task's description, 255 max(0, x)
+CONFIDENCE = 15  # composite confidence of the semantic filter (appendix D.2.1)
+IS_CANDIDATE = 16  # 1: among the retrieved candidates of one of the task's operations
+LAST_STEP = 17  # step (from 1) at which the tool was last selected; 0: never
+SUCCESS_ORDER = 18  # 1: the first tool of the episode that succeeded, 2: the second, ...; 0: no success
+NUM_TOOL_COLUMNS = 19
+TOOL_COLUMNS = (
+    "status",
+    "place",
+    "due",
+    "executions",
+    "retries",
+    "num_not_executed",
+    "num_failed",
+    "clean_probability",
+    "num_dependents_due",
+    "first_dependent_due",
+    "first_descendant_due",
+    "level",
+    "num_dependencies",
+    "operation_type",
+    "similarity",
+    "confidence",
+    "is_candidate",
+    "last_step",
+    "success_order",
+)
+HIDDEN_TOOL_COLUMNS = (PLACE, DUE, NUM_DEPENDENTS_DUE, FIRST_DEPENDENT_DUE, FIRST_DESCENDANT_DUE)
+
+# Columns of `task`; the first NUM_TASK_FEATURES are the task features of `context`.
+NUM_TASK_FEATURES = 20
+PROGRESS = 20  # progress p of SPEC section 5
+STEPS_USED = 21
+STEPS_LEFT = 22
+NUM_REQUIRED = 23  # length of the required list
+NUM_DUE = 24  # required tools that have not succeeded
+MILESTONES = 25  # milestones reached
+MILESTONES_EXPECTED = 26
+TOTAL_FAILURES = 27  # failed executions so far (Nh)
+CONSECUTIVE_FAILURES = 28  # failed executions since the last successful one
+HISTORY_FACTOR = 29  # factor of the law for the failures so far; 255 under the training law, which has none
+ORDER_BROKEN = 30  # 1: a required tool succeeded before an earlier required one
+LOOP_COUNT = 31  # equal unproductive steps in a row
+BASE_PROBABILITY = 32  # base success probability of the law
+PHASE = 33  # 0: coverage phase, 1: sequence phase of the reward
+STAGE = 34  # stage of the curriculum, 0 to 4
+HAS_CHECKPOINT = 35  # 1: CREATE_CHECKPOINT has been used
+NUM_RUNNING = 36  # tools started by PARALLEL_EXECUTE whose outcome is open
+DATA_FLOW = 37  # furthest operation type that has succeeded: 0 none, 1 source, 2 processor, 3 aggregator, 4 output
+NUM_TASK_COLUMNS = 38
+TASK_COLUMNS = (
+    *(f"task_feature_{index}" for index in range(NUM_TASK_FEATURES)),
+    "progress",
+    "steps_used",
+    "steps_left",
+    "num_required",
+    "num_due",
+    "milestones",
+    "milestones_expected",
+    "total_failures",
+    "consecutive_failures",
+    "history_factor",
+    "order_broken",
+    "loop_count",
+    "base_probability",
+    "phase",
+    "stage",
+    "has_checkpoint",
+    "num_running",
+    "data_flow",
+)
+HIDDEN_TASK_COLUMNS = (PROGRESS, NUM_REQUIRED, NUM_DUE, MILESTONES, MILESTONES_EXPECTED, ORDER_BROKEN)

@@ -1,0 +1,220 @@
+"""What retrieval knows of each task before the first step: the static part of Workflow-v0's observation.
+
+It is made of the task's text, type, inputs and outputs only. The required list is never read, so with
+`required="hidden"` this is the agent's only hint, and an honest one.
+
+Appendix D.1's retrieval context is mapped so:
+
+| D.1 | here |
+|---|---|
+| scores of tools for each semantic operation | `similarity`, and the task features 12 to 16 (the best of each type) |
+| similarity of every tool | `similarity` (column SIMILARITY) |
+| semantic confidence of every tool | `static_confidence` and the pattern part (column CONFIDENCE) |
+| tool selection history | columns LAST_STEP, EXECUTIONS and SUCCESS_ORDER, kept by the environment |
+| candidates of each capability type | `candidates`, `operation_type` (columns IS_CANDIDATE, OPERATION_TYPE) |
+| data-flow state | column DATA_FLOW of the task, kept by the environment |
+
+The composite confidence of D.2.1 is .25 c_rule + .30 c_embed + .25 c_pattern + .20 c_task; the pattern part depends on
+the episode and is added there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.envs.workflow.columns import NUM_TASK_FEATURES
+from resilisim.envs.workflow.similarity import SimilaritySource, resolve_similarity
+from resilisim.tasks.templates import TEMPLATE_OF_TYPE
+from resilisim.tasks.types import COMPLEXITIES, TASK_TYPES, Task
+from resilisim.tasks.wording import clauses
+from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.semantics import SEMANTIC_TYPES
+
+# Codes of `operation_type`: 0 for a tool without a semantic operation type, then the order of the seed's C.1.1.
+OPERATION_TYPES = (None, *SEMANTIC_TYPES)
+
+# Where the counts among the task features are 1.
+MOST_INPUTS = 8
+MOST_OUTPUTS = 8
+MOST_WORDS = 200
+MOST_CLAUSES = 20
+NUM_HIGHEST = 5  # similarities averaged in a feature; what one search shows
+
+TASK_FEATURES = (
+    *(f"type_{task_type}" for task_type in TASK_TYPES),
+    *(f"complexity_{complexity}" for complexity in COMPLEXITIES),
+    "inputs",
+    "expected_outputs",
+    "words",
+    "clauses",
+    *(f"best_of_{operation_type}" for operation_type in SEMANTIC_TYPES),
+    "best",
+    "mean_of_highest",
+    "best_minus_median",
+)
+
+WEIGHT_RULE = 0.25
+WEIGHT_EMBEDDING = 0.30
+WEIGHT_PATTERN = 0.25
+WEIGHT_TASK = 0.20
+
+# Similarities between which c_rule rises from 0 to 1: of two texts with nothing in common, and of a clause that says
+# what the tool is for. In benchmark-v1 the median is 0.19 for tools that are not required and 0.48 for required ones.
+UNRELATED = 0.1
+RELATED = 0.5
+UNKNOWN = 0.5  # c_task where the task's type or the tool's operation type is not known
+
+CANDIDATES_PER_TYPE = 2  # of each semantic operation type
+CANDIDATES_OVERALL = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskContext:
+    """Static context of some tasks with one library; rows are tasks in their order, columns tools in the library's.
+
+    Attributes:
+        features: uint8 (num_tasks, NUM_TASK_FEATURES), `TASK_FEATURES` in [0, 1] as round(255 x).
+        similarity: float32 (num_tasks, num_tools) in [-1, 1], best similarity of the tool's text and a clause of the
+            description; 0 without retrieval.
+        rule_confidence: float32 (num_tasks, num_tools) in [0, 1], c_rule: how clearly a clause asks for what the tool
+            does, or for what a tool that depends on it does.
+        task_confidence: float32 (num_tasks, num_tools) in [0, 1], c_task: 1 if the skeleton of the task's type has a
+            step of the operation type of the tool or of one that depends on it, else 0; UNKNOWN where that cannot be
+            said.
+        static_confidence: float32 (num_tasks, num_tools) in [0, 0.75], the composite confidence without its pattern
+            part.
+        candidates: bool (num_tasks, num_tools), the tools with the highest positive similarities: of each operation
+            type CANDIDATES_PER_TYPE, of all CANDIDATES_OVERALL.
+        operation_type: uint8 (num_tools,), place in OPERATION_TYPES: 0 none, 1 source, 2 processor, 3 aggregator, 4
+            output, 5 utility.
+    """
+
+    features: NDArray[np.uint8]
+    similarity: NDArray[np.float32]
+    rule_confidence: NDArray[np.float32]
+    task_confidence: NDArray[np.float32]
+    static_confidence: NDArray[np.float32]
+    candidates: NDArray[np.bool_]
+    operation_type: NDArray[np.uint8]
+
+
+def build_context(library: ToolLibrary, tasks: Sequence[Task], similarity: SimilaritySource = "auto") -> TaskContext:
+    """Compute the context of some tasks.
+
+    Args:
+        library: The tools.
+        tasks: The tasks.
+        similarity: Where similarities come from, see `resolve_similarity`.
+
+    Raises:
+        InvalidInputError: `similarity` is unusable.
+        MissingExtraError: Similarities have to be computed and the extra `retrieval` is not installed.
+    """
+    scores = resolve_similarity(similarity, library, tasks)
+    operation_type = operation_types(library)
+    rule = _rule_confidence(library, scores)
+    task = _task_confidence(library, tasks, operation_type)
+    static = WEIGHT_RULE * rule + WEIGHT_EMBEDDING * np.maximum(scores, 0.0) + WEIGHT_TASK * task
+    return TaskContext(
+        features=_features(tasks, scores, operation_type),
+        similarity=scores,
+        rule_confidence=rule.astype(np.float32),
+        task_confidence=task.astype(np.float32),
+        static_confidence=static.astype(np.float32),
+        candidates=_candidates(scores, operation_type),
+        operation_type=operation_type,
+    )
+
+
+def operation_types(library: ToolLibrary) -> NDArray[np.uint8]:
+    """Return the code of each tool's semantic operation type, uint8 (num_tools,)."""
+    return np.array([OPERATION_TYPES.index(tool.semantic_type) for tool in library], dtype=np.uint8)
+
+
+def _features(
+    tasks: Sequence[Task], similarity: NDArray[np.float32], operation_type: NDArray[np.uint8]
+) -> NDArray[np.uint8]:
+    """Return the task features as bytes, uint8 (num_tasks, NUM_TASK_FEATURES)."""
+    known = np.zeros((len(tasks), NUM_TASK_FEATURES - len(SEMANTIC_TYPES) - 3))
+    for row, task in enumerate(tasks):
+        known[row] = [
+            *(task.task_type == task_type for task_type in TASK_TYPES),
+            *(task.complexity == complexity for complexity in COMPLEXITIES),
+            len(task.inputs) / MOST_INPUTS,
+            len(task.expected_outputs) / MOST_OUTPUTS,
+            len(task.description.split()) / MOST_WORDS,
+            len(clauses(task.description)) / MOST_CLAUSES,
+        ]
+    scores = similarity.astype(np.float64)
+    best_of_type = np.stack(
+        [
+            np.where(operation_type == code, scores, 0.0).max(axis=1, initial=0.0)
+            for code in range(1, len(OPERATION_TYPES))
+        ],
+        axis=1,
+    )
+    highest = np.sort(scores, axis=1)[:, ::-1]
+    overall = np.stack(
+        [highest[:, 0], highest[:, :NUM_HIGHEST].mean(axis=1), highest[:, 0] - np.median(scores, axis=1)], axis=1
+    )
+    features = np.clip(np.concatenate([known, best_of_type, overall], axis=1), 0.0, 1.0)
+    stored: NDArray[np.uint8] = np.rint(255.0 * features).astype(np.uint8)
+    return stored
+
+
+def _rule_confidence(library: ToolLibrary, similarity: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return c_rule, float64 (num_tasks, num_tools); 1 without retrieval, where nothing speaks against a tool.
+
+    Prerequisites are raised to what needs them: a text that asks for a report seldom mentions the parsing before it.
+    """
+    rule: NDArray[np.float64] = np.clip((similarity.astype(np.float64) - UNRELATED) / (RELATED - UNRELATED), 0.0, 1.0)
+    rule[~similarity.any(axis=1)] = 1.0
+    return _raised_to_dependents(library, rule)
+
+
+def _task_confidence(
+    library: ToolLibrary, tasks: Sequence[Task], operation_type: NDArray[np.uint8]
+) -> NDArray[np.float64]:
+    """Return c_task, float64 (num_tasks, num_tools)."""
+    preferences = np.full((len(TASK_TYPES) + 1, len(library)), UNKNOWN)  # the last row is that of unknown types
+    for row, task_type in enumerate(TASK_TYPES):
+        asked_for = {OPERATION_TYPES.index(step.semantic_type) for step in TEMPLATE_OF_TYPE[task_type].steps}
+        for tool, code in enumerate(operation_type):
+            if code:
+                preferences[row, tool] = float(int(code) in asked_for)
+    preferences = _raised_to_dependents(library, preferences)
+    rows = [TASK_TYPES.index(task.task_type) if task.task_type in TASK_TYPES else -1 for task in tasks]
+    chosen: NDArray[np.float64] = preferences[np.array(rows, dtype=np.int64)]
+    return chosen
+
+
+def _raised_to_dependents(library: ToolLibrary, confidence: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Raise each tool's column (rows, num_tools) to the highest of the tools that depend on it, also indirectly."""
+    raised = confidence.copy()
+    by_level = sorted(range(len(library)), key=lambda tool: -library[tool].dependency_metadata.level)
+    for tool in by_level:
+        for name in library.dependencies(library.names[tool]):
+            dependency = library.index(name)
+            np.maximum(raised[:, dependency], raised[:, tool], out=raised[:, dependency])
+    return raised
+
+
+def _candidates(similarity: NDArray[np.float32], operation_type: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Return the retrieved candidates, bool (num_tasks, num_tools); ties go to the earlier tool."""
+    chosen = _highest(similarity, CANDIDATES_OVERALL)
+    for code in range(1, len(OPERATION_TYPES)):
+        of_type = np.flatnonzero(operation_type == code)
+        chosen[:, of_type] |= _highest(similarity[:, of_type], CANDIDATES_PER_TYPE)
+    return chosen & (similarity > 0.0)
+
+
+def _highest(similarity: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
+    """Mark the `count` highest entries of each row, bool of the same shape."""
+    order = np.argsort(-similarity, axis=1, kind="stable")[:, :count]
+    marked = np.zeros(similarity.shape, dtype=np.bool_)
+    np.put_along_axis(marked, order, True, axis=1)
+    return marked

@@ -1,0 +1,282 @@
+"""Workflow-v0, thousands of episodes at a time, over the same compiled functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from resilisim.envs.workflow.core import WorkflowCore
+from resilisim.envs.workflow.ends import END_FIELDS
+from resilisim.envs.workflow.kernel import (
+    LEAVE_ENDED,
+    RESET_AT_ONCE,
+    RESET_NEXT_STEP,
+    begin_drawn_episodes,
+    begin_episodes,
+    step_environments,
+)
+from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
+from resilisim.envs.workflow.seeds import plant_seeds
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.seeding import MAX_SEED
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import EpisodeState
+
+Observation = dict[str, NDArray[Any]]
+Infos = dict[str, Any]
+
+AUTORESETS = {
+    AutoresetMode.SAME_STEP: RESET_AT_ONCE,
+    AutoresetMode.NEXT_STEP: RESET_NEXT_STEP,
+    AutoresetMode.DISABLED: LEAVE_ENDED,
+}
+RESET_OPTIONS = ("tasks", "seeds", "reset_mask")
+# What a trainer sets between rollouts.
+TRAINER_FIELDS = ("running_success", "stage", "num_patterns", "pattern_keys", "pattern_scores")
+
+
+class WorkflowVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
+    """Batched Workflow-v0; `WorkflowEnv` says what actions, observations, rewards and ends mean.
+
+    Environment i of `reset(seed=s)` plays the episodes of `WorkflowEnv.reset(seed=s + i)`, in the same order.
+
+    Args:
+        num_envs: Number of environments.
+        max_episode_steps: Gymnasium's time limit, which this environment does not need; as `max_turns` if given.
+        autoreset_mode: When an environment whose episode has ended begins the next one; a mode or its name.
+        copy: Hand out copies, so that observations do not change later; without, they are the environment's own arrays.
+        **options: Those of `WorkflowOptions`.
+
+    `reset` takes the options `tasks` (indices, (num_envs,)) and `seeds` (episode seeds, (num_envs,)), which choose the
+    first episode of each environment, and Gymnasium's `reset_mask` (bool, (num_envs,)) for the mode DISABLED.
+
+    Infos hold, when episodes end, the keys of `ends.END_FIELDS` (arrays, with masks `_key`); under SAME_STEP also
+    `final_obs` and `final_info`, the observation and info before the reset, as Gymnasium's own vector environments do.
+
+    Raises:
+        InvalidInputError: An option is not valid.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        max_episode_steps: int | None = None,
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        copy: bool = True,
+        render_mode: str | None = None,
+        **options: Unpack[WorkflowKeywords],
+    ) -> None:
+        if num_envs < 1:
+            raise InvalidInputError(f"num_envs is {num_envs}: expected at least 1")
+        if max_episode_steps is not None and "max_turns" not in options:
+            options["max_turns"] = max_episode_steps
+        if render_mode is not None:
+            raise InvalidInputError(
+                f"render mode {render_mode!r}: the batched environment draws nothing, expected None"
+            )
+        self.core = WorkflowCore(num_envs, WorkflowOptions.from_keywords(options))
+        self.num_envs = num_envs
+        self.copy = copy
+        self.autoreset_mode = _mode(autoreset_mode)
+        self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
+        self.render_mode = None
+        self.single_observation_space = self.core.observation_space
+        self.single_action_space = self.core.action_space
+        self._num_actions = int(self.core.action_space.n)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._pool = np.arange(len(self.core.tasks))
+        self._seeded = False
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, Infos]:
+        """Begin an episode in every environment, or in those of `reset_mask`.
+
+        Args:
+            seed: Environment i gets seed + i, or its own of a sequence; begins new sequences of episodes.
+            options: See the class.
+
+        Raises:
+            InvalidInputError: A seed or an option is not valid.
+        """
+        core = self.core
+        options = options or {}
+        for name in options:
+            if name not in RESET_OPTIONS:
+                raise unknown_name("reset option", name, RESET_OPTIONS)
+        envs = self._chosen_envs(options.get("reset_mask"))
+        super().reset(seed=None)
+        self._set_seeds(seed, envs)
+        arguments = (core.episodes, core.records, core.worlds)
+        begin_drawn_episodes(envs, self._pool, *arguments)
+        if "tasks" in options or "seeds" in options:
+            tasks = self._column(options.get("tasks"), core.episodes["task"], len(core.tasks) - 1, "tasks")
+            seeds = self._column(options.get("seeds"), core.episodes["seed"], MAX_SEED, "seeds")
+            core.episodes["episode"][envs] -= 1  # the same episodes once more, as they were asked for
+            begin_episodes(envs, tasks[envs], seeds[envs], *arguments)
+        return self._observation(), {}
+
+    def step(
+        self, actions: NDArray[Any]
+    ) -> tuple[Observation, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Infos]:
+        """Step every environment.
+
+        Args:
+            actions: Integers (num_envs,).
+
+        Returns:
+            Observations, rewards float64 (num_envs,), terminated and truncated bool (num_envs,), infos.
+
+        Raises:
+            RuntimeError: `reset` was never called.
+            InvalidInputError: The actions have a wrong shape or are out of range.
+        """
+        core = self.core
+        if not self._seeded:
+            raise RuntimeError("no episode was begun: call reset first")
+        actions = np.ascontiguousarray(actions, dtype=np.int64)
+        if actions.shape != (self.num_envs,):
+            raise InvalidInputError(f"actions have the shape {actions.shape}: expected ({self.num_envs},)")
+        if actions.min() < 0 or actions.max() >= self._num_actions:
+            wrong = actions[(actions < 0) | (actions >= self._num_actions)][0]
+            raise InvalidInputError(f"action {wrong}: expected 0 to {self._num_actions - 1}")
+        was_over = core.episodes["needs_reset"].copy() if self.autoreset_mode is AutoresetMode.DISABLED else None
+        num_ended = step_environments(
+            actions,
+            AUTORESETS[self.autoreset_mode],
+            self._pool,
+            core.episodes,
+            core.records,
+            core.worlds,
+        )
+        terminated = core.episodes["terminated"].copy()
+        infos: Infos = {}
+        if num_ended:
+            infos = self._end_infos(terminated if was_over is None else terminated & (was_over == 0))
+        return self._observation(), core.episodes["reward"].copy(), terminated, np.zeros_like(terminated), infos
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which actions are legal, bool (num_envs, num_actions)."""
+        return self.core.observation["action_mask"].astype(np.bool_)
+
+    def set_running_success(self, rate: float) -> None:
+        """See `WorkflowCore.set_running_success`."""
+        self.core.set_running_success(rate)
+
+    def set_stage(self, stage: int) -> None:
+        """See `WorkflowCore.set_stage`."""
+        self.core.set_stage(stage)
+
+    def set_patterns(self, scores: Mapping[tuple[str, ...], float]) -> None:
+        """See `WorkflowCore.set_patterns`."""
+        self.core.set_patterns(scores)
+
+    def problem(self, env: int) -> Problem:
+        """See `WorkflowCore.problem`."""
+        return self.core.problem(env)
+
+    def episode_state(self, env: int) -> EpisodeState:
+        """See `WorkflowCore.episode_state`."""
+        return self.core.episode_state(env)
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Return all that later steps depend on besides actions, as copies of named arrays (`set_state`)."""
+        arrays = {name: np.array(self.core.episodes[name]) for name in self.core.episodes.dtype.names or ()}
+        return {**arrays, **{f"world_{name}": np.array(self.core.worlds[name]) for name in TRAINER_FIELDS}}
+
+    def set_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Continue where another environment with the same arguments gave `get_state`.
+
+        Raises:
+            InvalidInputError: An array is missing or has another shape.
+        """
+        targets = {name: self.core.episodes[name] for name in self.core.episodes.dtype.names or ()}
+        targets |= {f"world_{name}": self.core.worlds[name] for name in TRAINER_FIELDS}
+        for name, target in targets.items():
+            if name not in arrays or arrays[name].shape != target.shape:
+                got = arrays[name].shape if name in arrays else "nothing"
+                raise InvalidInputError(
+                    f"array {name!r} of a saved state: expected the shape {target.shape}, got {got}"
+                )
+        for name, target in targets.items():
+            target[...] = arrays[name]
+        self._seeded = True
+
+    def _chosen_envs(self, mask: object) -> NDArray[np.int64]:
+        if mask is None:
+            return np.arange(self.num_envs)
+        chosen = np.asarray(mask)
+        if chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
+            raise InvalidInputError(
+                f"reset_mask has the shape {chosen.shape} and type {chosen.dtype}: expected bool ({self.num_envs},)"
+            )
+        return np.flatnonzero(chosen)
+
+    def _set_seeds(self, seed: int | Sequence[int | None] | None, envs: NDArray[np.int64]) -> None:
+        """Give the chosen environments their seeds; those that get none go on, or draw one if they never had any."""
+        fresh = not self._seeded
+        if seed is None:
+            seeds: list[int | None] = [None] * self.num_envs
+        elif isinstance(seed, (int, np.integer)):
+            seeds = [int(seed) + env for env in range(self.num_envs)]
+        else:
+            seeds = list(seed)
+            if len(seeds) != self.num_envs:
+                raise InvalidInputError(f"{len(seeds)} seeds for {self.num_envs} environments: expected one for each")
+        if fresh and any(value is None for value in seeds):
+            drawn = np.random.default_rng().integers(2**31, size=self.num_envs)
+            seeds = [int(drawn[env]) if value is None else value for env, value in enumerate(seeds)]
+        chosen = [env for env in (range(self.num_envs) if fresh else envs.tolist()) if seeds[env] is not None]
+        values = [value for value in (seeds[env] for env in chosen) if value is not None]
+        for value in values:
+            if not 0 <= value <= MAX_SEED:
+                raise InvalidInputError(f"seed {value} is out of range: expected 0 to 2^63 - 1")
+        plant_seeds(self.core.episodes, chosen, values)
+        self._seeded = True
+
+    def _column(self, values: object, present: NDArray[np.int64], largest: int, name: str) -> NDArray[np.int64]:
+        if values is None:
+            return present.copy()
+        column = np.asarray(values, dtype=np.int64)
+        if column.shape != (self.num_envs,):
+            raise InvalidInputError(f"option {name!r} has the shape {column.shape}: expected ({self.num_envs},)")
+        if column.min() < 0 or column.max() > largest:
+            raise InvalidInputError(f"option {name!r} holds {column.min()} to {column.max()}: expected 0 to {largest}")
+        return column
+
+    def _observation(self) -> Observation:
+        views = self.core.observation
+        return {name: view.copy() for name, view in views.items()} if self.copy else dict(views)
+
+    def _end_infos(self, ended: NDArray[np.bool_]) -> Infos:
+        ends: Infos = {}
+        for name, field in END_FIELDS.items():
+            ends[name] = self.core.episodes[field].copy()
+            ends[f"_{name}"] = ended.copy()
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            return ends
+        final = {name: _rows(view, ended) for name, view in self.core.final_observation.items()}
+        return {**ends, "final_obs": final, "_final_obs": ended.copy(), "final_info": ends, "_final_info": ended.copy()}
+
+
+def _mode(mode: AutoresetMode | str) -> AutoresetMode:
+    if isinstance(mode, AutoresetMode):
+        return mode
+    names = {name: member for member in AutoresetMode for name in (member.name, member.value)}
+    if mode not in names:
+        raise unknown_name("autoreset mode", mode, [member.name for member in AutoresetMode])
+    return names[mode]
+
+
+def _rows(view: NDArray[Any], chosen: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return an array like `view` with the chosen rows copied and zeros elsewhere."""
+    rows = np.zeros(view.shape, view.dtype)
+    rows[chosen] = view[chosen]
+    return rows

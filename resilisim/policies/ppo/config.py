@@ -1,0 +1,305 @@
+"""What a training run is told: one frozen table of settings, from a preset, a YAML file and single values.
+
+Later sources win: preset, then file, then single settings. Whatever is wrong is refused in one line that gives the
+value, what was expected, and the nearest valid name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from resilisim.errors import InvalidInputError, MissingExtraError, nearest_name, unknown_name
+
+Filter = Literal["semantic", "dependency", "constraint"]
+
+PRESETS = ("quick", "full", "paper")
+_PRESETS_FOLDER = Path(__file__).parent / "presets"
+NOTHING = ("none", "null", "")  # what a command line can say for "no value"
+FALSE_OR_TRUE = "true or false"
+
+
+class TrainingConfig(BaseModel):
+    """Settings of a training run; a preset holds a good value for each.
+
+    Attributes:
+        seed: Decides the network's first weights, the sampled actions, the batches, and the luck of the episodes.
+        device: Where the network is trained; auto takes a CUDA device if there is one. Environments run on the CPU.
+        num_threads: Threads of torch on the CPU. Part of the settings because sums depend on it in the last bits.
+        law: Law of the luck in training (SPEC section 5); validation is always under the benchmark law.
+        reward: The plain reward full_success, or the paper's two phases.
+        reward_scale: Factor on every reward before PPO sees it; the two-phase reward is in the hundreds.
+        printed_rules: The paper's rules to the letter where they can run at all.
+        filters: Filters of the action mask.
+        required: Whether observations show which tools are required, and in which order.
+        tasks: Tasks to train on: the train split of a reference that `resilisim.tasks.sources.read_tasks` takes.
+        num_envs: Environments stepped side by side.
+        rollout_steps: Steps of each environment between two updates.
+        batch_size: Samples of one gradient step.
+        epochs: Passes over a rollout's samples.
+        gamma: Discount factor.
+        gae_lambda: Lambda of generalised advantage estimation.
+        clip_range: Clipping of the probability ratio.
+        entropy: Coefficient of the entropy that is added to the objective.
+        value_coefficient: Coefficient of the value loss.
+        max_gradient_norm: Longest gradient; longer ones are scaled down (D.5: 0.5).
+        learning_rate: Learning rate at the start.
+        learning_rate_schedule: constant; linear or cosine, down to 0 at the limit of steps or minutes;
+            adaptive (D.5.1).
+        adaptive_entropy: Lower the entropy's coefficient by half in the sequence phase (D.5.1).
+        network: A transformer over tool tokens, or a multi-layer perceptron over the concatenated observation.
+        width: Width of tokens, or of hidden layers.
+        layers: Number of layers.
+        heads: Attention heads; divides the width.
+        attention_tokens: Tools that take part in the attention, the most relevant ones; None for all.
+        tool_embeddings: Give every tool a learned vector; the weights then fit this library only.
+        curriculum: Move through the stages of Table 12 (D.4.2).
+        reward_adjustment: Adjust an episode's rewards when it ends (D.5.1).
+        patterns: Mine patterns of tools from successful episodes (D.5.2).
+        monitors: Watch convergence by phase (D.5.1) and log it.
+        imitation_updates: Gradient steps of imitating the exact optimum before the first rollout; 0 for none.
+        max_steps: Environment steps after which training ends, rounded up to whole rollouts; None for no limit.
+        max_minutes: Minutes of training, over all resumed parts, after which it ends; None for no limit.
+        evaluate_every: Environment steps between two evaluations on validation tasks.
+        validation_tasks: Number of validation tasks, drawn from the validation split.
+        validation_episodes: Episodes of each in one evaluation; every evaluation has the same luck.
+        patience: Evaluations without a better result after which training ends; None to ignore.
+        target_share: Share of the optimum (validation success / mean V*) at which training ends; None to ignore.
+        checkpoint_every: Environment steps between two points from which a killed run goes on.
+        tensorboard: Whether to write logs for TensorBoard.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    seed: int = Field(0, ge=0, lt=2**32)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    num_threads: int = Field(2, ge=1, le=256)
+
+    law: Literal["benchmark", "training"] = "benchmark"
+    reward: Literal["full_success", "two_phase"] = "full_success"
+    reward_scale: float = Field(1.0, gt=0)
+    printed_rules: bool = False
+    filters: tuple[Filter, ...] = ()
+    required: Literal["shown", "hidden"] = "shown"
+    tasks: str = Field("benchmark-v1", min_length=1)
+
+    num_envs: int = Field(512, ge=1, le=2**20)
+    rollout_steps: int = Field(16, ge=2, le=2**20)
+    batch_size: int = Field(2048, ge=2)
+    epochs: int = Field(3, ge=1)
+    gamma: float = Field(1.0, gt=0, le=1)
+    gae_lambda: float = Field(0.95, ge=0, le=1)
+    clip_range: float = Field(0.2, gt=0, le=1)
+    entropy: float = Field(0.01, ge=0)
+    value_coefficient: float = Field(0.5, ge=0)
+    max_gradient_norm: float = Field(0.5, gt=0)
+    learning_rate: float = Field(1e-3, gt=0, le=1)
+    learning_rate_schedule: Literal["constant", "linear", "cosine", "adaptive"] = "linear"
+    adaptive_entropy: bool = False
+
+    network: Literal["transformer", "mlp"] = "transformer"
+    width: int = Field(32, ge=1, le=4096)
+    layers: int = Field(2, ge=1, le=64)
+    heads: int = Field(4, ge=1, le=64)
+    attention_tokens: int | None = Field(12, ge=1)
+    tool_embeddings: bool = False
+
+    curriculum: bool = False
+    reward_adjustment: bool = False
+    patterns: bool = False
+    monitors: bool = False
+    imitation_updates: int = Field(0, ge=0)
+
+    max_steps: int | None = Field(None, ge=1)
+    max_minutes: float | None = Field(None, gt=0)
+    evaluate_every: int = Field(200_000, ge=1)
+    validation_tasks: int = Field(150, ge=1)
+    validation_episodes: int = Field(20, ge=1)
+    patience: int | None = Field(None, ge=1)
+    target_share: float | None = Field(None, gt=0, le=1)
+    checkpoint_every: int = Field(200_000, ge=1)
+    tensorboard: bool = True
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true and false where a number or a text is meant (pydantic would read them as 1 and 0)."""
+        if isinstance(value, bool) and _kind(str(info.field_name)) != FALSE_OR_TRUE:
+            raise ValueError("not a truth value")
+        if isinstance(value, str) and value.strip().lower() in NOTHING and _may_be_nothing(str(info.field_name)):
+            return None
+        return value
+
+    @field_validator("filters", mode="before")
+    @classmethod
+    def _filters_from_text(cls, value: Any) -> Any:
+        """Read `semantic,dependency` as a list, and `none` as an empty one; no filter counts twice."""
+        if value is None:
+            return ()
+        if isinstance(value, str):
+            value = [] if value.strip().lower() in NOTHING else [name.strip() for name in value.split(",")]
+        if isinstance(value, list | tuple):
+            return tuple(name for name in get_args(Filter) if name in value) + tuple(
+                name for name in value if name not in get_args(Filter)
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainingConfig:
+        """Refuse settings that cannot go together."""
+        if self.network == "transformer" and self.width % self.heads:
+            raise ValueError(f"heads is {self.heads}: expected a divisor of width, which is {self.width}")
+        if self.batch_size > self.num_envs * self.rollout_steps:
+            samples = self.num_envs * self.rollout_steps
+            raise ValueError(
+                f"batch_size is {self.batch_size}: expected at most num_envs x rollout_steps, which is {samples}"
+            )
+        if self.max_steps is None and self.max_minutes is None:
+            raise ValueError("neither max_steps nor max_minutes is set: expected at least one, or training never ends")
+        return self
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the settings as JSON values, in the order of the fields."""
+        return self.model_dump(mode="json")
+
+
+def preset_text(name: str) -> str:
+    """Return the YAML text of a preset.
+
+    Raises:
+        InvalidInputError: There is no such preset.
+    """
+    if name not in PRESETS:
+        raise unknown_name("preset", name, PRESETS)
+    return (_PRESETS_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def load_config(
+    preset: str = "quick",
+    file: Path | str | None = None,
+    settings: Iterable[str] = (),
+    **values: Any,
+) -> TrainingConfig:
+    """Put the settings of a run together.
+
+    Args:
+        preset: "quick", "full" or "paper".
+        file: A YAML file with some of the settings, or None.
+        settings: Texts `key=value`, as a command line has them; lists with commas, `none` for no value.
+        **values: Settings by name; None leaves one as it is.
+
+    Raises:
+        InvalidInputError: A source is unreadable, or a setting does not exist, is wrong, or contradicts another one.
+        MissingExtraError: PyYAML is not installed.
+    """
+    merged = _read_yaml(preset_text(preset), f"preset {preset!r}")
+    if file is not None:
+        merged |= _read_file(Path(file))
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator:
+            raise InvalidInputError(
+                f"setting {setting!r} has no value: expected key=value, such as learning_rate=0.001"
+            )
+        merged[key.strip().replace("-", "_")] = value.strip()
+    merged |= {key: value for key, value in values.items() if value is not None}
+    return make_config(merged)
+
+
+def make_config(settings: Mapping[str, Any]) -> TrainingConfig:
+    """Check settings; those left out have the defaults of `TrainingConfig`.
+
+    Raises:
+        InvalidInputError: A setting does not exist, is wrong, or contradicts another one.
+    """
+    for key in settings:
+        if key not in TrainingConfig.model_fields:
+            raise unknown_name("setting", key, TrainingConfig.model_fields, "the training configuration")
+    try:
+        return TrainingConfig.model_validate(dict(settings))
+    except ValidationError as error:
+        raise InvalidInputError(_one_line(error, settings)) from None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise InvalidInputError(_missing_file(path)) from None
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"configuration {str(path)!r} is not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise InvalidInputError(f"configuration {str(path)!r} cannot be read: {error.strerror or error}") from None
+    return _read_yaml(text, f"configuration {str(path)!r}")
+
+
+def _missing_file(path: Path) -> str:
+    siblings = [entry.name for entry in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+    near = nearest_name(path.name, siblings)
+    hint = f"; did you mean {str(path.parent / near)!r}?" if near else ": expected a YAML file"
+    return f"configuration {str(path)!r} does not exist{hint}"
+
+
+def _read_yaml(text: str, where: str) -> dict[str, Any]:
+    try:
+        yaml = import_module("yaml")
+    except ImportError as error:
+        raise MissingExtraError(f"a training run needs 'yaml' ({error}): pip install 'resilisim[train]'") from error
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidInputError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"{where} holds a {type(value).__name__}: expected lines of `setting: value`")
+    return {str(key): item for key, item in value.items()}
+
+
+def _may_be_nothing(field: str) -> bool:
+    return type(None) in get_args(TrainingConfig.model_fields[field].annotation)
+
+
+def _kind(field: str) -> str:
+    """Say what a field takes: its choices, or its type and limits."""
+    info = TrainingConfig.model_fields[field]
+    annotation = info.annotation
+    options = [option for option in get_args(annotation) if option is not type(None)]
+    if field == "filters":
+        return "some of " + ", ".join(get_args(Filter))
+    if options and all(isinstance(option, str) for option in options):
+        return "one of " + ", ".join(options)
+    base = options[0] if options else annotation
+    if base is bool:
+        return FALSE_OR_TRUE
+    words = "an integer" if base is int else "a number" if base is float else "a text"
+    limits = []
+    for entry in info.metadata:
+        for name, sign in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
+            limit = getattr(entry, name, None)
+            if limit is not None:
+                limits.append(f"{sign} {limit}")
+    text = f"{words}, {' and '.join(limits)}" if limits else words
+    return f"{text}, or none" if type(None) in get_args(annotation) else text
+
+
+def _one_line(error: ValidationError, settings: Mapping[str, Any]) -> str:
+    """Say the first problem of a validation in one line."""
+    first = error.errors()[0]
+    if not first["loc"]:  # one of `_consistent`
+        return f"training configuration: {first['msg'].removeprefix('Value error, ')}"
+    field = str(first["loc"][0])
+    value = settings.get(field)
+    choices = list(get_args(TrainingConfig.model_fields[field].annotation))
+    if field == "filters":
+        choices = list(get_args(Filter))
+        value = first["input"] if len(first["loc"]) > 1 else value
+    near = nearest_name(str(value), [choice for choice in choices if isinstance(choice, str)])
+    hint = f"; did you mean {near!r}?" if near is not None else ""
+    shown = value if isinstance(value, float) and not math.isfinite(value) else repr(value)
+    return f"training configuration: {field} is {shown}: expected {_kind(field)}{hint}"

@@ -1,0 +1,302 @@
+"""The policy network: a Transformer over the tools, whose action head scores every tool from the tool's own token.
+
+Each tool of the library is a token made of its features and the task's, and one more token stands for the episode. The
+weights do not depend on the number of tools, so one set of weights serves libraries of other sizes.
+
+Attention is spent on the tools that matter now. A library has 30 tools and a task needs a handful; the update of PPO on
+few processor cores is bound by the number of tokens, so only the `attention_tokens` most relevant tools (`relevance`)
+go through the layers together with the episode's token. The others keep their embedding, to which a projection of the
+episode's token is added before the action head reads it.
+
+All heads of a layer share one key and one value (multi-query attention, Shazeer 2019, arXiv:1911.02150). With a dozen
+tokens of 32 numbers the work lies in the many small matrix products: sharing makes them few and larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from resilisim.envs.workflow import columns
+from resilisim.envs.workflow.actions import NUM_ACTION_TYPES, NUM_META_ACTIONS, num_actions
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.policies.ppo.features import NUM_TASK_INPUTS, NUM_TOOL_FEATURES, ColumnFeatures
+from resilisim.policies.ppo.mlp import WorkflowMLP
+
+# About sixteen features of a tool are not 0; with this spread an embedding starts with entries of variance about 1.
+EMBEDDING_STD = 0.25
+# Logits and value start near 0: every legal action equally likely.
+HEAD_STD = 0.01
+HIDDEN_FACTOR = 2  # width of the feed-forward layer, in widths of a token
+
+
+def relevance(tools: Tensor) -> Tensor:
+    """Return how much each tool matters now; no two tools of a row are equal.
+
+    First come required tools without success and tools that one of these depends on, those that are due earliest first;
+    then tools that have been attempted; then the others. Among equals the semantic filter's confidence decides, then
+    the similarity with the task's text, then the place in the library.
+
+    Args:
+        tools: (B, T, NUM_TOOL_COLUMNS), whole numbers from 0 to 255 of any type.
+
+    Returns:
+        int64 (B, T), larger for more relevant tools.
+    """
+    column = tools.to(torch.int32).unbind(dim=-1)
+    due = torch.maximum(column[columns.DUE], column[columns.FIRST_DESCENDANT_DUE])
+    # 255 - due for what is due, so that an earlier place counts more; 1 for what has been attempted.
+    attempted = ((column[columns.STATUS] != columns.NOT_ATTEMPTED) | (column[columns.EXECUTIONS] > 0)).to(torch.int32)
+    tier = torch.where(due > 0, 257 - due, attempted)
+    score = (tier * 256 + column[columns.CONFIDENCE]) * 256 + column[columns.SIMILARITY]
+    num_tools = tools.shape[1]
+    return score.to(torch.int64) * num_tools + torch.arange(num_tools - 1, -1, -1, device=tools.device)
+
+
+class Layer(nn.Module):
+    """A Transformer layer with the norms in front (pre-norm) and one key and value for all heads.
+
+    The products are written out. torch's `scaled_dot_product_attention` took twice as long on a CPU: its kernel handles
+    one head of one observation at a time, and a dozen tokens are too few to pay for that.
+
+    Args:
+        width: Size of a token.
+        heads: Number of attention heads; divides `width`.
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.head_width = width // heads
+        self.attention_norm = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, width + 2 * self.head_width, bias=False)
+        self.attention_out = nn.Linear(width, width, bias=False)
+        self.hidden_norm = nn.LayerNorm(width)
+        self.hidden = nn.Linear(width, HIDDEN_FACTOR * width)
+        self.hidden_out = nn.Linear(HIDDEN_FACTOR * width, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the tokens after the layer: (B, S, width) to (B, S, width)."""
+        batch, length, width = tokens.shape
+        mixed = self.query_key_value(self.attention_norm(tokens))
+        query, key, value = torch.split(mixed, [width, self.head_width, self.head_width], dim=-1)
+        # Row s * heads + h is head h of token s.
+        query = query.reshape(batch, length * self.heads, self.head_width)
+        scores = torch.bmm(query, key.transpose(1, 2)) * self.head_width**-0.5
+        attended = torch.bmm(scores.softmax(dim=-1).to(value.dtype), value)
+        tokens = tokens + self.attention_out(attended.view(batch, length, width))
+        hidden: Tensor = self.hidden_out(functional.relu(self.hidden(self.hidden_norm(tokens))))
+        return tokens + hidden
+
+
+class WorkflowTransformer(nn.Module):
+    """Scores all actions and the state's value.
+
+    Args:
+        num_tools: Tools in the library, T.
+        width: Size of a token.
+        layers: Transformer layers.
+        heads: Attention heads of a layer; must divide `width`.
+        attention_tokens: Tools that take part in the attention; None for all.
+        tool_embeddings: Give every tool of the library a learned vector. The weights then fit this library only.
+        autocast: Compute in bfloat16 where the weights lie on a CUDA device.
+
+    Raises:
+        InvalidInputError: If a number is below 1 or `heads` does not divide `width`.
+    """
+
+    def __init__(
+        self,
+        num_tools: int,
+        width: int = 32,
+        layers: int = 2,
+        heads: int = 4,
+        attention_tokens: int | None = 12,
+        tool_embeddings: bool = False,
+        autocast: bool = False,
+    ) -> None:
+        super().__init__()
+        given = {"num_tools": num_tools, "width": width, "layers": layers, "heads": heads}
+        if attention_tokens is not None:
+            given["attention_tokens"] = attention_tokens
+        for name, number in given.items():
+            if number < 1:
+                raise InvalidInputError(f"{name} {number}: expected at least 1")
+        if width % heads:
+            raise InvalidInputError(f"heads {heads}: expected a divisor of width {width}")
+        self.num_tools = num_tools
+        self.num_actions = num_actions(num_tools)
+        self.attention_tokens = attention_tokens
+        self.autocast = autocast
+        self.features = ColumnFeatures()
+        self.tool_input = nn.Linear(NUM_TOOL_FEATURES, width)
+        self.task_input = nn.Linear(NUM_TASK_INPUTS, 2 * width)
+        self.tool_vectors = nn.Parameter(torch.zeros(num_tools, width)) if tool_embeddings else None
+        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.context = nn.Linear(width, width, bias=False)
+        self.tool_norm = nn.LayerNorm(width)
+        self.tool_head = nn.Linear(width, NUM_ACTION_TYPES)
+        self.episode_norm = nn.LayerNorm(width)
+        self.episode_head = nn.Linear(width, NUM_ACTION_TYPES + NUM_META_ACTIONS)
+        self.value_head = nn.Linear(2 * width, 1)
+        for linear in (self.tool_input, self.task_input):
+            nn.init.normal_(linear.weight, std=EMBEDDING_STD)
+            nn.init.zeros_(linear.bias)
+        for linear in (self.tool_head, self.episode_head, self.value_head):
+            nn.init.normal_(linear.weight, std=HEAD_STD)
+            nn.init.zeros_(linear.bias)
+        if self.tool_vectors is not None:
+            nn.init.normal_(self.tool_vectors, std=EMBEDDING_STD)
+
+    def forward(self, tools: Tensor, task: Tensor) -> Tensor:
+        """Return the logits of all actions, in the layout of `actions`, and the value.
+
+        Args:
+            tools: (B, T, NUM_TOOL_COLUMNS), whole numbers from 0 to 255 of any type.
+            task: (B, NUM_TASK_COLUMNS), the same.
+
+        Returns:
+            float32 (B, num_actions + 1), the value last.
+        """
+        enabled = self.autocast and tools.device.type == "cuda"
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=enabled):
+            return self._forward(tools, task).float()
+
+    def _forward(self, tools: Tensor, task: Tensor) -> Tensor:
+        tool_features, task_features = self.features(tools, task)
+        batch, num_tools, _ = tool_features.shape
+        shared, episode = self.task_input(task_features).chunk(2, dim=-1)
+        tokens = self.tool_input(tool_features) + shared[:, None]
+        if self.tool_vectors is not None:
+            tokens = tokens + self.tool_vectors
+        width = tokens.shape[-1]
+        count = self.attention_tokens
+        if count is None or count >= num_tools:
+            last, chosen = self._attend(episode, tokens)
+            tokens = chosen
+        else:
+            top = relevance(tools).topk(count, dim=1, sorted=False).indices
+            rows = (top + torch.arange(0, batch * num_tools, num_tools, device=top.device)[:, None]).view(-1)
+            flat = tokens.view(batch * num_tools, width)
+            last, chosen = self._attend(episode, flat.index_select(0, rows).view(batch, count, width))
+            flat = flat.index_copy(0, rows, chosen.reshape(batch * count, width).to(flat.dtype))
+            tokens = flat.view(batch, num_tools, width)
+        tool_logits = self.tool_head(self.tool_norm(tokens + self.context(last)[:, None]))
+        last = self.episode_norm(last)
+        none_logits, meta_logits = torch.split(self.episode_head(last), [NUM_ACTION_TYPES, NUM_META_ACTIONS], dim=-1)
+        value = self.value_head(torch.cat([last, chosen.mean(dim=1)], dim=-1))
+        by_type = torch.cat([tool_logits.transpose(1, 2), none_logits[..., None]], dim=-1)
+        return torch.cat([by_type.view(batch, -1), meta_logits, value], dim=-1)
+
+    def _attend(self, episode: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the episode's token, (B, width), and the tools', (B, S, width), after the layers."""
+        tokens = torch.cat([episode[:, None], tokens], dim=1)
+        for layer in self.layers:
+            tokens = layer(tokens)
+        # One split instead of two slices: the gradient is then put together in one pass.
+        last, tools = torch.split(tokens, [1, tokens.shape[1] - 1], dim=1)
+        return last.squeeze(1), tools
+
+
+NETWORKS: dict[str, type[WorkflowTransformer] | type[WorkflowMLP]] = {
+    "transformer": WorkflowTransformer,
+    "mlp": WorkflowMLP,
+}
+
+
+def make_network(architecture: str, num_tools: int, options: Mapping[str, Any]) -> WorkflowTransformer | WorkflowMLP:
+    """Return a fresh network.
+
+    Args:
+        architecture: A name of NETWORKS.
+        num_tools: Tools in the library.
+        options: The network's other arguments.
+
+    Raises:
+        InvalidInputError: If the architecture or an argument's value does not exist.
+    """
+    if architecture not in NETWORKS:
+        raise unknown_name("architecture", architecture, NETWORKS)
+    return NETWORKS[architecture](num_tools, **options)
+
+
+def draw(probabilities: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Return an index drawn for each row with the row's probabilities; one of probability 0 is never drawn.
+
+    One uniform number and a running sum for each row take a fifth of the time of torch's `multinomial`, which draws a
+    number for each of the 283 actions.
+
+    Args:
+        probabilities: (N, K), not negative, with a positive sum in each row, which need not be exactly 1.
+        generator: Source of the numbers; None for torch's default one.
+
+    Returns:
+        int64 (N,).
+    """
+    sums = probabilities.cumsum(dim=-1)
+    total = sums[:, -1:]
+    uniform = torch.rand(total.shape, dtype=total.dtype, device=total.device, generator=generator)
+    # The product may round up to the total, behind the last index.
+    threshold = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(sums, threshold, right=True).squeeze(-1)
+
+
+class WorkflowActor:
+    """Plays a network from observations of numpy arrays, without stable-baselines3.
+
+    Args:
+        network: The network; it stays on its device and is not changed.
+        generator: Source of the draws of `act` when it is not deterministic; None for torch's default one.
+    """
+
+    def __init__(self, network: WorkflowTransformer | WorkflowMLP, generator: torch.Generator | None = None) -> None:
+        self.network = network
+        self.generator = generator
+
+    def logits_and_value(self, observation: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
+        """Return the logits, mask not applied, float32 (N, num_actions), and the values, float32 (N,).
+
+        Args:
+            observation: `tools` (N, T, NUM_TOOL_COLUMNS) and `task` (N, NUM_TASK_COLUMNS), as Workflow-v0 gives them.
+        """
+        device = next(self.network.parameters()).device
+        with torch.inference_mode():
+            # Copied, because an observation may be a view that its environment overwrites or that is read-only.
+            tools, task = (torch.tensor(observation[key], device=device) for key in ("tools", "task"))
+            output: Tensor = self.network(tools, task)
+        return output[:, :-1], output[:, -1]
+
+    def _masked_logits(self, observation: Mapping[str, np.ndarray], mask: np.ndarray) -> Tensor:
+        logits, _ = self.logits_and_value(observation)
+        with torch.inference_mode():
+            return logits.masked_fill(torch.tensor(mask == 0, device=logits.device), -torch.inf)
+
+    def probabilities(self, observation: Mapping[str, np.ndarray], mask: np.ndarray) -> np.ndarray:
+        """Return the probability of every action: float32 (N, num_actions), exactly 0 where `mask` is 0.
+
+        Args:
+            observation: As in `logits_and_value`.
+            mask: (N, num_actions), not 0 for legal actions, of which there is at least one in a row.
+        """
+        return np.asarray(self._masked_logits(observation, mask).softmax(dim=-1).cpu().numpy())
+
+    def act(self, observation: Mapping[str, np.ndarray], mask: np.ndarray, deterministic: bool = True) -> np.ndarray:
+        """Return an action for every observation: int64 (N,), the most probable or one drawn.
+
+        Args:
+            observation: As in `logits_and_value`.
+            mask: As in `probabilities`.
+            deterministic: Take the most probable action, the first one among equals.
+        """
+        logits = self._masked_logits(observation, mask)
+        if deterministic:
+            actions = logits.argmax(dim=-1)
+        else:
+            with torch.inference_mode():
+                actions = draw(logits.softmax(dim=-1), self.generator)
+        return np.asarray(actions.cpu().numpy())

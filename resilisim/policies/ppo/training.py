@@ -1,0 +1,346 @@
+"""Training a policy with maskable PPO: one loop over rollouts, between which everything else happens.
+
+Before each rollout the parts of the configuration set their values; after it they learn from what happened. Between
+two rollouts the policy is evaluated on validation tasks, the best one so far is kept, and the point from which a killed
+run goes on is written. On a CPU a run is a function of its configuration: the same seed and number of threads give the
+same weights to the bit, also if it was killed and resumed on the way. Where the limit is time, the number of rollouts
+depends on the machine, and so does a learning rate that falls towards the limit.
+
+What a run leaves in its folder: `policy.safetensors` and `policy.json` (the best policy), `progress.jsonl` (a line for
+each evaluation), `tensorboard/`, `manifest.json`, and `resume.safetensors`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
+
+from resilisim.errors import MissingExtraError, StoreError
+from resilisim.policies.ppo.assembly import (
+    choose_device,
+    make_environments,
+    make_model,
+    network_of,
+    training_tasks,
+    warm_start,
+)
+from resilisim.policies.ppo.callbacks import Parts, Rollout
+from resilisim.policies.ppo.checkpoint import save_checkpoint
+from resilisim.policies.ppo.config import TrainingConfig
+from resilisim.policies.ppo.description import describe_policy
+from resilisim.policies.ppo.recorders import AdjustmentRecorder, EpisodeRecorder
+from resilisim.policies.ppo.resume import RunFolder, model_state, restore_model
+from resilisim.policies.ppo.validation import Evaluation, Validator
+from resilisim.provenance import describe_os_error
+from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
+from resilisim.tool_library import ToolLibrary, default_library
+
+TENSORBOARD_FOLDER = "tensorboard"
+NEVER = 2**31  # stable-baselines3 logs every so many rollouts of one call, which are one here; the loop logs itself
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProgress:
+    """How far a run is, told after each rollout and each evaluation.
+
+    Attributes:
+        steps: Environment steps so far.
+        minutes: Minutes so far.
+        steps_per_second: Speed of the latest rollout with its updates; 0 before the first.
+        success: Success rate of the episodes that finished in the latest rollout, by the law's standard; None before.
+        latest: The latest evaluation.
+        best: The best evaluation.
+        seconds_left: Seconds until the nearer limit, at this speed; None before the first rollout.
+    """
+
+    steps: int
+    minutes: float
+    steps_per_second: float
+    success: float | None
+    latest: Evaluation | None
+    best: Evaluation | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """A finished run.
+
+    Attributes:
+        directory: Its folder.
+        steps: Environment steps.
+        minutes: Minutes, over all resumed parts.
+        reason: Why it ended.
+        best: The evaluation of the policy that was kept.
+        last: The last evaluation.
+        was_finished: Whether it had finished before, so that nothing was done.
+    """
+
+    directory: Path
+    steps: int
+    minutes: float
+    reason: str
+    best: Evaluation
+    last: Evaluation
+    was_finished: bool
+
+
+def train(
+    config: TrainingConfig,
+    out: Path | str,
+    report: Callable[[TrainingProgress], None] | None = None,
+    library: ToolLibrary | None = None,
+) -> TrainingResult:
+    """Train a policy, or go on with a training that was stopped.
+
+    Sets the global random generators of NumPy and torch, which stable-baselines3 draws from, and puts torch's number of
+    threads back at the end.
+
+    Args:
+        config: The configuration.
+        out: Folder of the run. One that holds a run of the same configuration is resumed.
+        report: Called after each rollout and each evaluation.
+        library: Tool library of the tasks; the default one if None.
+
+    Raises:
+        InvalidInputError: The device or the tasks are not there.
+        StoreError: The folder cannot be written or holds something else.
+        MissingExtraError: TensorBoard is wanted and not installed.
+    """
+    began = time.monotonic()
+    device = choose_device(config.device)
+    if config.tensorboard and find_spec("tensorboard") is None:
+        raise MissingExtraError("the log for TensorBoard needs 'tensorboard': pip install 'resilisim[train]'")
+    tools = default_library() if library is None else library
+    arguments = {
+        "training": config.to_mapping(),
+        "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
+        "library": tools.content_hash,
+    }
+    directory = Path(out)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.num_threads)
+    try:
+        with RunFolder(directory, arguments) as folder:
+            finished = None if folder.point is None else folder.point.facts["run"]["reason"]
+            if folder.point is not None and finished is not None:
+                return _result(directory, folder.point.facts["run"], was_finished=True)
+            return _Run(config, device, tools, folder, began, report).play()
+    except OSError as error:
+        raise StoreError(f"cannot write {directory}: {describe_os_error(error)}") from error
+    finally:
+        torch.set_num_threads(threads)
+
+
+class _Run:
+    """A run from where it stands to its end."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        device: torch.device,
+        library: ToolLibrary,
+        folder: RunFolder,
+        began: float,
+        report: Callable[[TrainingProgress], None] | None,
+    ) -> None:
+        self._config = config
+        self._library = library
+        self._folder = folder
+        self._began = began
+        self._report = report
+        tasks, held_out = training_tasks(config, library)
+        self._validator = Validator(held_out, config.validation_episodes, library, config.required)
+        self._parts = Parts(config)
+        self._envs = make_environments(config, tasks, library)
+        self._model = make_model(config, self._envs, self._parts, device)
+        self._recorder = EpisodeRecorder(library.names if self._parts.patterns is not None else None)
+        callbacks: list[BaseCallback] = [self._recorder]
+        if config.reward_adjustment:
+            callbacks.append(AdjustmentRecorder(self._envs))
+        self._callback = CallbackList(callbacks)
+        self._update = 0
+        self._elapsed_before = 0.0
+        self._warm_start: dict[str, Any] | None = None
+        self._latest: Evaluation | None = None
+        self._best: Evaluation | None = None
+        self._evaluations_since_best = 0
+        self._steps_of_point = 0
+        self._speed = 0.0
+        self._rollout: Rollout | None = None
+
+    def play(self) -> TrainingResult:
+        """Train until a limit is reached."""
+        if self._folder.point is not None:
+            self._restore()
+        elif self._config.imitation_updates:
+            self._warm_start = warm_start(self._config, network_of(self._model), self._envs)
+        self._model.set_logger(self._logger())
+        try:
+            while True:
+                reason = self._reached_limit()
+                if reason is not None or self._is_due(self._config.evaluate_every, self._latest):
+                    self._evaluate()
+                    reason = reason or self._early_reason()
+                    self._tell()
+                if reason is not None or self._steps - self._steps_of_point >= self._config.checkpoint_every:
+                    self._write_point(reason)
+                if reason is not None:
+                    return _result(self._folder.directory, self._facts(reason), was_finished=False)
+                self._play_rollout()
+                self._tell()
+        finally:
+            self._model.logger.close()
+
+    @property
+    def _steps(self) -> int:
+        return self._model.num_timesteps
+
+    @property
+    def _elapsed(self) -> float:
+        """Seconds of training, over all resumed parts."""
+        return self._elapsed_before + time.monotonic() - self._began
+
+    def _share_done(self) -> float:
+        """Return the share of the training that is done, by the nearer limit."""
+        steps, minutes = self._config.max_steps, self._config.max_minutes
+        by_steps = 0.0 if steps is None else self._steps / steps
+        by_time = 0.0 if minutes is None else self._elapsed / (60.0 * minutes)
+        return min(1.0, max(by_steps, by_time))
+
+    def _reached_limit(self) -> str | None:
+        if self._config.max_steps is not None and self._steps >= self._config.max_steps:
+            return f"{self._config.max_steps:,} steps are done"
+        if self._config.max_minutes is not None and self._elapsed >= 60.0 * self._config.max_minutes:
+            return f"{self._config.max_minutes:g} minutes are over"
+        return None
+
+    def _is_due(self, every: int, latest: Evaluation | None) -> bool:
+        return latest is None or self._steps - latest.steps >= every
+
+    def _early_reason(self) -> str | None:
+        target, patience = self._config.target_share, self._config.patience
+        if target is not None and self._best is not None and self._best.share >= target:
+            return f"{target:g} of the optimum is reached"
+        if patience is not None and self._evaluations_since_best >= patience:
+            return f"{patience} evaluations in a row were no better"
+        return None
+
+    def _play_rollout(self) -> None:
+        config, before = self._config, time.monotonic()
+        self._parts.before_rollout(self._model, self._envs, self._share_done())
+        size = config.num_envs * config.rollout_steps
+        self._model.learn(size, self._callback, log_interval=NEVER, reset_num_timesteps=False)
+        self._rollout = self._parts.after_rollout(self._update, self._recorder.figures, self._recorder.sequences)
+        self._update += 1
+        self._speed = size / max(time.monotonic() - before, 1e-9)
+        logger = self._model.logger
+        for name in self._rollout.figures:
+            mean = self._rollout.mean(name)
+            if mean is not None:
+                logger.record(f"rollout/{name}", mean)
+        for name, value in self._parts.figures().items():
+            logger.record(f"parts/{name}", value)
+        logger.record("time/steps_per_second", self._speed)
+        logger.dump(self._steps)
+
+    def _evaluate(self) -> None:
+        if self._latest is not None and self._latest.steps == self._steps:
+            return
+        success = self._validator.success(network_of(self._model))
+        self._latest = Evaluation.of(self._steps, self._elapsed / 60.0, success, self._validator.optimum)
+        is_better = self._best is None or self._latest.share > self._best.share
+        self._evaluations_since_best = 0 if is_better else self._evaluations_since_best + 1
+        if self._best is None or self._latest.share >= self._best.share:  # of equals the one that has trained longer
+            self._best = self._latest
+            self._keep_policy(self._latest)
+        played = self._rollout
+        training = {} if played is None else {name: played.mean(name) for name in played.figures}
+        self._folder.write_line(
+            {"update": self._update, **asdict(self._latest), "training": training, "parts": self._parts.figures()}
+        )
+        for name in ("success", "share"):
+            self._model.logger.record(f"validation/{name}", getattr(self._latest, name))
+        self._model.logger.dump(self._steps)
+
+    def _keep_policy(self, evaluation: Evaluation) -> None:
+        validation = {
+            "tasks": self._config.validation_tasks,
+            "episodes": self._config.validation_tasks * self._config.validation_episodes,
+            **asdict(evaluation),
+        }
+        training = {**self._config.to_mapping(), "warm_start": self._warm_start}
+        about = describe_policy(
+            network_of(self._model), self._library, training, self._folder.manifest, {"validation": validation}
+        )
+        save_checkpoint(self._folder.directory, network_of(self._model), about)
+
+    def _write_point(self, reason: str | None) -> None:
+        state = model_state(self._model)
+        envs = {f"envs/{name}": array for name, array in self._envs.get_state().items()}
+        self._steps_of_point = self._steps
+        facts = {**state.facts, "parts": self._parts.to_mapping(), "run": self._facts(reason)}
+        self._folder.write_point({**state.arrays, **envs}, facts)
+
+    def _facts(self, reason: str | None) -> dict[str, Any]:
+        return {
+            "reason": reason,
+            "update": self._update,
+            "steps": self._steps,
+            "elapsed": self._elapsed,
+            "warm_start": self._warm_start,
+            "latest": None if self._latest is None else asdict(self._latest),
+            "best": None if self._best is None else asdict(self._best),
+            "evaluations_since_best": self._evaluations_since_best,
+        }
+
+    def _restore(self) -> None:
+        point = self._folder.point
+        if point is None:
+            raise RuntimeError("there is no point to resume from")
+        restore_model(self._model, point)
+        prefix = "envs/"
+        arrays = {name[len(prefix) :]: array for name, array in point.arrays.items() if name.startswith(prefix)}
+        self._envs.set_state(arrays)
+        self._parts.restore(point.facts["parts"])
+        run = point.facts["run"]
+        self._update = run["update"]
+        self._elapsed_before = run["elapsed"]
+        self._warm_start = run["warm_start"]
+        self._latest, self._best = Evaluation.read(run["latest"]), Evaluation.read(run["best"])
+        self._evaluations_since_best = run["evaluations_since_best"]
+        self._steps_of_point = self._steps
+
+    def _logger(self) -> Logger:
+        formats: list[KVWriter] = []
+        if self._config.tensorboard:
+            formats.append(TensorBoardOutputFormat(str(self._folder.directory / TENSORBOARD_FOLDER)))
+        return Logger(folder=None, output_formats=formats)
+
+    def _tell(self) -> None:
+        if self._report is None:
+            return
+        left = None
+        if self._speed:
+            steps, minutes = self._config.max_steps, self._config.max_minutes
+            by_steps = np.inf if steps is None else (steps - self._steps) / self._speed
+            by_time = np.inf if minutes is None else 60.0 * minutes - self._elapsed
+            left = max(0.0, min(by_steps, by_time))
+        success = None if self._rollout is None else self._rollout.mean("success")
+        self._report(
+            TrainingProgress(self._steps, self._elapsed / 60.0, self._speed, success, self._latest, self._best, left)
+        )
+
+
+def _result(directory: Path, run: dict[str, Any], *, was_finished: bool) -> TrainingResult:
+    best, last = Evaluation(**run["best"]), Evaluation(**run["latest"])
+    return TrainingResult(directory, run["steps"], run["elapsed"] / 60.0, run["reason"], best, last, was_finished)

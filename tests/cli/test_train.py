@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from resilisim.cli import train as command_module
+from resilisim.cli.train import measure_policy, progress_line
+from resilisim.policies.ppo.training import TrainingProgress
+from resilisim.policies.ppo.validation import Evaluation
+
+SETTINGS = (
+    "tasks=40",
+    "num_envs=8",
+    "rollout_steps=8",
+    "batch_size=32",
+    "epochs=1",
+    "width=8",
+    "heads=2",
+    "layers=1",
+    "validation_tasks=4",
+    "validation_episodes=2",
+    "num_threads=1",
+    "tensorboard=false",
+)
+TRAIN = ["train", "--preset", "quick", "--device", "cpu", "--steps", "128"]
+TRAIN += [word for setting in SETTINGS for word in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of a short run, trained by the installed command."""
+    out = tmp_path_factory.mktemp("train") / "run"
+    done = subprocess.run(
+        [sys.executable, "-m", "resilisim", *TRAIN, "--out", str(out)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "128 steps are done" in done.stdout
+    assert "share of the optimum" in done.stdout
+    assert f"resilisim train evaluate {out}" in done.stderr
+    assert "share of the optimum on validation tasks" in done.stderr
+    return out
+
+
+def test_bare_command_shows_its_help(command):
+    outcome = command("train")
+    assert outcome.code == 0
+    for word in ("--preset", "--set", "evaluate"):
+        assert word in outcome.out
+
+
+def test_the_same_command_says_that_it_is_finished(command, folder):
+    outcome = command(*TRAIN, "--out", folder, "--json")
+    result = outcome.json()
+    assert result["was_finished"] is True
+    assert (result["steps"], result["reason"], result["directory"]) == (128, "128 steps are done", str(folder))
+    assert set(result["best"]) == {"steps", "minutes", "success", "optimum", "share"}
+    assert "it is finished" in command(*TRAIN, "--out", folder).err
+
+
+def test_another_configuration_is_refused(command, folder):
+    line = command(*TRAIN, "--seed", "3", "--out", folder).refusal()
+    assert "training.seed is 0 there and 3 here" in line
+    assert "another folder" in line
+
+
+def test_options_reach_the_configuration(command, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("width: 16\n", encoding="utf-8")
+    steps = [*TRAIN, "--config", file, "--seed", "7", "--out", tmp_path / "run", "--set", "width=24"]
+    assert command(*steps).code == 0
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    found = manifest["arguments"]["training"]
+    expected = {"width": 24, "seed": 7, "max_steps": 128, "max_minutes": None, "device": "cpu", "num_envs": 8}
+    assert expected == {name: found[name] for name in expected}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--seed", "3"], ["--out DIR"]),
+        (["--preset", "quik", "--out", "x"], ["'quik'", "'quick'"]),
+        (["--set", "num_env=3", "--out", "x"], ["'num_env'", "'num_envs'"]),
+        (["--set", "law=bench", "--out", "x"], ["'bench'", "'benchmark'"]),
+        (["--device", "gpu", "--out", "x"], ["'gpu'", "auto, cpu, cuda"]),
+        (["--steps", "0", "--out", "x"], ["max_steps", "at least 1"]),
+        (["--minutes", "-1", "--out", "x"], ["max_minutes", "above 0"]),
+        (["--config", "none.yaml", "--out", "x"], ["'none.yaml'", "does not exist"]),
+        (["evaluate", "nowhere"], ["'nowhere'", "policy.json"]),
+        (["evalute", "nowhere"], ["evalute", "evaluate"]),
+    ],
+)
+def test_wrong_usage_is_one_line(command, arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = command("train", *arguments).refusal()
+    for word in words:
+        assert word in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_evaluate_measures_both_loops_against_the_optimum(command, folder):
+    measured = command("train", "evaluate", folder, "--episodes", "3", "--tasks", "6", "--json").json()
+    assert (measured["tasks"], measured["episodes"], measured["split"]) == (6, 18, "test")
+    assert 0.0 < measured["optimum"] < 1.0
+    assert measured["ratio"] == pytest.approx(measured["success"] / measured["optimum"])
+    assert sum(group["tasks"] for group in measured["by_type"].values()) == 6
+    plan = measured["open_loop"]
+    assert plan["optimum"] == measured["optimum"]
+    assert set(plan["by_type"]) == set(measured["by_type"])
+    assert 0.0 <= plan["ratio"] <= 1.0
+    assert measured["training"]["warm_start"] is None
+    assert measured["training"]["max_steps"] == 128
+    outcome = command("train", "evaluate", folder, "--episodes", "1", "--tasks", "6", "--split", "validation")
+    assert outcome.code == 0
+    assert "on the validation split, 6 episodes" in outcome.out
+    assert "PPO alone" in outcome.err
+
+
+def test_unknown_split_is_refused(command, folder):
+    assert "did you mean 'test'?" in command("train", "evaluate", folder, "--split", "tset").refusal()
+    assert "expected a number from 1" in command("train", "evaluate", folder, "--tasks", "99999").refusal()
+
+
+def test_measures_are_the_means_that_they_claim_to_be(folder):
+    from resilisim.simulator.exact import references
+    from resilisim.tasks.benchmark import benchmark_tasks
+    from resilisim.tool_library import default_library
+
+    tasks = benchmark_tasks()[:5]
+    measured = measure_policy(str(folder), tasks, 4, default_library())
+    optima = [references(task.required_tools, clairvoyant_seeds=0)["known_probabilities"] for task in tasks]
+    assert measured["optimum"] == pytest.approx(sum(optima) / 5)
+    total = sum(group["success"] * group["tasks"] for group in measured["by_type"].values())
+    assert measured["success"] == pytest.approx(total / 5)
+
+
+def test_a_missing_extra_is_named(command, monkeypatch, tmp_path):
+    for name in [name for name in sys.modules if name.startswith("resilisim.policies.ppo.")]:
+        monkeypatch.delitem(sys.modules, name)
+    import resilisim.policies.ppo
+
+    monkeypatch.delattr(resilisim.policies.ppo, "training", raising=False)
+    monkeypatch.setitem(sys.modules, "sb3_contrib", None)
+    line = command(*TRAIN, "--out", tmp_path / "run").refusal()
+    assert "sb3_contrib" in line
+    assert "pip install 'resilisim[train]'" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_says_how_to_go_on(command, monkeypatch, tmp_path):
+    class Interrupted:
+        @staticmethod
+        def train(*_):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_module, "_import_training", lambda: Interrupted)
+    outcome = command(*TRAIN, "--out", tmp_path / "run")
+    assert outcome.code == 130
+    assert "the same command goes on" in outcome.err
+
+
+def test_help_does_not_load_torch():
+    code = (
+        "import sys\nfrom resilisim.cli.main import main\n"
+        "try:\n    main(['train', '--help'])\nexcept SystemExit:\n    print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_line_of_progress():
+    evaluation = Evaluation.of(100, 0.5, 0.4, 0.8)
+    progress = TrainingProgress(1_234_567, 2.0, 45_000.4, 0.61, evaluation, evaluation, 192.0)
+    assert progress_line(progress) == (
+        "1,234,567 steps, 45,000 steps/s, success in training 0.610, "
+        "share of the optimum on validation tasks 0.500 (best 0.500), 3:12 left"
+    )
+    assert progress_line(TrainingProgress(0, 0.0, 0.0, None, None, None, None)) == "0 steps"

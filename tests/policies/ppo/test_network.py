@@ -1,0 +1,283 @@
+"""The network, its features, and how it is played."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from observations import observation, outputs, tensors
+
+from resilisim.envs.workflow import columns
+from resilisim.envs.workflow.actions import (
+    NUM_ACTION_TYPES,
+    action_index,
+    num_actions,
+)
+from resilisim.errors import InvalidInputError
+from resilisim.policies.ppo.features import (
+    AGE,
+    NUM_TASK_INPUTS,
+    NUM_TOOL_FEATURES,
+    SLACK,
+    SLACK_OFFSET,
+    TASK_GROUPS,
+    TOOL_GROUPS,
+    ColumnFeatures,
+    Group,
+)
+from resilisim.policies.ppo.mlp import WorkflowMLP
+from resilisim.policies.ppo.network import WorkflowActor, WorkflowTransformer, draw, make_network, relevance
+
+LOW_PRECISION = {"rtol": 1e-4, "atol": 1e-5}  # sums in another order
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Small batches: one thread, and the same weights and draws every time."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+# --- features -----------------------------------------------------------------------------------------------------
+
+
+def test_the_features_of_a_group_are_codes_then_sign_then_scaled():
+    table = Group(0, codes=4, positive=True, scale=10).table()
+    assert table.shape == (256, 6)
+    np.testing.assert_array_equal(table[0], [1, 0, 0, 0, 0, 0])
+    np.testing.assert_allclose(table[2], [0, 0, 1, 0, 1, 0.2])
+    np.testing.assert_allclose(table[5], [0, 0, 0, 1, 1, 0.5])  # the last code stands for all larger values
+    np.testing.assert_array_equal(table[255], [0, 0, 0, 1, 1, 2])  # scaled counts saturate
+
+
+def test_every_column_has_one_group():
+    assert [group.column for group in TOOL_GROUPS] == [*range(columns.NUM_TOOL_COLUMNS), AGE]
+    assert [group.column for group in TASK_GROUPS] == [*range(columns.NUM_TASK_COLUMNS), SLACK]
+
+
+def test_features_are_the_rows_of_the_groups_side_by_side():
+    seen = observation(4, 7, seed=3)
+    tools, task = tensors(seen)
+    tool_features, task_features = ColumnFeatures()(tools, task)
+    assert tool_features.shape == (4, 7, NUM_TOOL_FEATURES)
+    assert task_features.shape == (4, NUM_TASK_INPUTS)
+    for row in range(4):
+        used, left, due = (int(seen["task"][row, c]) for c in (columns.STEPS_USED, columns.STEPS_LEFT, columns.NUM_DUE))
+        slack = max(left - due + SLACK_OFFSET, 0)
+        expected = [group.table()[value] for group, value in zip(TASK_GROUPS, [*seen["task"][row], slack], strict=True)]
+        np.testing.assert_array_equal(task_features[row].numpy(), np.concatenate(expected))
+        for tool in range(7):
+            last = int(seen["tools"][row, tool, columns.LAST_STEP])
+            age = max(used - last, 0) if last else 255
+            values = [*seen["tools"][row, tool], age]
+            expected = [group.table()[value] for group, value in zip(TOOL_GROUPS, values, strict=True)]
+            np.testing.assert_array_equal(tool_features[row, tool].numpy(), np.concatenate(expected))
+
+
+def test_features_do_not_depend_on_the_type_of_the_columns():
+    tools, task = tensors(observation(3, 5))
+    features = ColumnFeatures()
+    for kind in (torch.float32, torch.int64):
+        for got, expected in zip(features(tools.to(kind), task.to(kind)), features(tools, task), strict=True):
+            assert torch.equal(got, expected)
+
+
+# --- relevance ----------------------------------------------------------------------------------------------------
+
+
+def test_relevance_puts_due_tools_before_attempted_before_confident_before_similar_before_first():
+    tools = np.zeros((1, 8, columns.NUM_TOOL_COLUMNS), dtype=np.uint8)
+    tools[0, 1, columns.SIMILARITY] = 255
+    tools[0, 2, columns.CONFIDENCE] = 1
+    tools[0, 3, columns.STATUS] = columns.QUEUED
+    tools[0, 4, columns.EXECUTIONS] = 1
+    tools[0, 4, columns.CONFIDENCE] = 9
+    tools[0, 5, columns.DUE] = 2
+    tools[0, 6, columns.FIRST_DESCENDANT_DUE] = 1
+    scores = relevance(torch.from_numpy(tools))
+    assert scores.argsort(descending=True).tolist() == [[6, 5, 4, 3, 2, 1, 0, 7]]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 40))
+@settings(max_examples=25, deadline=None)
+def test_no_two_tools_are_equally_relevant(seed: int, num_tools: int):
+    tools, _ = tensors(observation(2, num_tools, seed))
+    assert all(len(set(row)) == num_tools for row in relevance(tools).tolist())
+
+
+# --- network ------------------------------------------------------------------------------------------------------
+
+NETWORKS = {
+    "12 tokens": {},
+    "all tokens": {"attention_tokens": None},
+    "wide": {"width": 48, "heads": 3, "layers": 1},
+    "tool embeddings": {"tool_embeddings": True},
+}
+
+
+@pytest.mark.parametrize("options", NETWORKS.values(), ids=NETWORKS)
+@pytest.mark.parametrize("num_tools", [1, 12, 30, 45])
+def test_transformer_has_a_logit_for_every_action_and_a_value(options, num_tools):
+    result = outputs(WorkflowTransformer(num_tools, **options), observation(3, num_tools))
+    assert result.shape == (3, num_actions(num_tools) + 1)
+    assert result.dtype == torch.float32
+    assert result.isfinite().all()
+    assert result.abs().max() < 0.5  # every action about equally likely before training
+
+
+def test_mlp_has_a_logit_for_every_action_and_a_value():
+    result = outputs(make_network("mlp", 30, {"width": 64}), observation(3, 30))
+    assert result.shape == (3, 284)
+    assert result.isfinite().all()
+    assert result.abs().max() < 0.5
+
+
+@pytest.mark.parametrize("attention_tokens", [None, 12])
+def test_permuted_tools_have_permuted_logits(attention_tokens):
+    num_tools = 30
+    network = WorkflowTransformer(num_tools, attention_tokens=attention_tokens)
+    seen = observation(5, num_tools, distinct=True)
+    order = np.random.default_rng(1).permutation(num_tools)
+    before = outputs(network, seen)
+    after = outputs(network, seen | {"tools": seen["tools"][:, order]})
+    typed = NUM_ACTION_TYPES * (num_tools + 1)
+    expected = before[:, :typed].view(5, NUM_ACTION_TYPES, num_tools + 1)[..., [*order, num_tools]]
+    torch.testing.assert_close(after[:, :typed].view_as(expected), expected, **LOW_PRECISION)
+    torch.testing.assert_close(after[:, typed:], before[:, typed:], **LOW_PRECISION)
+    assert not torch.allclose(after[:, :num_tools], before[:, :num_tools], **LOW_PRECISION)
+
+
+def test_the_logits_of_a_tool_stand_at_its_actions():
+    """What changes only one tool, outside the attention, changes the logits of that tool's nine actions only."""
+    num_tools = 30
+    network = WorkflowTransformer(num_tools, attention_tokens=4)
+    seen = observation(1, num_tools)
+    tool = int(relevance(torch.from_numpy(seen["tools"])).argmin())
+    changed = {key: value.copy() for key, value in seen.items()}
+    changed["tools"][0, tool, columns.LEVEL] += 3
+    different = (outputs(network, seen) != outputs(network, changed))[0].nonzero().flatten().tolist()
+    assert different == [action_index(kind, tool, num_tools) for kind in range(NUM_ACTION_TYPES)]
+
+
+@pytest.mark.parametrize("num_tools", [12, 45])
+def test_one_set_of_weights_serves_libraries_of_other_sizes(num_tools):
+    trained = WorkflowTransformer(30)
+    other = WorkflowTransformer(num_tools)
+    other.load_state_dict(trained.state_dict())
+    seen = observation(2, num_tools)
+    result = outputs(other, seen)
+    assert result.shape == (2, num_actions(num_tools) + 1)
+    # The same forward, because nothing in it knows the library's size.
+    assert torch.equal(result, outputs(trained, seen))
+
+
+def test_tool_embeddings_fit_their_library_only():
+    state = WorkflowTransformer(30, tool_embeddings=True).state_dict()
+    with pytest.raises(RuntimeError, match="tool_vectors"):
+        WorkflowTransformer(12, tool_embeddings=True).load_state_dict(state)
+
+
+def test_as_many_attention_tokens_as_tools_is_all_of_them():
+    few, every = WorkflowTransformer(12, attention_tokens=12), WorkflowTransformer(12, attention_tokens=None)
+    every.load_state_dict(few.state_dict())
+    assert torch.equal(outputs(few, observation(4, 12)), outputs(every, observation(4, 12)))
+
+
+def test_choosing_tokens_changes_nothing_where_there_are_no_layers_between():
+    """Gathering and scattering put every token back at its place: without attention both ways give the same."""
+    few, every = WorkflowTransformer(30, attention_tokens=12), WorkflowTransformer(30, attention_tokens=None)
+    every.load_state_dict(few.state_dict())
+    few.layers, every.layers = torch.nn.ModuleList(), torch.nn.ModuleList()
+    seen = observation(4, 30)
+    actions = num_actions(30)  # the value sees the mean of the chosen tokens
+    torch.testing.assert_close(outputs(few, seen)[:, :actions], outputs(every, seen)[:, :actions], **LOW_PRECISION)
+
+
+def test_rows_of_a_batch_do_not_touch_each_other():
+    network = WorkflowTransformer(30)
+    seen = observation(6, 30)
+    alone = torch.cat([outputs(network, {key: value[[row]] for key, value in seen.items()}) for row in range(6)])
+    torch.testing.assert_close(outputs(network, seen), alone, **LOW_PRECISION)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options"), [("mlp", {"width": 32}), *(("transformer", options) for options in NETWORKS.values())]
+)
+def test_gradient_reaches_every_parameter(architecture, options):
+    network = make_network(architecture, 30, options)
+    # From zero biases and equal logits some gradients would vanish by symmetry.
+    weights = torch.randn(31, num_actions(30) + 1)
+    (network(*tensors(observation(31, 30))) * weights).sum().backward()
+    for name, parameter in network.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_tools": 0}, "num_tools 0: expected at least 1"),
+        ({"attention_tokens": 0}, "attention_tokens 0: expected at least 1"),
+        ({"layers": 0}, "layers 0: expected at least 1"),
+        ({"heads": 3}, "heads 3: expected a divisor of width 32"),
+    ],
+)
+def test_impossible_transformers_are_refused(arguments, message):
+    with pytest.raises(InvalidInputError, match=message):
+        WorkflowTransformer(**({"num_tools": 30} | arguments))
+
+
+def test_impossible_networks_are_refused():
+    with pytest.raises(InvalidInputError, match="width 0: expected at least 1"):
+        WorkflowMLP(30, width=0)
+    with pytest.raises(InvalidInputError, match="unknown architecture 'transfomer': did you mean 'transformer'"):
+        make_network("transfomer", 30, {})
+
+
+# --- drawing and acting -------------------------------------------------------------------------------------------
+
+
+def test_draw_follows_the_probabilities_and_never_takes_an_impossible_index():
+    weights = torch.tensor([0.0, 3.0, 0.0, 1.0, 0.0])
+    drawn = draw(weights.expand(40_000, 5))
+    counts = drawn.bincount(minlength=5)
+    assert counts[[0, 2, 4]].tolist() == [0, 0, 0]
+    assert abs(counts[1].item() / 40_000 - 0.75) < 0.01  # 4.6 standard deviations
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-24])
+def test_draw_takes_a_possible_index_at_both_ends(monkeypatch, uniform):
+    monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.full(shape, uniform))
+    weights = torch.tensor([[0.0, 0.2, 0.1, 0.0], [0.0, 0.0, 1e-30, 0.0]])
+    assert draw(weights).tolist() == ([1, 2] if uniform == 0 else [2, 2])
+
+
+def test_actor_gives_legal_actions_and_their_probabilities():
+    actor = WorkflowActor(WorkflowTransformer(30), torch.Generator().manual_seed(5))
+    seen = observation(400, 30)
+    mask = seen["action_mask"]
+    probabilities = actor.probabilities(seen, mask)
+    assert probabilities.shape == (400, 283)
+    assert (probabilities[mask == 0] == 0).all()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(actor.act(seen, mask), probabilities.argmax(axis=1))
+    drawn = actor.act(seen, mask, deterministic=False)
+    assert drawn.shape == (400,)
+    assert mask[np.arange(400), drawn].all()
+    assert len(set(drawn.tolist())) > 50
+    again = WorkflowActor(actor.network, torch.Generator().manual_seed(5)).act(seen, mask, deterministic=False)
+    np.testing.assert_array_equal(drawn, again)
+
+
+def test_actor_gives_what_the_network_gives():
+    network = WorkflowTransformer(30)
+    seen = observation(3, 30)
+    for value in seen.values():
+        value.flags.writeable = False
+    logits, value = WorkflowActor(network).logits_and_value(seen)
+    assert logits.shape == (3, 283)
+    assert value.shape == (3,)
+    torch.testing.assert_close(torch.cat([logits, value[:, None]], dim=1), network(*tensors(observation(3, 30))))

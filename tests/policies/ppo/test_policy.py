@@ -1,0 +1,180 @@
+"""The trained policy in Conversation-v0: it plays what its network plays in Workflow-v0, luck for luck."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_actors import FakeActor, dependencies_first, next_required, save_random
+
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation import evaluate
+from resilisim.policies import is_privileged, make_policy, policy_name, policy_names
+from resilisim.policies.checks import CommonWordSearch, check_policy
+from resilisim.policies.ppo import mirror as mirror_module
+from resilisim.policies.ppo.checkpoint import load_checkpoint
+from resilisim.policies.ppo.network import WorkflowActor
+from resilisim.policies.ppo.policy import TrainedPolicy
+from resilisim.seeding import EVALUATION_SALT
+from resilisim.simulator.exact import plan_following
+from resilisim.simulator.problem import build_problem
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tool_library import default_library
+from tests.workflows.toy_workflows import LIBRARY as TOYS
+
+LIBRARY = default_library()
+TASKS = benchmark_tasks()[::700]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return save_random(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture
+def acting_as(monkeypatch):
+    return lambda score: monkeypatch.setattr(mirror_module, "WorkflowActor", FakeActor(score))
+
+
+def environment(**options):
+    return ConversationEnv(library=LIBRARY, search=CommonWordSearch(LIBRARY), **options)
+
+
+def play(policy, env, task, seed):
+    """Play one episode; return the executions, the reward and the last info, and check the mirror on the way."""
+    observation, info = env.reset(seed=seed, options={"task": task})
+    policy.reset(observation, info)
+    ended, reward, executions = False, 0.0, []
+    while not ended:
+        message = policy.act(observation, info)
+        assert policy._mirror.state == info["state"]
+        observation, reward, ended, _, info = env.step(message)
+        if "execution" in info:
+            executions.append((info["execution"]["tool"], info["execution"]["success"]))
+    return executions, reward, info
+
+
+def play_workflow(network, task, seed):
+    """Play the same episode in Workflow-v0; return its executions and whether it was a full success."""
+    env = WorkflowEnv(tasks=[task], salt=EVALUATION_SALT)
+    actor = WorkflowActor(network)
+    observation, info = env.reset(seed=0, options={"task": 0, "episode_seed": seed})
+    ended, executions = False, []
+    while not ended:
+        batch = {name: observation[name][None] for name in ("tools", "task")}
+        action = actor.act(batch, observation["action_mask"][None])[0]
+        observation, _, ended, _, info = env.step(action)
+        executions.append((info["execution"]["tool"], info["execution"]["success"]))
+    return executions, info["full_success"]
+
+
+@pytest.mark.parametrize("protocol", ["text", "native"])
+def test_it_plays_what_its_network_plays_in_workflow(folder, protocol):
+    policy, env = make_policy(f"policy:{folder}"), environment(protocol=protocol)
+    network = load_checkpoint(folder).network
+    for task in TASKS:
+        for seed in range(4):
+            executions, reward, _ = play(policy, env, task, seed)
+            assert (executions, bool(reward)) == play_workflow(network, task, seed)
+
+
+def test_it_finishes_when_all_is_done_and_calls_in_strict_mode(folder, acting_as):
+    acting_as(dependencies_first)
+    policy, env = TrainedPolicy(folder), environment(parameters="strict")
+    outcomes = [play(policy, env, task, seed) for task in TASKS for seed in range(20)]
+    assert all(info["score"]["ended_by"] in ("completion", "consecutive_failures") for _, _, info in outcomes)
+    assert sum(reward for _, reward, _ in outcomes) / len(outcomes) > 0.5
+    for executions, reward, info in outcomes:
+        first = list(dict.fromkeys(tool for tool, success in executions if success))
+        assert reward == ([tool for tool in first if tool in info["required_tools"]] == info["required_tools"])
+
+
+def test_a_policy_that_follows_the_list_succeeds_as_often_as_computed(folder, acting_as):
+    acting_as(next_required)
+    policy, env, task = TrainedPolicy(folder), environment(parameters="ignore"), TASKS[1]
+    expected = plan_following(build_problem(LIBRARY, task.required_tools))
+    rate = sum(play(policy, env, task, seed)[1] for seed in range(600)) / 600
+    assert abs(rate - expected) <= 4.0 * (expected * (1.0 - expected) / 600) ** 0.5
+
+
+def test_it_knows_turns_in_which_nothing_ran(folder, acting_as):
+    acting_as(next_required)
+    policy, env = TrainedPolicy(folder), environment()
+    observation, info = env.reset(seed=0, options={"task": TASKS[0]})
+    policy.reset(observation, info)
+    policy.act(observation, info)
+    for _ in range(3):  # something else was said in its place
+        observation, _, _, _, info = env.step("<tool_info>file_operations_reader</tool_info>")
+        policy.act(observation, info)
+    assert policy._mirror.state.turns_used == info["state"].turns_used == 3
+
+
+def test_it_conforms(folder, monkeypatch):
+    tasks = {task.required_tools: task for task in benchmark_tasks()}
+    monkeypatch.setattr("resilisim.policies.checks.CHECKED_TASKS", list(tasks)[:3])
+    monkeypatch.setattr(
+        "resilisim.envs.workflow.similarity._retrieved_scores",
+        lambda library, descriptions: np.zeros((len(descriptions), len(library)), np.int16),
+    )
+    assert check_policy(TrainedPolicy(folder)) == []
+
+
+def test_policies_by_name(folder, monkeypatch, tmp_path):
+    policy = make_policy(f"policy:{folder}", offered={"library": LIBRARY})
+    assert isinstance(policy, TrainedPolicy)
+    assert is_privileged(policy)
+    assert policy_name(policy) == f"policy:{folder}"
+    assert "trained" in policy_names()
+    assert policy_name(make_policy("trained", checkpoint=folder)) == "trained"
+    monkeypatch.setattr("resilisim.policies.ppo.checkpoint._DEFAULT_FOLDER", folder)
+    assert policy_name(make_policy("trained")) == "trained"
+    assert policy_name(make_policy("policy:default")) == "policy:default"
+    monkeypatch.chdir(folder.parent)
+    assert policy_name(make_policy(f"policy:{folder.name}")) == f"policy:{folder.name}"
+
+
+def test_what_cannot_be_loaded_is_told(folder, monkeypatch):
+    with pytest.raises(InvalidInputError, match="no checkpoint 'nowhere'"):
+        make_policy("policy:nowhere")
+    with pytest.raises(InvalidInputError, match="no checkpoint 'runs/1'"):
+        make_policy("policy:runs/1")
+    monkeypatch.setattr("resilisim.policies.ppo.checkpoint._DEFAULT_FOLDER", folder / "absent")
+    with pytest.raises(InvalidInputError, match="no trained policy ships"):
+        make_policy("trained")
+
+
+def test_a_module_named_policy_is_still_found(folder, monkeypatch, tmp_path):
+    (tmp_path / "policy.py").write_text("class Mine:\n    name = 'mine'\n    reset = act = lambda *_: None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert policy_name(make_policy("policy:Mine")) == "mine"
+    assert isinstance(make_policy(f"policy:{folder}"), TrainedPolicy)
+
+
+def test_weights_that_know_single_tools_are_refused_for_another_library(tmp_path):
+    save_random(tmp_path, kind="mlp")
+    assert TrainedPolicy(tmp_path, LIBRARY)
+    with pytest.raises(InvalidInputError, match="was trained for the tool library"):
+        TrainedPolicy(tmp_path, TOYS)
+
+
+def test_evaluations_know_it_by_its_folder(folder, tmp_path):
+    tasks = [TASKS[0], TASKS[2]]
+    one, two = (
+        evaluate(f"policy:{folder}", tasks, seeds=3, workers=workers, out=tmp_path / str(workers), progress=False)
+        for workers in (1, 2)
+    )
+    assert one.rows == two.rows
+    assert {row.policy for row in one.rows} == {f"policy:{folder}"}
+    assert all(row.privileged for row in one.rows)
+
+
+def test_a_task_of_ones_own_needs_no_shipped_text(folder, monkeypatch):
+    monkeypatch.setattr(
+        "resilisim.envs.workflow.similarity._retrieved_scores",
+        lambda library, descriptions: np.zeros((len(descriptions), len(library)), np.int16),
+    )
+    task = Task.from_mapping({"required_tools": ["network_fetcher"], "description": "Fetch it."}, LIBRARY)
+    executions, _, _ = play(TrainedPolicy(folder), environment(), task, 0)
+    assert executions

@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from resilisim.envs.workflow import columns
+from resilisim.envs.workflow.curriculum import MAX_STAGE, SEQUENCE_PHASE
+from resilisim.errors import InvalidInputError, StoreError
+from resilisim.policies.ppo import resume, training
+from resilisim.policies.ppo.assembly import choose_device, make_environments, make_model, training_tasks
+from resilisim.policies.ppo.callbacks import Parts
+from resilisim.policies.ppo.checkpoint import load_checkpoint
+from resilisim.policies.ppo.config import load_config
+from resilisim.policies.ppo.recorders import EPISODE_FIGURES, successful_tools
+from resilisim.policies.ppo.resume import PROGRESS_FILE, RESUME_FILE, read_resume_point
+from resilisim.policies.ppo.training import train
+from resilisim.policies.ppo.validation import Validator
+from resilisim.tasks.split import split_of
+from resilisim.tool_library import default_library
+
+SMALL = (
+    "tasks=40",
+    "num_envs=8",
+    "rollout_steps=8",
+    "batch_size=32",
+    "epochs=2",
+    "width=8",
+    "heads=2",
+    "layers=1",
+    "validation_tasks=4",
+    "validation_episodes=2",
+    "evaluate_every=128",
+    "checkpoint_every=128",
+    "max_minutes=none",
+    "max_steps=512",
+    "num_threads=1",
+    "device=cpu",
+    "tensorboard=false",
+)
+EVERYTHING = ("imitation_updates=2",)  # with preset paper, which has the rest
+
+
+def small(preset="quick", *settings):
+    return load_config(preset, settings=[*SMALL, *settings])
+
+
+def weights(folder):
+    """The final network, whichever was the best."""
+    point = read_resume_point(Path(folder) / RESUME_FILE)
+    return {name: array for name, array in point.arrays.items() if name.startswith("policy/")}
+
+
+def assert_same(left, right):
+    assert left.keys() == right.keys()
+    for name, array in left.items():
+        assert array.dtype == right[name].dtype
+        np.testing.assert_array_equal(array, right[name], err_msg=name)
+
+
+def without_clock(folder):
+    lines = (Path(folder) / PROGRESS_FILE).read_text(encoding="utf-8").splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key != "minutes"} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def plain_run(tmp_path_factory):
+    """A run with the plain reward: its folder, what it told, and its result."""
+    folder = tmp_path_factory.mktemp("training") / "plain"
+    told = []
+    result = train(small(), folder, told.append)
+    return folder, told, result
+
+
+@pytest.fixture(scope="module")
+def paper_run(tmp_path_factory):
+    """A run with everything switched on."""
+    folder = tmp_path_factory.mktemp("training") / "paper"
+    return folder, train(small("paper", *EVERYTHING), folder)
+
+
+def test_a_run_leaves_a_policy_a_log_and_a_result(plain_run):
+    folder, told, result = plain_run
+    assert (result.steps, result.reason, result.was_finished) == (512, "512 steps are done", False)
+    lines = without_clock(folder)
+    assert [line["steps"] for line in lines] == [0, 128, 256, 384, 512]
+    assert result.best.share == max(line["share"] for line in lines)
+    assert all(line["share"] == line["success"] / line["optimum"] for line in lines)
+    assert [step.steps for step in told if step.latest is not None][-1] == 512
+    assert told[-1].seconds_left == 0.0
+    loaded = load_checkpoint(folder)
+    assert loaded.description.training["warm_start"] is None
+    assert loaded.description.training["width"] == 8
+    assert loaded.description.results["validation"]["share"] == result.best.share
+
+
+def test_the_same_configuration_gives_the_same_weights_to_the_bit(plain_run, tmp_path):
+    folder, _, _ = plain_run
+    train(small(), tmp_path / "again")
+    assert_same(weights(folder), weights(tmp_path / "again"))
+    assert without_clock(folder) == without_clock(tmp_path / "again")
+    train(small("quick", "seed=1"), tmp_path / "other")
+    assert any((array != weights(tmp_path / "other")[name]).any() for name, array in weights(folder).items())
+
+
+def test_evaluating_more_or_less_often_changes_no_weight(plain_run, tmp_path):
+    folder, _, _ = plain_run
+    train(small("quick", "evaluate_every=100000", "checkpoint_every=64"), tmp_path / "rarely")
+    assert_same(weights(folder), weights(tmp_path / "rarely"))
+
+
+def test_training_leaves_the_number_of_threads_as_it_was(tmp_path):
+    before = torch.get_num_threads()
+    train(small("quick", "num_threads=2", "max_steps=64"), tmp_path / "run")
+    assert torch.get_num_threads() == before
+
+
+KILLED = """
+import os, signal, sys
+from resilisim.policies.ppo.config import load_config
+from resilisim.policies.ppo.training import train
+
+def report(progress):
+    if progress.steps >= 320:  # between the points at 256 and 384
+        os.kill(os.getpid(), signal.SIGKILL)
+
+train(load_config("paper", settings=sys.argv[2:]), sys.argv[1], report)
+"""
+
+
+def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(paper_run, tmp_path):
+    folder, result = paper_run
+    out = tmp_path / "killed"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(out), *SMALL, *EVERYTHING], timeout=300)
+    assert done.returncode == -signal.SIGKILL
+    assert read_resume_point(out / RESUME_FILE).facts["run"]["steps"] == 256
+    resumed = train(small("paper", *EVERYTHING), out)
+    assert resumed.steps == result.steps
+    assert_same(weights(folder), weights(out))
+    whole, parts = (read_resume_point(path / RESUME_FILE) for path in (folder, out))
+    assert_same(dict(whole.arrays), dict(parts.arrays))
+    assert whole.facts["parts"] == parts.facts["parts"]
+    assert without_clock(folder) == without_clock(out)
+    for name in ("policy.safetensors",):
+        assert (folder / name).read_bytes() == (out / name).read_bytes()
+    assert resumed.minutes > 0
+
+
+def test_killed_before_the_first_point_begins_anew(plain_run, tmp_path):
+    folder, _, _ = plain_run
+    out = tmp_path / "early"
+
+    class Killed(Exception):
+        pass
+
+    def report(progress):
+        if progress.steps == 64:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(small(), out, report)
+    assert len(without_clock(out)) == 1
+    train(small(), out)
+    assert_same(weights(folder), weights(out))
+    assert without_clock(folder) == without_clock(out)
+
+
+def test_a_finished_run_says_so_and_another_configuration_is_refused(plain_run):
+    folder, _, result = plain_run
+    before = (folder / RESUME_FILE).read_bytes()
+    again = train(small(), folder)
+    assert again.was_finished
+    assert (again.steps, again.best, again.reason) == (result.steps, result.best, result.reason)
+    assert (folder / RESUME_FILE).read_bytes() == before
+    with pytest.raises(StoreError, match=r"training\.learning_rate is .* use another folder"):
+        train(small("quick", "learning_rate=0.5"), folder)
+
+
+def test_folders_that_cannot_be_used_are_refused(tmp_path):
+    (tmp_path / "note.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"holds note\.txt but no manifest\.json"):
+        train(small(), tmp_path)
+    with pytest.raises(StoreError, match="cannot make the folder"):
+        train(small(), tmp_path / "note.txt" / "run")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["note.txt"]
+
+
+def test_two_runs_never_share_a_folder(tmp_path):
+    def report(progress):
+        with pytest.raises(StoreError, match="another process is writing"):
+            train(small(), tmp_path / "run")
+
+    train(small(), tmp_path / "run", lambda progress: report(progress) if progress.steps == 64 else None)
+
+
+def test_a_full_disk_is_told_in_one_line_and_the_last_point_stays(tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    write = resume.write_file_atomically
+    calls = []
+
+    def full(path, data):
+        calls.append(path.name)
+        if calls.count(RESUME_FILE) > 1:
+            raise StoreError(f"cannot write {path}: the disk is full")
+        write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(resume, "write_file_atomically", full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            train(small(), out)
+    assert read_resume_point(out / RESUME_FILE).facts["run"]["steps"] == 128
+    assert train(small(), out).steps == 512
+
+
+def test_other_errors_of_the_disk_are_told_too(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(training.Logger, "dump", full)
+    with pytest.raises(StoreError, match=r"cannot write .*run: the disk is full"):
+        train(small(), tmp_path / "run")
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "other"])
+def test_a_broken_point_is_refused(plain_run, tmp_path, damage):
+    folder, _, _ = plain_run
+    data = (folder / RESUME_FILE).read_bytes()
+    path = tmp_path / RESUME_FILE
+    other = (folder / "policy.safetensors").read_bytes()
+    path.write_bytes({"empty": b"", "cut": data[: len(data) // 2], "other": other}[damage])
+    with pytest.raises(StoreError, match=RESUME_FILE) as refused:
+        read_resume_point(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_training_ends_early_when_nothing_gets_better_or_the_target_is_reached(tmp_path, monkeypatch):
+    rates = iter([0.2, 0.3, 0.3, 0.1, 0.9])
+    monkeypatch.setattr(Validator, "success", lambda *_: next(rates))
+    result = train(small("quick", "patience=2"), tmp_path / "patience")
+    assert result.reason == "2 evaluations in a row were no better"
+    assert result.last.steps == 384
+    assert (result.best.success, result.best.steps) == (0.3, 256)  # of equals the one that has trained longer
+    monkeypatch.setattr(Validator, "success", lambda self, _: self.optimum)
+    reached = train(small("quick", "target_share=0.99"), tmp_path / "target")
+    assert (reached.steps, reached.reason) == (0, "0.99 of the optimum is reached")
+
+
+def test_a_limit_of_time_ends_training_too(tmp_path):
+    result = train(small("quick", "max_minutes=0.0001", "max_steps=none"), tmp_path / "run")
+    assert (result.steps, result.reason) == (0, "0.0001 minutes are over")
+
+
+def test_everything_switched_on_is_logged(paper_run):
+    folder, _ = paper_run
+    last = without_clock(folder)[-1]
+    assert set(last["training"]) == set(EPISODE_FIGURES)
+    names = {"running_success", "phase", "stage", "patterns", "learning_rate", "entropy_coefficient", "converged"}
+    assert names <= set(last["parts"])
+    about = load_checkpoint(folder).description.training
+    assert about["warm_start"]["updates"] == 2
+
+
+def test_tensorboard_logs_are_written(tmp_path):
+    train(small("quick", "tensorboard=true", "max_steps=128"), tmp_path / "run")
+    assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents*"))
+
+
+def test_tasks_come_from_their_splits():
+    config = small()
+    tasks, held_out = training_tasks(config, default_library())
+    assert tasks
+    assert {split_of(task.required_tools) for task in tasks} == {"train"}
+    assert len(held_out) == 4
+    assert {split_of(task.required_tools) for task in held_out} == {"validation"}
+
+
+def test_cuda_is_refused_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto").type == "cpu"
+    with pytest.raises(InvalidInputError, match="device 'cuda'"):
+        choose_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device("auto").type == "cuda"
+
+
+class Switches:
+    """Environments that only remember what they are told."""
+
+    def set_running_success(self, rate):
+        self.rate = rate
+
+    def set_stage(self, stage):
+        self.stage = stage
+
+    def set_patterns(self, patterns):
+        self.patterns = patterns
+
+
+def episodes(count, success, score=1.0):
+    values = {"success": success, "full_success": success, "score": score, "coverage": 1.0, "sequence": 1.0}
+    values |= {"steps": 5.0, "episode_return": 1.0}
+    return {name: np.full(count, values[name]) for name in EPISODE_FIGURES}
+
+
+def test_parts_set_their_values_between_rollouts():
+    config = small("paper")
+    parts, envs = Parts(config), Switches()
+    library = default_library()
+    tasks, _ = training_tasks(config, library)
+    model = make_model(config, make_environments(config, tasks, library), parts, torch.device("cpu"))
+    parts.before_rollout(model, envs, 0.0)
+    assert (envs.rate, envs.stage, envs.patterns) == (0.0, 0, {})
+    assert (model.lr_schedule(1.0), model.ent_coef) == (3e-4, 0.01)
+    sequences = [("file_operations_reader", "data_processing_parser")] * 100
+    rollout = parts.after_rollout(0, episodes(100, 1.0, score=0.75), sequences)
+    assert (rollout.phase, rollout.stage, rollout.running_success, rollout.num_finished) == (0, 0, 1.0, 100)
+    parts.before_rollout(model, envs, 0.5)
+    assert (envs.rate, envs.stage) == (1.0, 1)
+    assert envs.patterns == {("file_operations_reader", "data_processing_parser"): 0.75}
+    assert model.ent_coef == 0.005
+    assert parts.after_rollout(1, episodes(100, 1.0), sequences).phase == SEQUENCE_PHASE
+    parts.before_rollout(model, envs, 0.5)
+    assert envs.stage == 2
+    # Two stages up, the sequence phase has begun.
+    assert model.lr_schedule(1.0) == pytest.approx(3e-4 * 0.95**1 * 1.2, rel=0.06)
+    again = Parts(config)
+    again.restore(json.loads(json.dumps(parts.to_mapping())))
+    assert again.to_mapping() == parts.to_mapping()
+    with pytest.raises(StoreError, match="curriculum"):
+        again.restore({"success_rate": parts.to_mapping()["success_rate"]})
+
+
+def test_parts_that_are_off_leave_things_as_they_are():
+    config = small()
+    parts, envs = Parts(config), Switches()
+    library = default_library()
+    tasks, _ = training_tasks(config, library)
+    model = make_model(config, make_environments(config, tasks, library), parts, torch.device("cpu"))
+    parts.after_rollout(0, episodes(100, 1.0), [])
+    parts.before_rollout(model, envs, 0.5)
+    assert envs.stage == MAX_STAGE  # without a curriculum success means the same all the time
+    assert not hasattr(envs, "patterns")
+    assert model.ent_coef == config.entropy
+    assert model.lr_schedule(1.0) == pytest.approx(config.learning_rate / 2)
+
+
+def test_tools_of_episodes():
+    tools = np.zeros((5, columns.NUM_TOOL_COLUMNS), dtype=np.uint8)
+    tools[[3, 0, 4], columns.SUCCESS_ORDER] = [1, 2, 3]
+    assert successful_tools(tools) == [3, 0, 4]

@@ -1,0 +1,188 @@
+"""The optimum behind the filters of appendix D.2.1: against brute force, closed form and the unfiltered optimum."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Collection
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resilisim.errors import ExactLimitError, InvalidInputError
+from resilisim.seeding import Draws
+from resilisim.simulator import BenchmarkLaw, EndRules, EpisodeState, Message, Problem, build_problem, start_state
+from resilisim.simulator.exact import filtered, known_probabilities
+from resilisim.simulator.exact.filtered import FILTERS, filtered_optimum
+from resilisim.simulator.law import SUCCEEDED
+from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.split import split_of
+from resilisim.tool_library import ToolLibrary, default_library
+from tests.simulator.brute_force import BruteForce
+from tests.simulator.libraries import libraries, small_library
+
+LIBRARY = default_library()
+FILTER_SETS = [filters for size in range(3) for filters in itertools.combinations(FILTERS, size)]
+TEST_TASKS = [task for task in benchmark_tasks() if split_of(task.required_tools) == "test"]
+TEST_LISTS = list(dict.fromkeys(task.required_tools for task in TEST_TASKS))
+
+
+class FilteredBruteForce(BruteForce):
+    """V* over every message that the filters let pass, by the filters' definition."""
+
+    def __init__(self, problem: Problem, filters: Collection[str]) -> None:
+        super().__init__(problem)
+        self.filters = filters
+
+    def value(self, state: EpisodeState) -> float:
+        # Executions of a tool without success are its failed ones, which the constraint filter counts.
+        failed = [
+            count if "constraint" in self.filters and status != SUCCEEDED else 0
+            for count, status in zip(state.executions, state.status, strict=True)
+        ]
+        state = dataclasses.replace(state, executions=tuple(failed))
+        if state.ended_by is None and state not in self.values:
+            self.values[state] = max(
+                self.action_value(state, message) for message in self.messages if self.allows(state, message)
+            )
+        return self.values[state] if state.ended_by is None else super().value(state)
+
+    def allows(self, state: EpisodeState, message: Message) -> bool:
+        if message.kind != "execute":
+            return True
+        tool = self.problem.library.index(message.tool or "")
+        if "constraint" in self.filters and (state.status[tool] == SUCCEEDED or state.executions[tool] >= 3):
+            return False
+        met = all(state.status[needed] == SUCCEEDED for needed in self.problem.dependencies[tool])
+        return met or "dependency" not in self.filters
+
+
+def brute_force(problem: Problem, filters: Collection[str]) -> float:
+    return FilteredBruteForce(problem, filters).value(start_state(problem))
+
+
+@settings(max_examples=60)
+@given(data=st.data(), library=libraries(max_tools=3))
+def test_brute_force_lies_within_the_bounds(data: st.DataObject, library: ToolLibrary) -> None:
+    required = data.draw(st.permutations(library.names).map(list))[: data.draw(st.integers(1, 3))]
+    rules = EndRules(
+        max_turns=data.draw(st.integers(1, 6)),
+        max_consecutive_failures=data.draw(st.sampled_from([0, 0, 2, 3])),
+        loop_length=data.draw(st.sampled_from([0, 2, 3])),
+    )
+    filters = data.draw(st.sampled_from(FILTER_SETS))
+    problem = build_problem(library, required, rules=rules)
+    found, expected = filtered_optimum(problem, filters), brute_force(problem, filters)
+    assert found.value - 1e-12 <= expected <= found.value + found.gap + 1e-12
+    if rules.max_consecutive_failures == 0:
+        assert found.gap == 0.0
+
+
+# Dependencies, base probabilities, required list and turns: enough reliable tools stand outside the closure for every
+# filter to be exact.
+EXACT_CASES = {
+    "chain": ({"a": [], "b": ["a"], "x": [], "y": []}, {}, ["a", "b"], 6),
+    "helper": ({"h": [], "a": ["h"], "x": [], "y": []}, {}, ["a"], 5),
+    "shared helper": ({"h": [], "a": ["h"], "b": ["h"], "x": [], "y": []}, {}, ["a", "b"], 5),
+    "against the dependency": ({"a": ["b"], "b": [], "x": [], "y": []}, {}, ["a", "b"], 5),
+    "unreliable": ({"h": [], "a": ["h"], "x": [], "y": []}, {"h": 0.4, "a": 0.5}, ["a"], 5),
+}
+
+
+def exact_case(case: str) -> Problem:
+    dependencies, probabilities, required, turns = EXACT_CASES[case]
+    rules = EndRules(turns, max_consecutive_failures=2, loop_length=3)
+    return build_problem(small_library(dependencies, probabilities), required, rules=rules)
+
+
+@pytest.mark.parametrize("filters", FILTER_SETS, ids="+".join)
+@pytest.mark.parametrize("case", EXACT_CASES)
+def test_exact_where_breakers_are_alike(case: str, filters: tuple[str, ...]) -> None:
+    problem = exact_case(case)
+    found = filtered_optimum(problem, filters)
+    assert found.gap == 0.0
+    assert found.value == pytest.approx(brute_force(problem, filters), abs=1e-12)
+
+
+@pytest.mark.parametrize("filters", FILTER_SETS, ids="+".join)
+def test_breaking_rows_of_failures_is_worth_something_behind_filters(filters: tuple[str, ...]) -> None:
+    """Otherwise the cases above would prove nothing about breakers."""
+    with_breakers = exact_case("unreliable")
+    alone = build_problem(small_library({"h": [], "a": ["h"]}, {"h": 0.4, "a": 0.5}), ["a"], rules=with_breakers.rules)
+    assert filtered_optimum(with_breakers, filters).value > brute_force(alone, filters) + 0.005
+
+
+def test_without_filters_it_is_the_optimum() -> None:
+    draws = Draws("filtered optimum, sample")
+    for _ in range(25):
+        problem = build_problem(LIBRARY, TEST_LISTS[draws.below(len(TEST_LISTS))])
+        found = filtered_optimum(problem, ())
+        assert found.gap == 0.0
+        assert found.value == pytest.approx(known_probabilities(problem), abs=1e-12)
+
+
+def chance_of_successes(num_needed: int, num_failures: int, turns_left: int) -> float:
+    """Return the chance of so many successes in the turns left where every call succeeds with 0.8 x 0.9^failures."""
+    if num_needed == 0:
+        return 1.0
+    if turns_left < num_needed:
+        return 0.0
+    chance = 0.8 * 0.9**num_failures
+    success = chance_of_successes(num_needed - 1, num_failures, turns_left - 1)
+    return chance * success + (1.0 - chance) * chance_of_successes(num_needed, num_failures + 1, turns_left - 1)
+
+
+@pytest.mark.parametrize("turns", [10, 20])
+def test_behind_the_dependency_filter_only_the_size_of_the_closure_counts(turns: int) -> None:
+    # All dependencies of a callable tool have succeeded, so every call has the same chance, in whatever order.
+    sizes = {len(LIBRARY.closure(names)): names for names in TEST_LISTS}
+    assert max(sizes) > 10
+    for size, names in sizes.items():
+        problem = build_problem(LIBRARY, names, rules=EndRules(turns, max_consecutive_failures=0))
+        expected = pytest.approx(chance_of_successes(size, 0, turns), abs=1e-12)
+        assert filtered_optimum(problem, ("dependency",)).value == expected
+
+
+def test_a_filter_never_helps() -> None:
+    for names in TEST_LISTS[::12]:
+        problem = build_problem(LIBRARY, names)
+        both = filtered_optimum(problem, FILTERS).value
+        dependency = filtered_optimum(problem, ("dependency",)).value
+        assert both <= dependency <= known_probabilities(problem) + 1e-12
+
+
+def test_what_the_filters_cost_on_the_test_split() -> None:
+    optimum = {names: known_probabilities(build_problem(LIBRARY, names)) for names in TEST_LISTS}
+    dependency = {names: filtered_optimum(build_problem(LIBRARY, names)) for names in TEST_LISTS}
+    both = {names: filtered_optimum(build_problem(LIBRARY, names), FILTERS) for names in TEST_LISTS}
+    assert all(found.gap == 0.0 for found in (*dependency.values(), *both.values()))
+    total = sum(optimum[task.required_tools] for task in TEST_TASKS)
+    assert sum(dependency[task.required_tools].value for task in TEST_TASKS) / total == pytest.approx(0.9252, abs=5e-5)
+    assert sum(both[task.required_tools].value for task in TEST_TASKS) / total == pytest.approx(0.8885, abs=5e-5)
+
+
+def test_a_list_against_its_dependencies_is_out_of_reach_behind_the_filter() -> None:
+    problem = build_problem(LIBRARY, ["data_processing_transformer", "data_processing_parser"])
+    assert filtered_optimum(problem, ("dependency",)).value == 0.0
+    assert filtered_optimum(problem, ("constraint",)).value > 0.5
+
+
+def test_three_failures_lose_a_tool_behind_the_constraint_filter() -> None:
+    rules = EndRules(9, max_consecutive_failures=0)
+    problem = build_problem(small_library({"a": []}), ["a"], BenchmarkLaw(history=1.0), rules)
+    assert filtered_optimum(problem, ("constraint",)).value == pytest.approx(1 - 0.2**3, abs=1e-12)
+    assert filtered_optimum(problem, ()).value == pytest.approx(1 - 0.2**9, abs=1e-12)
+
+
+def test_unknown_filters_are_named() -> None:
+    problem = build_problem(LIBRARY, ["file_operations_reader"])
+    with pytest.raises(InvalidInputError, match="unknown filter 'dependencies': did you mean 'dependency'"):
+        filtered_optimum(problem, ("dependencies",))
+
+
+def test_a_problem_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filtered, "MAX_NODES", 20)
+    problem = build_problem(LIBRARY, ["file_operations_reader", "computation_optimizer", "file_operations_writer"])
+    with pytest.raises(ExactLimitError, match="more than 20 nodes"):
+        filtered_optimum(problem, FILTERS)
