@@ -222,21 +222,32 @@ def measure_policy(checkpoint: str, tasks: Sequence[Task], episodes: int, librar
     from resilisim.simulator.law import BenchmarkLaw
     from resilisim.simulator.problem import build_problem
     from resilisim.simulator.rules import EndRules
+    from resilisim.tasks import TASK_TYPES
 
     loaded = load_checkpoint(checkpoint)
-    required = required_option(loaded)
+    filters = loaded.description.training.get("filters", [])
+    if not isinstance(filters, list):
+        raise InvalidInputError(f"checkpoint {checkpoint!r}: training.filters is {filters!r:.80}: expected a list")
     planner = PolicyPlanner(checkpoint, library)
     problems = [build_problem(library, task.required_tools, BenchmarkLaw(), EndRules()) for task in tasks]
-    with Progressing("measuring the policy on tasks", len(tasks)) as progress:
+    with error_console().status("solving the tasks"):
         references = solve_all(problems)
-        optima = [references[problem].known_probabilities for problem in problems]
+    optima = [references[problem].known_probabilities for problem in problems]
+    with Progressing("playing episodes", len(tasks) * episodes) as progress:
         played = play_closed_loop(
-            WorkflowActor(loaded.network), tasks, episodes, salt=EVALUATION_SALT, library=library, required=required
+            WorkflowActor(loaded.network),
+            tasks,
+            episodes,
+            salt=EVALUATION_SALT,
+            progress=progress.advance,
+            options={"library": library, "required": required_option(loaded), "filters": filters},
         )
-        successes = [float(count) for count in played.full_success.sum(axis=1)]
+    successes = [float(count) for count in played.full_success.sum(axis=1)]
+    with Progressing("making plans", len(tasks)) as progress:
         plans = [planner.plan(task).predicted_success_probability for task in progress.track(tasks)]
     types = [task.task_type for task in tasks]
-    places = {name: [i for i, own in enumerate(types) if own == name] for name in dict.fromkeys(types)}
+    known = [name for name in TASK_TYPES if name in types]
+    places = {name: [place for place, own in enumerate(types) if own == name] for name in known}
     closed = {name: _summary(chosen, successes, optima, episodes) for name, chosen in places.items()}
     opened = {name: _summary(chosen, plans, optima, 1) for name, chosen in places.items()}
     every = range(len(tasks))

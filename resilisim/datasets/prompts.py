@@ -66,7 +66,8 @@ PROMPT_SCHEMA = RecordSchema(
         Column(
             "predicted_success_probability",
             "float64",
-            "What the plan claims: V* of the task under the exact planner, also where a flaw was put in afterwards.",
+            "What the plan claims: V* of the task under the exact planner, the chance of doing the plan to the letter "
+            "under a trained policy, also where a flaw was put in afterwards.",
         ),
         Column(
             "flaw",

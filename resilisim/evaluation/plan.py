@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import Policy, policy_name
-from resilisim.policies.registry import make_policy
+from resilisim.policies.registry import checkpoint_hashes, make_policy
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
@@ -180,8 +180,12 @@ def hash_tasks(tasks: Sequence[Task]) -> str:
 
 def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary) -> dict[str, Any]:
     """Return everything that decides what a run's episodes are, as JSON values for its manifest."""
+    named = [spec for spec in settings.policies if isinstance(spec, str)]
+    checkpoints = checkpoint_hashes([settings.environment.planner, *named])
     return {
         "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
+        # Only where there are some, so that the manifests of other runs stay as they were.
+        **({"checkpoints": checkpoints} if checkpoints else {}),
         "environment": asdict(settings.environment),
         "library": library.content_hash,
         "num_episodes": len(plan),

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,29 @@ CHECKPOINT_PREFIX = "policy:"
 def policy_names() -> tuple[str, ...]:
     """Return the names of all policies that are installed: the built-in ones, then those of plug-ins."""
     return (*BUILT_IN_POLICIES, *(name for name in sorted(_plug_ins()) if name not in BUILT_IN_POLICIES))
+
+
+def checkpoint_hashes(names: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of the descriptions of the checkpoints that planners and policies read.
+
+    A description names the hash of its weights, so two policies that were trained one after the other into one folder
+    have different ones.
+
+    Args:
+        names: Names of planners and policies; those that read no checkpoint are left out.
+
+    Raises:
+        InvalidInputError: There is no such checkpoint.
+        MissingExtraError: Packages that it needs are not installed.
+    """
+    hashes: dict[str, str] = {}
+    for name in names:
+        if name == "trained" or _is_checkpoint(name):
+            folder = "default" if name == "trained" else name.removeprefix(CHECKPOINT_PREFIX)
+            _built_in("trained", f"checkpoint {name!r}")
+            checkpoint = importlib.import_module("resilisim.policies.ppo.checkpoint")
+            hashes[name] = checkpoint.description_hash(folder)
+    return hashes
 
 
 def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **arguments: Any) -> Policy:

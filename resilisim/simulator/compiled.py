@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import numba
@@ -23,9 +26,35 @@ def scalar(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function at its first call, releasing the interpreter lock, and keep the result on disk if possible."""
+    """Compile a function at its first call, releasing the interpreter lock, and keep the result on disk if possible.
+
+    Numba throws away what it kept when the function's own file changes. The scalar functions that a kernel is made of
+    lie in other files, so here all the sources count that kernels are made of.
+    """
     try:
-        compiled: Callable[P, R] = numba.njit(cache=True, nogil=True)(function)
+        compiled = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # Numba found no folder that it may write its cache to
-        compiled = numba.njit(nogil=True)(function)
-    return compiled
+        uncached: Callable[P, R] = numba.njit(nogil=True)(function)
+        return uncached
+    kept = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if kept is not None and hasattr(kept, "_source_stamp"):  # not there with NUMBA_DISABLE_JIT
+        kept._source_stamp = (kept._source_stamp, package_stamp())
+    kernel_function: Callable[P, R] = compiled
+    return kernel_function
+
+
+# What kernels are made of, below the package's folder.
+COMPILED_SOURCES = ("seeding.py", "simulator", "envs/workflow")
+
+
+@functools.cache
+def package_stamp() -> str:
+    """Return a hash of every source file that compiled code can come from."""
+    root = Path(__file__).resolve().parent.parent
+    digest = hashlib.blake2b(digest_size=16)
+    for name in COMPILED_SOURCES:
+        place = root / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(f"{path.relative_to(root)}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -28,7 +28,8 @@ class Step:
         requires: The tool's direct dependencies, whether or not they are steps themselves.
         alternatives: Similar tools, the most similar first.
         expected_outcome: One line on what the step gives when it succeeds.
-        confidence: Chance that one execution succeeds when every earlier step has, 0 to 1.
+        confidence: Chance that one execution succeeds when every earlier step has, 0 to 1; in a trained policy's plan
+            the probability that it gave to the call.
         semantic_match: Highest cosine similarity of the tool's text and a clause of the task's description, -1 to 1;
             None if it was not computed.
         chosen_by: One of `CHOSEN_BY`: "semantics" for a tool of the task's required list, "policy" for one that the
@@ -89,7 +90,8 @@ class Workflow:
         instance_id: The task that it was made for.
         steps: The steps, in the order in which to do them.
         planner: Name of the planner that made it.
-        predicted_success_probability: The planner's chance of full success; the computed one under the exact planner.
+        predicted_success_probability: The planner's chance of full success: V* under the exact planner, the computed
+            chance of doing the plan to the letter, with retries, under a trained policy.
     """
 
     instance_id: str

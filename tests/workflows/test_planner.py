@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_workflows import LIBRARY, task
 
-from resilisim.errors import ExactLimitError, InvalidInputError
+from resilisim.errors import ExactLimitError, InvalidInputError, MissingExtraError
 from resilisim.simulator.exact import solve
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.messages import execution
@@ -197,16 +197,68 @@ def test_auto_is_exact_where_it_can_be_and_falls_back_where_it_cannot(monkeypatc
 
     monkeypatch.setattr(planner_module, "solve", too_large)
     assert auto.plan(task("write")).planner == "required-order"
-    with pytest.raises(ExactLimitError):
-        resolve_planner("auto", LIBRARY).plan(task("write"))
+    with pytest.raises(ExactLimitError, match=r"^too large$"):
+        AutoPlanner(ExactPlanner(LIBRARY)).plan(task("write"))
+
+
+def test_auto_makes_its_fallback_when_it_is_needed(monkeypatch):
+    made = []
+
+    def make():
+        made.append(1)
+        if len(made) == 1:
+            raise InvalidInputError("nothing there")
+        return RequiredOrder()
+
+    def too_large(problem):
+        if problem.required_tools == ("write",):
+            raise ExactLimitError("too large")
+        return solve(problem)
+
+    monkeypatch.setattr(planner_module, "solve", too_large)
+    auto = AutoPlanner(ExactPlanner(LIBRARY), make)
+    assert auto.plan(task("read")).planner == "exact"
+    assert made == []
+    with pytest.raises(ExactLimitError, match=r"^too large; a trained policy could plan it, but nothing there$"):
+        auto.plan(task("write"))
+    assert [auto.plan(task("write")).planner for _ in range(2)] == ["required-order"] * 2
+    assert len(made) == 2
+
+
+class Prefixed:
+    """A planner whose name has two parts."""
+
+    def __init__(self, argument, library, law, rules, similar, match):
+        self.name = f"policy:{argument}"
+        self.options = (library, law, rules, similar, match)
+
+
+def test_planners_of_higher_floors_are_imported_when_they_are_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(planner_module, "PLANNER_PREFIXES", {"policy": f"{__name__}:Prefixed"})
+    rules, law = EndRules(3), BenchmarkLaw(0.5)
+    made = resolve_planner("policy:runs/1:2", LIBRARY, law, rules, similar=list, match=max)
+    assert made.name == "policy:runs/1:2"
+    assert made.options == (LIBRARY, law, rules, list, max)
+    (tmp_path / "lacking_something.py").write_text("import no_such_package")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(planner_module, "PLANNER_PREFIXES", {"policy": "lacking_something:Planner"})
+    with pytest.raises(MissingExtraError) as caught:
+        resolve_planner("policy:default")
+    assert str(caught.value) == (
+        "planner 'policy:default' cannot be loaded (No module named 'no_such_package'): pip install 'resilisim[train]'"
+    )
 
 
 def test_planners_by_name():
     assert resolve_planner("exact", LIBRARY).name == "exact"
     with pytest.raises(InvalidInputError, match="unknown planner 'exakt': did you mean 'exact'"):
         resolve_planner("exakt")
-    with pytest.raises(InvalidInputError, match=r"^unknown planner 'policy:runs/1': expected one of exact, auto$"):
-        resolve_planner("policy:runs/1")
+    with pytest.raises(InvalidInputError, match=r"^unknown planner 'x': expected one of exact, auto, policy:DIR$"):
+        resolve_planner("x")
+    with pytest.raises(InvalidInputError, match=r"^unknown planner 'polcy:runs': did you mean 'policy:DIR'\?$"):
+        resolve_planner("polcy:runs")
+    with pytest.raises(InvalidInputError, match=r"names no checkpoint: expected policy:DIR or policy:default$"):
+        resolve_planner("policy:")
 
 
 def test_planned_parameters_pass_the_strict_check_for_every_shipped_tool():

@@ -31,7 +31,7 @@ from resilisim.policies.ppo.description import (
     read_description,
 )
 from resilisim.policies.ppo.network import make_network
-from resilisim.provenance import describe_os_error, encode_json, write_file_atomically
+from resilisim.provenance import content_hash, describe_os_error, encode_json, write_file_atomically
 from resilisim.tool_library.json_fields import read_json, shown
 
 DEFAULT_CHECKPOINT = "default"
@@ -127,6 +127,16 @@ def load_checkpoint(folder: Path | str) -> LoadedPolicy:
         raise InvalidInputError(f"{str(error)[:MAX_MESSAGE_LENGTH]}...") from None
 
 
+def description_hash(folder: Path | str) -> str:
+    """Return the SHA-256, in hex, of a checkpoint's description, which names the hash of its weights.
+
+    Raises:
+        InvalidInputError: There is no such checkpoint.
+    """
+    where = f"checkpoint {_named(folder)}"
+    return content_hash(_read_file(checkpoint_folder(folder) / DESCRIPTION_FILE, MAX_DESCRIPTION_BYTES, where))
+
+
 def _named(folder: Path | str) -> str:
     """Return a folder's name for messages: on one line, and not too long."""
     return f"{str(folder)!r:.200}"
@@ -176,12 +186,16 @@ def _read_file(path: Path, limit: int, where: str) -> bytes:
         info = path.stat()
         if not stat.S_ISREG(info.st_mode):
             raise InvalidInputError(f"{where}: {path.name} is not an ordinary file: expected one")
-        with path.open("rb") as stream:
-            data = stream.read(limit + 1)
+        size = info.st_size
+        data = b""
+        if size <= limit:
+            with path.open("rb") as stream:
+                data = stream.read(limit + 1)  # it may grow while it is read
+            size = len(data)
     except OSError as error:
         raise InvalidInputError(f"{where}: cannot read {path.name}: {describe_os_error(error)}") from error
-    if len(data) > limit:
-        raise InvalidInputError(f"{where}: {path.name} has {info.st_size:,} bytes: expected at most {limit:,}")
+    if size > limit:
+        raise InvalidInputError(f"{where}: {path.name} has {size:,} bytes: expected at most {limit:,}")
     return data
 
 

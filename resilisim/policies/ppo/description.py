@@ -23,6 +23,8 @@ from resilisim.tool_library.json_fields import Fields, object_fields, read_json,
 
 DESCRIPTION_FILE = "policy.json"
 CHECKPOINT_FORMAT = "resilisim-policy-1"
+# To be raised when a network computes something else from weights of the same names and shapes.
+NETWORKS_VERSION = 1
 
 _FIELDS = (
     "format",
@@ -81,7 +83,7 @@ NETWORK_ARGUMENTS: Mapping[str, Mapping[str, _Range | _Flag]] = {
 
 @cache
 def layout_version() -> str:
-    """Return a hash of what the columns of observations, the network's inputs, and the numbers of actions mean.
+    """Return a hash of what the columns of observations, networks and their inputs, and the numbers of actions mean.
 
     A policy that was trained on another layout would read nonsense, so it is refused.
     """
@@ -91,6 +93,7 @@ def layout_version() -> str:
             "task": TASK_COLUMNS,
             "statuses": STATUSES,
             "inputs": [asdict(group) for group in (*TOOL_GROUPS, *TASK_GROUPS)],
+            "networks": NETWORKS_VERSION,
             "actions": ACTION_TYPES,
             "meta_actions": META_ACTIONS,
         }

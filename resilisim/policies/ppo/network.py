@@ -32,7 +32,23 @@ from resilisim.policies.ppo.mlp import WorkflowMLP
 EMBEDDING_STD = 0.25
 # Logits and value start near 0: every legal action equally likely.
 HEAD_STD = 0.01
+# How much more likely (as a logit) a fresh network takes tools that the list is waiting for. Exploration is where the time
+# of training goes; what starts as a preference is learned like any other weight (docs/decisions.md).
+INITIAL_PRIOR = 3.0
 HIDDEN_FACTOR = 2  # width of the feed-forward layer, in widths of a token
+
+
+def is_awaited(tools: Tensor) -> Tensor:
+    """Return which tools the list is waiting for: required, or led to by a required one, and without success.
+
+    Args:
+        tools: (B, T, NUM_TOOL_COLUMNS), whole numbers from 0 to 255 of any type.
+
+    Returns:
+        bool (B, T); False everywhere if the required list is hidden.
+    """
+    due = (tools[..., columns.DUE] > 0) | (tools[..., columns.FIRST_DESCENDANT_DUE] > 0)
+    return due & (tools[..., columns.STATUS] != columns.SUCCESS)
 
 
 def relevance(tools: Tensor) -> Tensor:
@@ -141,6 +157,7 @@ class WorkflowTransformer(nn.Module):
         self.context = nn.Linear(width, width, bias=False)
         self.tool_norm = nn.LayerNorm(width)
         self.tool_head = nn.Linear(width, NUM_ACTION_TYPES)
+        self.prior = nn.Parameter(torch.tensor(INITIAL_PRIOR))
         self.episode_norm = nn.LayerNorm(width)
         self.episode_head = nn.Linear(width, NUM_ACTION_TYPES + NUM_META_ACTIONS)
         self.value_head = nn.Linear(2 * width, 1)
@@ -187,6 +204,7 @@ class WorkflowTransformer(nn.Module):
             flat = flat.index_copy(0, rows, chosen.reshape(batch * count, width).to(flat.dtype))
             tokens = flat.view(batch, num_tools, width)
         tool_logits = self.tool_head(self.tool_norm(tokens + self.context(last)[:, None]))
+        tool_logits = tool_logits + self.prior * is_awaited(tools).to(tool_logits.dtype)[..., None]
         last = self.episode_norm(last)
         none_logits, meta_logits = torch.split(self.episode_head(last), [NUM_ACTION_TYPES, NUM_META_ACTIONS], dim=-1)
         value = self.value_head(torch.cat([last, chosen.mean(dim=1)], dim=-1))

@@ -159,7 +159,7 @@ class _Run:
         self._began = began
         self._report = report
         tasks, held_out = training_tasks(config, library)
-        self._validator = Validator(held_out, config.validation_episodes, library, config.required)
+        self._validator = Validator(held_out, config.validation_episodes, library, config.required, config.filters)
         self._parts = Parts(config)
         self._envs = make_environments(config, tasks, library)
         self._model = make_model(config, self._envs, self._parts, device)

@@ -58,15 +58,22 @@ class Validator:
         episodes: Episodes of each; every evaluation has the same luck.
         library: Their tool library.
         required: Whether observations show the required tools.
+        filters: Filters of the mask that the policy is trained with, and so played with.
     """
 
     def __init__(
-        self, tasks: Sequence[Task], episodes: int, library: ToolLibrary, required: Literal["shown", "hidden"]
+        self,
+        tasks: Sequence[Task],
+        episodes: int,
+        library: ToolLibrary,
+        required: Literal["shown", "hidden"],
+        filters: Sequence[str] = (),
     ) -> None:
         self._tasks = tasks
         self._episodes = episodes
         self._library = library
-        self._required = required
+        self._required: Literal["shown", "hidden"] = required
+        self._filters = tuple(filters)
         problems = [build_problem(library, task.required_tools, BenchmarkLaw(), EndRules()) for task in tasks]
         values = solve_all(problems)
         self.optimum = float(np.mean([values[problem].known_probabilities for problem in problems]))
@@ -82,8 +89,7 @@ class Validator:
                 self._tasks,
                 self._episodes,
                 salt=VALIDATION_SALT,
-                library=self._library,
-                required=self._required,
+                options={"library": self._library, "required": self._required, "filters": self._filters},
             )
         finally:
             network.train(was_training)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -310,8 +311,8 @@ def test_networks_that_the_file_does_not_hold_take_no_memory(saved):
     ]
     command = [sys.executable, "-c", MEMORY_OF_REFUSALS, str(saved), json.dumps(networks)]
     *refusals, mebibytes = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert "the network has 8,6" in refusals[0]
-    assert "numbers: expected at most 100,000,000" in refusals[1]
+    for refusal in refusals[:2]:
+        assert re.search(r"the network has [\d,]{13,} numbers: expected at most 100,000,000$", refusal)
     assert "has the shape" in refusals[2] or "is missing" in refusals[2]
     assert int(mebibytes) < 100
 
@@ -384,7 +385,7 @@ def test_a_file_of_torch_save_is_refused(saved):
     assert refusal(saved).endswith("hold no header; a pickle is never read")
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.data())
 def test_cut_or_changed_weights_are_told(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("cut")
@@ -401,7 +402,7 @@ def test_cut_or_changed_weights_are_told(tmp_path_factory, data):
     assert "policy.safetensors" in refusal(folder)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(garbage=st.binary(max_size=300))
 def test_garbage_is_told(tmp_path_factory, garbage):
     folder = tmp_path_factory.mktemp("garbage")
@@ -462,7 +463,7 @@ def test_weights_of_another_network_are_told(saved, tmp_path):
     other = network_of("all tools")
     save_checkpoint(tmp_path / "other", other, description_of(other))
     (saved / "policy.safetensors").write_bytes((tmp_path / "other" / "policy.safetensors").read_bytes())
-    assert "tensor 'layers.1." in refusal(saved)
+    assert "policy.safetensors: tensor 'layers." in refusal(saved)
     same_shapes = network_of(seed=3)
     save_checkpoint(tmp_path / "other", same_shapes, description_of(same_shapes))
     (saved / "policy.safetensors").write_bytes((tmp_path / "other" / "policy.safetensors").read_bytes())

@@ -8,7 +8,7 @@ from fake_actors import FakeActor, dependencies_first, next_required, save_rando
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.workflow.env import WorkflowEnv
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
 from resilisim.policies import is_privileged, make_policy, policy_name, policy_names
 from resilisim.policies.checks import CommonWordSearch, check_policy
@@ -19,6 +19,7 @@ from resilisim.policies.ppo.policy import TrainedPolicy
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact import plan_following
 from resilisim.simulator.problem import build_problem
+from resilisim.simulator.transition import ENDED
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
@@ -42,6 +43,12 @@ def environment(**options):
     return ConversationEnv(library=LIBRARY, search=CommonWordSearch(LIBRARY), **options)
 
 
+def same_but_for_the_end(mirrored, state):
+    """Compare states; Workflow-v0 ends where all is done or no turn is left, before Conversation's last message."""
+    assert (mirrored.status, mirrored.executions) == (state.status, state.executions)
+    assert mirrored.counters[:ENDED] == state.counters[:ENDED]
+
+
 def play(policy, env, task, seed):
     """Play one episode; return the executions, the reward and the last info, and check the mirror on the way."""
     observation, info = env.reset(seed=seed, options={"task": task})
@@ -49,7 +56,7 @@ def play(policy, env, task, seed):
     ended, reward, executions = False, 0.0, []
     while not ended:
         message = policy.act(observation, info)
-        assert policy._mirror.state == info["state"]
+        same_but_for_the_end(policy._mirror.state, info["state"])
         observation, reward, ended, _, info = env.step(message)
         if "execution" in info:
             executions.append((info["execution"]["tool"], info["execution"]["success"]))
@@ -159,15 +166,27 @@ def test_weights_that_know_single_tools_are_refused_for_another_library(tmp_path
         TrainedPolicy(tmp_path, TOYS)
 
 
-def test_evaluations_know_it_by_its_folder(folder, tmp_path):
-    tasks = [TASKS[0], TASKS[2]]
+def test_evaluations_hand_other_processes_the_name_only(folder, tmp_path):
+    spec = f"policy:{folder}"
     one, two = (
-        evaluate(f"policy:{folder}", tasks, seeds=3, workers=workers, out=tmp_path / str(workers), progress=False)
-        for workers in (1, 2)
+        evaluate(spec, [TASKS[0]], "optimal", 4, planner=spec, workers=workers, out=tmp_path / name, progress=False)
+        for workers, name in ((1, "one"), (2, "two"))
     )
-    assert one.rows == two.rows
-    assert {row.policy for row in one.rows} == {f"policy:{folder}"}
-    assert all(row.privileged for row in one.rows)
+    assert [row.to_mapping() for row in one.rows] == [row.to_mapping() for row in two.rows]
+    assert {(row.policy, row.planner, row.privileged) for row in one.rows} == {(spec, spec, True)}
+
+
+def test_a_run_goes_on_with_the_same_weights_only(tmp_path):
+    folder, out = save_random(tmp_path / "policy"), tmp_path / "run"
+    spec, task = f"policy:{folder}", TASKS[0]
+    first = evaluate(spec, [task], seeds=1, out=out, planner=spec, progress=False)
+    again = evaluate(spec, [task], seeds=1, out=out, planner=spec, progress=False)
+    assert [row.to_mapping() for row in first.rows] == [row.to_mapping() for row in again.rows]
+    assert list(first.manifest["arguments"]["checkpoints"]) == [spec]
+    assert "checkpoints" not in evaluate("random", [task], progress=False).manifest["arguments"]
+    save_random(tmp_path / "policy", seed=1)
+    with pytest.raises(StoreError, match=r"another run: checkpoints\."):
+        evaluate(spec, [task], seeds=1, out=out, planner=spec, progress=False)
 
 
 def test_a_task_of_ones_own_needs_no_shipped_text(folder, monkeypatch):
