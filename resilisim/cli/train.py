@@ -173,7 +173,7 @@ def evaluate(
         interval = "-" if low is None else f"{low:.4f} to {high:.4f}"
         acting = (group["success"], group["ratio"], interval)
         rows.append([name, group["tasks"], group["optimum"], *acting, plan["success"], plan["ratio"]])
-    title = f"{checkpoint} on the {split} split, {measured['episodes']:,} episodes"
+    title = f"{checkpoint} on the {split} split, {measured['episodes']:,} episodes of each task"
     console().print(table(title, columns, rows))
     start = measured["training"].get("warm_start")
     origin = "PPO alone" if not start else f"PPO after {start['kind']} ({start['updates']:,} updates)"
@@ -214,7 +214,7 @@ def measure_policy(checkpoint: str, tasks: Sequence[Task], episodes: int, librar
     """
     from resilisim.policies.ppo.checkpoint import load_checkpoint
     from resilisim.policies.ppo.closed_loop import play_closed_loop
-    from resilisim.policies.ppo.mirror import required_option
+    from resilisim.policies.ppo.mirror import observation_options
     from resilisim.policies.ppo.network import WorkflowActor
     from resilisim.policies.ppo.planner import PolicyPlanner
     from resilisim.seeding import EVALUATION_SALT
@@ -225,9 +225,8 @@ def measure_policy(checkpoint: str, tasks: Sequence[Task], episodes: int, librar
     from resilisim.tasks import TASK_TYPES
 
     loaded = load_checkpoint(checkpoint)
-    filters = loaded.description.training.get("filters", [])
-    if not isinstance(filters, list):
-        raise InvalidInputError(f"checkpoint {checkpoint!r}: training.filters is {filters!r:.80}: expected a list")
+    options = observation_options(loaded)
+    options["library"] = library
     planner = PolicyPlanner(checkpoint, library)
     problems = [build_problem(library, task.required_tools, BenchmarkLaw(), EndRules()) for task in tasks]
     with error_console().status("solving the tasks"):
@@ -240,7 +239,7 @@ def measure_policy(checkpoint: str, tasks: Sequence[Task], episodes: int, librar
             episodes,
             salt=EVALUATION_SALT,
             progress=progress.advance,
-            options={"library": library, "required": required_option(loaded), "filters": filters},
+            options=options,
         )
     successes = [float(count) for count in played.full_success.sum(axis=1)]
     with Progressing("making plans", len(tasks)) as progress:
@@ -254,7 +253,7 @@ def measure_policy(checkpoint: str, tasks: Sequence[Task], episodes: int, librar
     return {
         "checkpoint": checkpoint,
         **_summary(every, successes, optima, episodes),
-        "episodes": episodes * len(tasks),
+        "episodes": episodes,
         "by_type": closed,
         "open_loop": {**_summary(every, plans, optima, 1), "by_type": opened},
         "training": dict(loaded.description.training),

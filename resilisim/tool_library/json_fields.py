@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -61,8 +62,7 @@ def read_json(text: str, source: str) -> Any:
     def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
         if len(result) < len(pairs):
-            keys = [key for key, _ in pairs]
-            doubled = next(key for place, key in enumerate(keys) if key in keys[:place])
+            doubled = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
             raise InvalidInputError(f"{source}: key {doubled!r} stands twice in one JSON object; names must be unique")
         return result
 

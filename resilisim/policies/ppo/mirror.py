@@ -7,7 +7,6 @@ well along a plan, as they really came out in a conversation. Its own luck is ne
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index, tool_of
 from resilisim.envs.workflow.env import Observation, WorkflowEnv
+from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.checkpoint import LoadedPolicy
 from resilisim.policies.ppo.network import WorkflowActor
@@ -61,18 +61,15 @@ class Mirror:
     ) -> None:
         check_library(loaded, library)
         self._actor = WorkflowActor(loaded.network)
-        self._env = WorkflowEnv(
-            tasks=[task],
-            library=library,
-            required=required_option(loaded),
-            base=law.base,
-            not_executed=law.not_executed,
-            failed=law.failed,
-            history=law.history,
-            max_turns=rules.max_turns,
-            max_consecutive_failures=rules.max_consecutive_failures,
-            loop_length=rules.loop_length,
-        )
+        options = observation_options(loaded)
+        options["tasks"] = [task]
+        options["library"] = library
+        options["base"], options["not_executed"] = law.base, law.not_executed
+        options["failed"], options["history"] = law.failed, law.history
+        options["max_turns"] = rules.max_turns
+        options["max_consecutive_failures"] = rules.max_consecutive_failures
+        options["loop_length"] = rules.loop_length
+        self._env = WorkflowEnv(**options)
         self._num_tools = len(library)
         self.restart()
 
@@ -116,16 +113,19 @@ class Mirror:
             self._observation, _, self.ended, _, _ = self._env.step_with_outcome(action, status)
 
 
-def required_option(loaded: LoadedPolicy) -> Literal["shown", "hidden"]:
-    """Return whether a policy's observations show the required tools, as its training says."""
-    required = loaded.description.training.get("required", "shown")
-    if required == "shown":
-        return "shown"
-    if required == "hidden":
-        return "hidden"
-    raise InvalidInputError(
-        f"checkpoint {str(loaded.folder)!r:.200}: training.required is {shown(required)}: expected shown or hidden"
-    )
+def observation_options(loaded: LoadedPolicy) -> WorkflowKeywords:
+    """Return how Workflow-v0 has to show itself to a policy: as in its training, required list and filters alike.
+
+    Raises:
+        InvalidInputError: The checkpoint names something that does not exist.
+    """
+    training = loaded.description.training
+    options = WorkflowKeywords(required=training.get("required", "shown"), filters=training.get("filters", ()))
+    try:
+        WorkflowOptions.from_keywords(options)
+    except (InvalidInputError, TypeError) as error:
+        raise InvalidInputError(f"checkpoint {str(loaded.folder)!r:.200}: training: {shown(str(error))}") from error
+    return options
 
 
 def check_library(loaded: LoadedPolicy, library: ToolLibrary) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from resilisim.envs.workflow import columns
 from resilisim.policies.base import Info
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, load_checkpoint
-from resilisim.policies.ppo.mirror import Mirror, check_library, required_option
+from resilisim.policies.ppo.mirror import Mirror, check_library, observation_options
 from resilisim.policies.scripted import messages
 from resilisim.simulator.problem import Problem
 from resilisim.tasks import Task
@@ -42,7 +42,7 @@ class TrainedPolicy:
     ) -> None:
         self.name = name
         self._loaded = load_checkpoint(checkpoint)
-        required_option(self._loaded)
+        observation_options(self._loaded)
         if library is not None:
             check_library(self._loaded, library)
         # The environment of the last task, which goes back to its start when the same task comes again.
