@@ -1,6 +1,6 @@
 """What each piece of the training is worth: every variant trained with the same steps, three seeds each, on one table.
 
-    python -m benchmarks.ablations --out ablations.jsonl [--steps 250000] [--seeds 3] [--processes 2]
+    python -m benchmarks.ablations --out ablations.jsonl [--steps 120000] [--seeds 3] [--processes 2]
     python -m benchmarks.ablations --out ablations.jsonl --table
 
 Runs that stand in the file are not repeated, so the command can be stopped and called again. The table gives the share
@@ -40,7 +40,7 @@ from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 
 NUM_TASKS = 300
-EPISODES = 40
+EPISODES = 20
 PAPER_SCALE = {"reward": "two_phase", "reward_scale": 0.01}
 TRAINING = {"law": "training", **PAPER_SCALE}
 
@@ -48,8 +48,6 @@ TRAINING = {"law": "training", **PAPER_SCALE}
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "control (plain reward)": {},
     "MLP": {"network": "mlp", "width": 128},
-    "attention over all tools": {"attention_tokens": None},
-    "tool embeddings": {"tool_embeddings": True},
     "imitation of Q* first": {"imitation_updates": 300},
     "required hidden": {"required": "hidden"},
     "two-phase reward": PAPER_SCALE,
@@ -81,7 +79,7 @@ def config_of(job: Job) -> Any:
     """Return the configuration of a run."""
     preset = "paper" if job.variant == PAPER else "quick"
     settings = {**COMMON, **VARIANTS[job.variant], "seed": job.seed, "max_steps": job.steps}
-    settings |= {"evaluate_every": max(1, job.steps // 4), "checkpoint_every": job.steps}
+    settings |= {"evaluate_every": job.steps // 2, "checkpoint_every": job.steps}
     return load_config(preset, settings=[f"{name}={_text(value)}" for name, value in settings.items()])
 
 
@@ -169,7 +167,7 @@ def main() -> None:
     """Train what is missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="JSON Lines file of the runs; those in it are kept")
-    parser.add_argument("--steps", type=int, default=250_000, help="environment steps of a run")
+    parser.add_argument("--steps", type=int, default=120_000, help="environment steps of a run")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each variant, with the seeds 0, 1, ...")
     parser.add_argument("--processes", type=int, default=2, help="runs at once, one thread each")
     parser.add_argument("--variant", action="append", choices=list(VARIANTS), help="only these variants")

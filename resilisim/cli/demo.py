@@ -1,4 +1,4 @@
-"""`resilisim demo`: the whole chain once, small: tasks, bounds, four policies on held-out tasks, the report."""
+"""`resilisim demo`: the whole chain once, small: tasks, bounds, five policies on held-out tasks, the report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from resilisim.tasks import Task
 
-POLICIES = ("random", "plan-follower", "repairing-follower", "exact-optimum")
+POLICIES = ("random", "plan-follower", "repairing-follower", "policy:default", "exact-optimum")
 PROMPTS = ("baseline", "optimal")
 DEFAULT_TASKS = 120
 DEFAULT_SEEDS = 4
@@ -32,7 +32,7 @@ def demo(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what ResiliSim does: tasks, their exact bounds, four policies on held-out tasks, and a report."""
+    """Show what ResiliSim does: tasks, their exact bounds, five policies on held-out tasks, and a report."""
     from resilisim.evaluation.report import write_report
     from resilisim.evaluation.runner import evaluate
     from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
