@@ -13,10 +13,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict
 from typing import Any
 
-from verification import brute_force, law, luck, obedience, references, score
+from verification import brute_force, law, luck, obedience, references, score, workflow
 from verification.findings import FAMILY_WISE_ERROR_RATE, Check, Finding, Judged, judge
 
-CHECKS: tuple[Check, ...] = (law.CHECK, luck.CHECK, score.CHECK, references.CHECK, obedience.CHECK, brute_force.CHECK)
+CHECKS: tuple[Check, ...] = (
+    law.CHECK,
+    luck.CHECK,
+    score.CHECK,
+    references.CHECK,
+    obedience.CHECK,
+    brute_force.CHECK,
+    workflow.CHECK,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
