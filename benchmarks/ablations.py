@@ -29,6 +29,7 @@ from resilisim.envs.workflow.options import resolve_tasks
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.closed_loop import Actor, play_closed_loop
 from resilisim.policies.ppo.config import load_config
+from resilisim.policies.ppo.mirror import patterns_of
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.training import train
 from resilisim.provenance import JsonLinesWriter, read_json_lines
@@ -48,6 +49,7 @@ TRAINING = {"law": "training", **PAPER_SCALE}
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "control (plain reward)": {},
     "MLP": {"network": "mlp", "width": 128},
+    "no preference for awaited tools": {"initial_prior": 0.0},
     "imitation of Q* first": {"imitation_updates": 300},
     "required hidden": {"required": "hidden"},
     "two-phase reward": PAPER_SCALE,
@@ -59,6 +61,11 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "training law": {"law": "training"},
     "training law, two-phase reward": TRAINING,
     "training law, two-phase reward, curriculum": {**TRAINING, "curriculum": True},
+    "two-phase reward, adaptive learning rate and entropy": {
+        **PAPER_SCALE,
+        "learning_rate_schedule": "adaptive",
+        "adaptive_entropy": True,
+    },
     "paper (all of it)": {},
 }
 PAPER = "paper (all of it)"
@@ -108,7 +115,8 @@ def run(job: Job) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         result = train(config, Path(folder) / "run")
         loaded = load_checkpoint(Path(folder) / "run")
-        success = measure(WorkflowActor(loaded.network), config.filters, config.required)
+        patterns = patterns_of(loaded, default_library())
+        success = measure(WorkflowActor(loaded.network), config.filters, config.required, patterns)
     return {
         "variant": job.variant,
         "seed": job.seed,
@@ -119,10 +127,15 @@ def run(job: Job) -> dict[str, Any]:
     }
 
 
-def measure(actor: Actor, filters: Sequence[str] = (), required: Any = "shown") -> float:
+def measure(
+    actor: Actor,
+    filters: Sequence[str] = (),
+    required: Any = "shown",
+    patterns: Mapping[tuple[str, ...], float] | None = None,
+) -> float:
     """Return the mean success of an actor on the table's tasks."""
     options: Any = {"filters": tuple(filters), "required": required}
-    played = play_closed_loop(actor, test_tasks(), EPISODES, salt=EVALUATION_SALT, options=options)
+    played = play_closed_loop(actor, test_tasks(), EPISODES, salt=EVALUATION_SALT, options=options, patterns=patterns)
     return float(np.mean(played.success))
 
 

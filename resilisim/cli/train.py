@@ -214,7 +214,7 @@ def measure_policy(checkpoint: str, tasks: Sequence[Task], episodes: int, librar
     """
     from resilisim.policies.ppo.checkpoint import load_checkpoint
     from resilisim.policies.ppo.closed_loop import play_closed_loop
-    from resilisim.policies.ppo.mirror import observation_options
+    from resilisim.policies.ppo.mirror import observation_options, patterns_of
     from resilisim.policies.ppo.network import WorkflowActor
     from resilisim.policies.ppo.planner import PolicyPlanner
     from resilisim.seeding import EVALUATION_SALT
@@ -240,6 +240,7 @@ def measure_policy(checkpoint: str, tasks: Sequence[Task], episodes: int, librar
             salt=EVALUATION_SALT,
             progress=progress.advance,
             options=options,
+            patterns=patterns_of(loaded, library),
         )
     successes = [float(count) for count in played.full_success.sum(axis=1)]
     with Progressing("making plans", len(tasks)) as progress:

@@ -41,7 +41,7 @@ SIMILARITY = 14  # best similarity of the tool's text and a clause of the task's
 CONFIDENCE = 15  # composite confidence of the semantic filter (appendix D.2.1)
 IS_CANDIDATE = 16  # 1: among the retrieved candidates of one of the task's operations
 LAST_STEP = 17  # step (from 1) at which the tool was last selected; 0: never
-SUCCESS_ORDER = 18  # 1: the first tool of the episode that succeeded, 2: the second, ...; 0: no success
+SUCCESS_ORDER = 18  # successful executions in the episode up to the tool's first one, from 1; 0: no success
 NUM_TOOL_COLUMNS = 19
 TOOL_COLUMNS = (
     "status",
@@ -73,7 +73,7 @@ STEPS_USED = 21
 STEPS_LEFT = 22
 NUM_REQUIRED = 23  # length of the required list
 NUM_DUE = 24  # required tools that have not succeeded
-MILESTONES = 25  # milestones reached
+MILESTONES = 25  # milestones reached: operation types of required tools, and the first output, once they succeeded
 MILESTONES_EXPECTED = 26
 TOTAL_FAILURES = 27  # failed executions so far (Nh)
 CONSECUTIVE_FAILURES = 28  # failed executions since the last successful one

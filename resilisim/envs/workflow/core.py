@@ -32,6 +32,7 @@ class WorkflowCore:
     Attributes:
         library: Tool library.
         tasks: The tasks, by index.
+        context: What retrieval says of them.
         records: Their records, (num_tasks,).
         worlds: The record (1,) of what all episodes share.
         episodes: The episodes' records, (num_envs,).
@@ -48,8 +49,8 @@ class WorkflowCore:
         self.tasks = resolve_tasks(options.tasks, self.library)
         self.law = options.benchmark_law()
         self.rules = options.end_rules()
-        context = build_context(self.library, self.tasks, options.similarity)
-        layout, self.records, self.worlds = build_tables(self.library, self.tasks, options, context)
+        self.context = build_context(self.library, self.tasks, options.similarity)
+        layout, self.records, self.worlds = build_tables(self.library, self.tasks, options, self.context)
         num_tools = len(self.library)
         self.episodes = make_episodes(num_envs, layout)
         self.observation = {

@@ -164,7 +164,8 @@ def _enter_success(episode: Episode, tool: int, first: bool, task: TaskRecord, w
     if first and place >= 0:
         episode.places[episode.places_length] = place
         episode.places_length += 1
-        episode.types_reached |= 1 << int(world.operation_type[tool])
+        if world.operation_type[tool] > 0:
+            episode.types_reached |= 1 << int(world.operation_type[tool])
         if world.operation_type[tool] == OUTPUT_TYPE:
             episode.output_reached = 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Unpack, cast
 
 import gymnasium
@@ -150,6 +151,10 @@ class WorkflowEnv(gymnasium.Env[Observation, np.int64]):
     def set_stage(self, stage: int) -> None:
         """See `WorkflowCore.set_stage`."""
         self.core.set_stage(stage)
+
+    def set_patterns(self, scores: Mapping[tuple[str, ...], float]) -> None:
+        """See `WorkflowCore.set_patterns`."""
+        self.core.set_patterns(scores)
 
     def _step(self, action: int | np.int64, outcome: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         core = self.core

@@ -7,8 +7,8 @@ Without filters every action is legal that has a meaning. Three filters narrow d
 * dependency: all direct dependencies of the tool have succeeded
 * semantic: its composite confidence is above 0.3
 
-If no execution is left, Algorithm 1 steps in: the two best retrieved candidates without success; if there is none, the
-tools without dependencies (before step 10); else error recovery. A mask is never empty: NO_OP is what remains.
+If no execution of a tool without success is left, Algorithm 1 steps in: the two best retrieved candidates without
+success; if there is none, the tools without dependencies (before step 10); else error recovery. A mask is never empty: NO_OP is what remains.
 
 Under the benchmark law only executions are legal, and NO_OP where there is none.
 """
@@ -112,9 +112,9 @@ def write_mask(episode: Episode, task: TaskRecord, world: World) -> bool:
             executable += 1
             way_forward = way_forward or episode.tools[tool, STATUS] != SUCCESS
     fallen_back = False
-    if executable == 0 and episode.running < 0:
+    if not way_forward and episode.running < 0:
         fallen_back = _fall_back(episode, task, world)
-        executable = 1 if fallen_back else 0
+        executable += 1 if fallen_back else 0
     if world.training_law:
         _allow_other_types(episode, world)
     elif executable == 0:

@@ -140,7 +140,8 @@ def _write_padded(target: NDArray[Any], rows: Sequence[Sequence[int]]) -> None:
 def _types(problem: Problem, operation_type: NDArray[np.uint8]) -> int:
     types = 0
     for tool in problem.required:
-        types |= 1 << int(operation_type[tool])
+        if operation_type[tool] > 0:
+            types |= 1 << int(operation_type[tool])
     return types
 
 

@@ -15,6 +15,7 @@ from resilisim.policies.ppo.callbacks import Parts
 from resilisim.policies.ppo.config import TrainingConfig
 from resilisim.policies.ppo.description import Network
 from resilisim.policies.ppo.imitation import ImitationConfig, imitate, imitation_batches
+from resilisim.policies.ppo.network import WorkflowTransformer
 from resilisim.policies.ppo.sb3_policy import WorkflowFeatures, WorkflowPolicy
 from resilisim.policies.ppo.vec_env import WorkflowVecEnv
 from resilisim.seeding import TRAINING_SALT
@@ -22,7 +23,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.sources import read_tasks, sample_tasks
 from resilisim.tasks.split import split_of
-from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library import ToolLibrary, default_library
 
 # States of the warm start: so many environments, so many steps for each gradient step, so many of them not optimal.
 IMITATION_ENVS = 64
@@ -52,7 +53,9 @@ def training_tasks(config: TrainingConfig, library: ToolLibrary) -> tuple[list[T
     chosen = [task for task in given if split_of(task.required_tools) == "train"]
     if not chosen:
         raise InvalidInputError(f"none of the tasks {config.tasks!r} is in the train split: expected at least one")
-    held_out = read_tasks(BENCHMARK_VERSION, library)
+    held_out = given
+    if library == default_library():
+        held_out = read_tasks(BENCHMARK_VERSION, library)
     return chosen, sample_tasks(held_out, config.validation_tasks, split="validation")
 
 
@@ -102,7 +105,7 @@ def make_model(config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, de
             "attention_tokens": config.attention_tokens,
             "tool_embeddings": config.tool_embeddings,
         }
-    options["autocast"] = device.type == "cuda"
+    options["autocast"] = config.autocast and device.type == "cuda"
     weights = FULL_SUCCESS_WEIGHTS if config.reward == "full_success" else TWO_PHASE_WEIGHTS
     adjusted = config.reward_adjustment
     model = MaskablePPO(
@@ -124,6 +127,9 @@ def make_model(config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, de
         seed=config.seed,
         device=device,
     )
+    network = network_of(model)
+    if isinstance(network, WorkflowTransformer):
+        torch.nn.init.constant_(network.prior, config.initial_prior)
     first = None if model.env is None else model.env.reset()
     if not isinstance(first, dict):
         raise RuntimeError("the environments gave no dict of observations")
@@ -154,6 +160,7 @@ def warm_start(config: TrainingConfig, network: Network, envs: WorkflowVectorEnv
         tasks=envs.core.tasks,
         library=envs.core.library,
         required=config.required,
+        filters=config.filters,
         salt=f"{TRAINING_SALT}/imitation",
     )
     batches = imitation_batches(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,6 +58,7 @@ def play_closed_loop(
     deterministic: bool = True,
     progress: Callable[[int], None] | None = None,
     options: WorkflowKeywords | None = None,
+    patterns: Mapping[tuple[str, ...], float] | None = None,
 ) -> ClosedLoop:
     """Play every task under the seeds first_seed, first_seed + 1, ...: the same luck for every actor.
 
@@ -70,6 +71,7 @@ def play_closed_loop(
         deterministic: Whether the actor takes its most probable action, rather than drawing one.
         progress: Called with the number of episodes that have just ended.
         options: Further options of the environment, such as `filters`; the benchmark law if they name no other.
+        patterns: Mined patterns that the environment shows and filters by, if any.
 
     Raises:
         InvalidInputError: There is nothing to play, or an option is not valid.
@@ -82,6 +84,7 @@ def play_closed_loop(
     keywords["tasks"] = tuple(tasks)
     keywords["salt"] = salt
     envs = WorkflowVectorEnv(num_envs, autoreset_mode=AutoresetMode.DISABLED, copy=False, **keywords)
+    envs.set_patterns(patterns or {})
     success = np.zeros(num_jobs, dtype=np.bool_)
     steps = np.zeros(num_jobs, dtype=np.int64)
     for first in range(0, num_jobs, num_envs):

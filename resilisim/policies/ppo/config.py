@@ -58,6 +58,9 @@ class TrainingConfig(BaseModel):
         heads: Attention heads; divides the width.
         attention_tokens: Tools that take part in the attention, the most relevant ones; None for all.
         tool_embeddings: Give every tool a learned vector; the weights then fit this library only.
+        initial_prior: Transformer: by how much more likely (as a logit) it takes, before it learns anything, tools that
+            the list is waiting for; 0 for no preference.
+        autocast: Compute the network in bfloat16 on CUDA.
         curriculum: Move through the stages of Table 12 (D.4.2).
         reward_adjustment: Adjust an episode's rewards when it ends (D.5.1).
         patterns: Mine patterns of tools from successful episodes (D.5.2).
@@ -108,6 +111,8 @@ class TrainingConfig(BaseModel):
     heads: int = Field(4, ge=1, le=64)
     attention_tokens: int | None = Field(12, ge=1)
     tool_embeddings: bool = False
+    initial_prior: float = 3.0
+    autocast: bool = True
 
     curriculum: bool = False
     reward_adjustment: bool = False

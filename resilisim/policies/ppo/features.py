@@ -113,6 +113,10 @@ NUM_TOOL_FEATURES = sum(group.size for group in TOOL_GROUPS)
 NUM_TASK_INPUTS = sum(group.size for group in TASK_GROUPS)
 
 
+# 0 for the columns of the task that the network does not read.
+READ_COLUMNS = tuple(int(column not in (columns.PHASE, columns.STAGE)) for column in range(columns.NUM_TASK_COLUMNS))
+
+
 def lookup_table(groups: Sequence[Group]) -> Tensor:
     """Return the constant matrix for `groups`, one for each column in the columns' order.
 
@@ -145,7 +149,11 @@ def expand_tools(tools: Tensor, task: Tensor) -> Tensor:
 
 
 def expand_task(task: Tensor) -> Tensor:
-    """Return the columns of the task with SLACK: int32 (B, NUM_TASK_COLUMNS) to int32 (B, NUM_TASK_COLUMNS + 1)."""
+    """Return the columns of the task with SLACK: int32 (B, NUM_TASK_COLUMNS) to int32 (B, NUM_TASK_COLUMNS + 1).
+
+    Phase and stage are the trainer's and mean nothing where a policy is used, so the network sees them as 0.
+    """
+    task = task * task.new_tensor(READ_COLUMNS)
     slack = task[:, columns.STEPS_LEFT] - task[:, columns.NUM_DUE] + SLACK_OFFSET
     return torch.cat([task, slack.clamp(0, NUM_VALUES - 1)[:, None]], dim=-1)
 

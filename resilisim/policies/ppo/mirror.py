@@ -70,6 +70,7 @@ class Mirror:
         options["max_consecutive_failures"] = rules.max_consecutive_failures
         options["loop_length"] = rules.loop_length
         self._env = WorkflowEnv(**options)
+        self._env.set_patterns(patterns_of(loaded, library))
         self._num_tools = len(library)
         self.restart()
 
@@ -126,6 +127,22 @@ def observation_options(loaded: LoadedPolicy) -> WorkflowKeywords:
     except (InvalidInputError, TypeError) as error:
         raise InvalidInputError(f"checkpoint {str(loaded.folder)!r:.200}: training: {shown(str(error))}") from error
     return options
+
+
+def patterns_of(loaded: LoadedPolicy, library: ToolLibrary) -> dict[tuple[str, ...], float]:
+    """Return the patterns that were mined in a policy's training, those of tools that the library has.
+
+    Raises:
+        InvalidInputError: The checkpoint holds something else in their place.
+    """
+    found = loaded.description.training.get("patterns", [])
+    try:
+        scores = {tuple(str(name) for name in names): float(score) for names, score in found}
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"checkpoint {str(loaded.folder)!r:.200}: training.patterns: expected pairs of tool names and a score"
+        ) from error
+    return {names: score for names, score in scores.items() if all(name in library for name in names)}
 
 
 def check_library(loaded: LoadedPolicy, library: ToolLibrary) -> None:

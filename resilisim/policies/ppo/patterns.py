@@ -17,7 +17,7 @@ from resilisim.tool_library.json_fields import object_fields
 
 PATTERN_LENGTHS = (2, 3)
 # With 30 tools there are 870 ordered pairs and 24,360 ordered triples; those of the 5,040 benchmark tasks fit easily.
-MAX_PATTERNS = 4096
+MAX_PATTERNS = 512
 # A pattern seen once says more about luck than about tools.
 MIN_COUNT = 3
 

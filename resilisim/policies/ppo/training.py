@@ -188,11 +188,13 @@ class _Run:
         try:
             while True:
                 reason = self._reached_limit()
-                if reason is not None or self._is_due(self._config.evaluate_every, self._latest):
+                is_due = reason is not None or self._is_due(self._config.evaluate_every, self._latest)
+                if is_due:
                     self._evaluate()
                     reason = reason or self._early_reason()
                     self._tell()
-                if reason is not None or self._steps - self._steps_of_point >= self._config.checkpoint_every:
+                # After each evaluation, too, so that the point knows of the policy that lies in the folder.
+                if is_due or self._steps - self._steps_of_point >= self._config.checkpoint_every:
                     self._write_point(reason)
                 if reason is not None:
                     return _result(self._folder.directory, self._facts(reason), was_finished=False)
@@ -256,7 +258,7 @@ class _Run:
     def _evaluate(self) -> None:
         if self._latest is not None and self._latest.steps == self._steps:
             return
-        success = self._validator.success(network_of(self._model))
+        success = self._validator.success(network_of(self._model), self._patterns())
         self._latest = Evaluation.of(self._steps, self._elapsed / 60.0, success, self._validator.optimum)
         is_better = self._best is None or self._latest.share > self._best.share
         self._evaluations_since_best = 0 if is_better else self._evaluations_since_best + 1
@@ -272,6 +274,10 @@ class _Run:
             self._model.logger.record(f"validation/{name}", getattr(self._latest, name))
         self._model.logger.dump(self._steps)
 
+    def _patterns(self) -> dict[tuple[str, ...], float]:
+        """Return the mined patterns, which are part of what the policy sees."""
+        return {} if self._parts.patterns is None else dict(self._parts.patterns.scores)
+
     def _keep_policy(self, evaluation: Evaluation) -> None:
         validation = {
             "tasks": self._config.validation_tasks,
@@ -279,6 +285,8 @@ class _Run:
             **asdict(evaluation),
         }
         training = {**self._config.to_mapping(), "warm_start": self._warm_start}
+        if self._parts.patterns is not None:
+            training["patterns"] = [[list(names), score] for names, score in self._patterns().items()]
         about = describe_policy(
             network_of(self._model), self._library, training, self._folder.manifest, {"validation": validation}
         )

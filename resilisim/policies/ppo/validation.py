@@ -78,8 +78,8 @@ class Validator:
         values = solve_all(problems)
         self.optimum = float(np.mean([values[problem].known_probabilities for problem in problems]))
 
-    def success(self, network: Network) -> float:
-        """Return the share of episodes with full success."""
+    def success(self, network: Network, patterns: Mapping[tuple[str, ...], float] | None = None) -> float:
+        """Return the share of episodes with full success, given the patterns mined so far."""
         arrays, facts = random_state()
         was_training = network.training
         network.eval()
@@ -90,6 +90,7 @@ class Validator:
                 self._episodes,
                 salt=VALIDATION_SALT,
                 options={"library": self._library, "required": self._required, "filters": self._filters},
+                patterns=patterns,
             )
         finally:
             network.train(was_training)

@@ -1,0 +1,70 @@
+"""Actions decode to the tuple of appendix D.2."""
+
+from __future__ import annotations
+
+import pytest
+
+from resilisim.envs.workflow.actions import (
+    CHECK_DEPENDENCIES,
+    INVOKE_TOOL,
+    META_NO_OP,
+    action_index,
+    meta_action_index,
+    num_actions,
+)
+from resilisim.envs.workflow.columns import SUCCESS
+from resilisim.envs.workflow.decoding import decode_action
+from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.errors import InvalidInputError
+
+
+@pytest.fixture(scope="module")
+def env():
+    return WorkflowEnv(tasks="validation")
+
+
+def test_a_required_tool_decodes_to_its_call(env):
+    env.reset(options={"task": 0})
+    task = env.core.tasks[0]
+    tool = env.core.library.index(task.required_tools[0])
+    decoded = decode_action(env.core, action_index(INVOKE_TOOL, tool, 30))
+    assert (decoded.type, decoded.tool) == ("INVOKE_TOOL", task.required_tools[0])
+    record = env.core.records[0]
+    assert decoded.semantic.score == pytest.approx(max(0.0, float(record.similarity[tool])))
+    assert decoded.confidence == pytest.approx(float(record.static_confidence[tool]))
+    assert len(decoded.semantic.alternatives) == 3
+    assert decoded.tool not in decoded.semantic.alternatives
+    required = [parameter.name for parameter in env.core.library[decoded.tool].parameters if parameter.required]
+    assert set(required) <= set(decoded.parameters)
+
+
+def test_patterns_are_named_as_the_source(env):
+    names = env.core.library.names
+    env.set_patterns({(names[0], names[29]): 1.0})
+    try:
+        env.reset(options={"task": 0})
+        before = decode_action(env.core, action_index(INVOKE_TOOL, 29, 30))
+        env.step_with_outcome(action_index(INVOKE_TOOL, 0, 30), SUCCESS)
+        after = decode_action(env.core, action_index(INVOKE_TOOL, 29, 30))
+    finally:
+        env.set_patterns({})
+    assert after.semantic.source == "pattern" != before.semantic.source
+    assert after.confidence == pytest.approx(before.confidence + 0.25)
+
+
+def test_without_similarities_the_rule_is_the_source():
+    env = WorkflowEnv(tasks="validation", similarity=None)
+    env.reset(options={"task": 0})
+    decoded = decode_action(env.core, action_index(CHECK_DEPENDENCIES, 3, 30))
+    assert (decoded.type, decoded.semantic.source, decoded.semantic.score) == ("CHECK_DEPENDENCIES", "rule", 0.0)
+
+
+def test_a_meta_action_has_no_tool(env):
+    env.reset(options={"task": 0})
+    decoded = decode_action(env.core, meta_action_index(META_NO_OP, 30))
+    assert (decoded.type, decoded.tool, decoded.semantic, decoded.confidence) == ("NO_OP", None, None, 1.0)
+
+
+def test_an_action_that_does_not_exist_is_refused(env):
+    with pytest.raises(InvalidInputError, match="action 283: expected 0 to 282"):
+        decode_action(env.core, num_actions(30))
