@@ -8,7 +8,8 @@ Without filters every action is legal that has a meaning. Three filters narrow d
 * semantic: its composite confidence is above 0.3
 
 If no execution of a tool without success is left, Algorithm 1 steps in: the two best retrieved candidates without
-success; if there is none, the tools without dependencies (before step 10); else error recovery. A mask is never empty: NO_OP is what remains.
+success; if there is none, the tools without dependencies (before step 10); else error recovery. A mask is never empty:
+NO_OP is what remains.
 
 Under the benchmark law only executions are legal, and NO_OP where there is none.
 """
