@@ -135,12 +135,12 @@ def patterns_of(loaded: LoadedPolicy, library: ToolLibrary) -> dict[tuple[str, .
     Raises:
         InvalidInputError: The checkpoint holds something else in their place.
     """
-    found = loaded.description.training.get("patterns", [])
+    found = loaded.description.training.get("pattern_scores", [])
     try:
         scores = {tuple(str(name) for name in names): float(score) for names, score in found}
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"checkpoint {str(loaded.folder)!r:.200}: training.patterns: expected pairs of tool names and a score"
+            f"checkpoint {str(loaded.folder)!r:.200}: training.pattern_scores: expected pairs of tool names and a score"
         ) from error
     return {names: score for names, score in scores.items() if all(name in library for name in names)}
 

@@ -286,7 +286,7 @@ class _Run:
         }
         training = {**self._config.to_mapping(), "warm_start": self._warm_start}
         if self._parts.patterns is not None:
-            training["patterns"] = [[list(names), score] for names, score in self._patterns().items()]
+            training["pattern_scores"] = [[list(names), score] for names, score in self._patterns().items()]
         about = describe_policy(
             network_of(self._model), self._library, training, self._folder.manifest, {"validation": validation}
         )

@@ -1,0 +1,181 @@
+"""Workflow-v0 as Gymnasium and stable-baselines3 expect an environment, and its messages about bad options."""
+
+from __future__ import annotations
+
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.env_checker import check_env as check_sb3_env
+
+import resilisim  # noqa: F401  (registers the ids)
+from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.vector import WorkflowVectorEnv
+from resilisim.errors import InvalidInputError
+from resilisim.tasks.benchmark import benchmark_tasks
+
+WORKFLOW = "resilisim/Workflow-v0"
+TASKS = [task.instance_id for task in benchmark_tasks()[:5]]
+
+
+@pytest.fixture(scope="module")
+def env():
+    return WorkflowEnv(tasks=TASKS)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    envs = WorkflowVectorEnv(4, tasks=TASKS)
+    envs.reset(seed=0)
+    return envs
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"law": "training", "reward": "two_phase", "filters": ("semantic",), "required": "hidden"}]
+)
+def test_gymnasium_and_stable_baselines3_accept_it(options):
+    env = WorkflowEnv(tasks=TASKS, render_mode="ansi", **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*render.*")
+        check_env(env, skip_render_check=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # stable-baselines3 would rather see images or flat vectors
+        check_sb3_env(env)
+
+
+def test_gymnasium_makes_it():
+    env = gymnasium.make(WORKFLOW, tasks=TASKS, law="training", max_turns=7)
+    assert env.action_space.n == 283
+    observation, info = env.reset(seed=3)
+    assert observation in env.observation_space
+    assert info["instance_id"] in TASKS
+    assert env.unwrapped.core.worlds["max_steps"][0] == 7
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_gymnasium_makes_batches(mode):
+    envs = gymnasium.make_vec(
+        WORKFLOW,
+        num_envs=3,
+        vectorization_mode="vector_entry_point",
+        tasks=TASKS,
+        autoreset_mode=mode,
+        reward="two_phase",
+    )
+    assert envs.metadata["autoreset_mode"] is mode
+    observation, _ = envs.reset(seed=3)
+    assert observation in envs.observation_space
+    observation, rewards, terminated, truncated, _ = envs.step(np.array([0, 1, 2]))
+    assert observation in envs.observation_space
+    assert rewards.dtype == np.float64
+    assert (rewards.shape, terminated.shape, truncated.shape) == ((3,), (3,), (3,))
+    assert not truncated.any()
+
+
+def test_a_time_limit_of_gymnasium_is_the_number_of_turns():
+    envs = WorkflowVectorEnv(2, 3, tasks=TASKS, autoreset_mode="DISABLED")
+    envs.reset(seed=0)
+    ends = [envs.step(np.full(2, 282))[2].tolist() for _ in range(3)]  # an action that the mask forbids
+    assert ends == [[False, False], [False, False], [True, True]]
+
+
+def test_rendering_says_what_happened(env):
+    shown = WorkflowEnv(tasks=TASKS, render_mode="ansi")
+    shown.reset(seed=0)
+    assert shown.render() == "reset"
+    shown.step_with_outcome(0, 3)
+    assert shown.render() == f"INVOKE_TOOL {shown.core.library.names[0]}: SUCCESS"
+    shown.step(282)
+    assert shown.render() == "RECOVER_ERROR no tool: nothing executed"
+    env.reset(seed=0)
+    assert env.render() is None
+
+
+def refused(call, *arguments, **keywords):
+    """Return the one line with which a call is refused."""
+    with pytest.raises(InvalidInputError) as caught:
+        call(*arguments, **keywords)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [WorkflowEnv, WorkflowVectorEnv])
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"law": "trainig"}, ("'trainig'", "did you mean 'training'?")),
+        ({"reward": "full"}, ("'full'", "did you mean 'full_success'?")),
+        ({"required": "hiden"}, ("'hiden'", "did you mean 'hidden'?")),
+        ({"filters": ["sematic"]}, ("'sematic'", "did you mean 'semantic'?")),
+        ({"filters": "semantic"}, ("the text 'semantic'", "expected a list")),
+        ({"tasks": "tests"}, ("'tests'", "did you mean 'test'?")),
+        ({"tasks": []}, ("empty", "at least one task")),
+        ({"tasks": [3]}, ("type int", "expected an id, a mapping or a Task")),
+        ({"tasks": ["task_0"]}, ("'task_0'",)),
+        ({"tasks": [{"required_tools": ["file_operations_raeder"]}]}, ("'file_operations_reader'",)),
+        ({"max_turn": 3}, ("'max_turn'", "did you mean 'max_turns'?")),
+        ({"max_turns": 0}, ("max_turns is 0", "at least 1")),
+        ({"base": 1.5}, ("base is 1.5",)),
+        ({"render_mode": "human"}, ("'human'",)),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(kind, options, parts):
+    message = refused(kind, **{"tasks": TASKS, **options})
+    assert all(part in message for part in parts), message
+
+
+def test_bad_batches_are_refused():
+    assert "num_envs is 0" in refused(WorkflowVectorEnv, 0, tasks=TASKS)
+    assert "did you mean 'SAME_STEP'?" in refused(WorkflowVectorEnv, 1, tasks=TASKS, autoreset_mode="SAME_STEPS")
+
+
+def test_bad_resets_are_refused(env):
+    assert "did you mean 'task'?" in refused(env.reset, options={"tusk": 0})
+    assert "seed -1 is out of range" in refused(env.reset, seed=-1)
+    assert "episode_seed -1 is out of range" in refused(env.reset, options={"episode_seed": -1})
+    assert "task 5: expected an index from 0 to 4" in refused(env.reset, options={"task": 5})
+    assert f"did you mean '{TASKS[2]}'?" in refused(env.reset, options={"task": TASKS[2] + "x"})
+
+
+def test_bad_resets_of_batches_are_refused(batch):
+    assert "did you mean 'tasks'?" in refused(batch.reset, options={"task": [0] * 4})
+    assert "seed -1 is out of range" in refused(batch.reset, seed=[0, 1, 2, -1])
+    assert "3 seeds for 4 environments" in refused(batch.reset, seed=[0, 1, 2])
+    assert "'tasks' has the shape (3,): expected (4,)" in refused(batch.reset, options={"tasks": [0] * 3})
+    assert "'tasks' holds 0 to 5: expected 0 to 4" in refused(batch.reset, options={"tasks": [0, 1, 2, 5]})
+    assert "'seeds' holds -1 to 2" in refused(batch.reset, options={"seeds": [0, 1, 2, -1]})
+    assert "reset_mask" in refused(batch.reset, options={"reset_mask": np.ones(4)})
+
+
+def test_bad_actions_are_refused(env, batch):
+    env.reset(seed=0)
+    assert refused(env.step, 283) == "action 283: expected 0 to 282"
+    assert refused(env.step, -1) == "action -1: expected 0 to 282"
+    batch.reset(seed=0)
+    assert refused(batch.step, np.array([0, 0, 0, 283])) == "action 283: expected 0 to 282"
+    assert refused(batch.step, np.array([0, -1, 0, 0])) == "action -1: expected 0 to 282"
+    assert "shape (3,): expected (4,)" in refused(batch.step, np.zeros(3, dtype=np.int64))
+
+
+def test_what_a_trainer_sets_is_checked(env):
+    assert "running success rate 1.1" in refused(env.set_running_success, 1.1)
+    assert "curriculum stage 5: expected 0 to 4" in refused(env.set_stage, 5)
+    names = env.core.library.names
+    assert "expected two or three" in refused(env.set_patterns, {(names[0],): 0.5})
+    assert "unknown tool" in refused(env.set_patterns, {(names[0], "nothing"): 0.5})
+
+
+def test_steps_before_a_reset_and_after_the_end_are_errors():
+    env = WorkflowEnv(tasks=TASKS, max_turns=1)
+    with pytest.raises(RuntimeError, match="call reset first"):
+        env.step(0)
+    env.reset(seed=0)
+    assert env.step(0)[2]
+    with pytest.raises(RuntimeError, match="call reset first"):
+        env.step(0)
+    with pytest.raises(RuntimeError, match="call reset first"):
+        WorkflowVectorEnv(2, tasks=TASKS).step(np.zeros(2, dtype=np.int64))
