@@ -114,7 +114,7 @@ def test_evaluate_measures_both_loops_against_the_optimum(command, folder):
     assert measured["training"]["max_steps"] == 128
     outcome = command("train", "evaluate", folder, "--episodes", "1", "--tasks", "6", "--split", "validation")
     assert outcome.code == 0
-    assert "on the validation split, 6 episodes" in outcome.out
+    assert "on the validation split, 1 episodes of each task" in outcome.out
     assert "PPO alone" in outcome.err
 
 

@@ -23,7 +23,6 @@ from resilisim.simulator.rules import EndRules
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.json_fields import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def observation_options(loaded: LoadedPolicy) -> WorkflowKeywords:
     try:
         WorkflowOptions.from_keywords(options)
     except (InvalidInputError, TypeError) as error:
-        raise InvalidInputError(f"checkpoint {str(loaded.folder)!r:.200}: training: {shown(str(error))}") from error
+        raise InvalidInputError(f"checkpoint {str(loaded.folder)!r:.200}: training: {error!s:.200}") from error
     return options
 
 

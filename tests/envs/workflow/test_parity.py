@@ -130,7 +130,7 @@ def test_it_is_conversation_without_the_words():
             tool = repeat if repeat is not None else wanted
             name = env.core.library.names[tool]
             repeated = env.core.episode_state(0).status[tool] == 2
-            observation, reward, ended, _, info = env.step(execute(env, tool))
+            _, reward, ended, _, info = env.step(execute(env, tool))
             _, talk_reward, talk_ended, _, talk_info = talk.step(f"<tool_call>{name}</tool_call>")
             happened = talk_info["execution"]
             assert (info["execution"]["tool"], info["execution"]["success"]) == (name, happened["success"])
