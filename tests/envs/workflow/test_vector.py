@@ -1,0 +1,281 @@
+"""The batched environment: seeds, chosen episodes, masks of resets, saved states, other libraries."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from resilisim.envs.workflow import columns
+from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.vector import WorkflowVectorEnv
+from resilisim.errors import InvalidInputError
+from resilisim.tasks.benchmark import benchmark_tasks
+from tests.envs.workflow.playing import random_actions, random_legal
+from tests.simulator.libraries import small_library
+
+TASKS = benchmark_tasks()[:50]
+TRAINING = {"law": "training", "reward": "two_phase", "filters": ("semantic", "constraint")}
+
+
+def play(envs, observations, num_steps, seed=0):
+    """Return everything that some steps of random play show, as one list of arrays."""
+    generator = np.random.default_rng(seed)
+    shown = []
+    for _ in range(num_steps):
+        actions = random_actions(observations["action_mask"], generator)
+        observations, rewards, terminated, _, infos = envs.step(actions)
+        ends = [infos[name][infos[f"_{name}"]] for name in ("success", "score", "task", "steps") if name in infos]
+        shown += [*observations.values(), rewards, terminated, *ends]
+    return shown
+
+
+def assert_same(one, other):
+    assert len(one) == len(other)
+    for first, second in zip(one, other, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("options", [{}, TRAINING])
+@pytest.mark.parametrize("mode", ["SAME_STEP", "NEXT_STEP"])
+def test_the_same_seed_gives_the_same_episodes(options, mode):
+    shown = []
+    for seed in (7, 7, 8):
+        envs = WorkflowVectorEnv(8, tasks=TASKS, autoreset_mode=mode, **options)
+        shown.append(play(envs, envs.reset(seed=seed)[0], 50))
+    assert_same(shown[0], shown[1])
+    assert any(not np.array_equal(*pair) for pair in zip(shown[0], shown[2], strict=False))
+
+
+def test_a_seed_given_again_begins_the_sequence_again():
+    envs = WorkflowVectorEnv(8, tasks=TASKS, autoreset_mode="SAME_STEP")
+    first = play(envs, envs.reset(seed=3)[0], 40)
+    play(envs, envs.reset()[0], 10)
+    assert_same(first, play(envs, envs.reset(seed=3)[0], 40))
+
+
+def test_a_reset_without_a_seed_goes_on_with_the_sequence():
+    envs, one = WorkflowVectorEnv(2, tasks=TASKS), WorkflowEnv(tasks=TASKS)
+    envs.reset(seed=4)
+    one.reset(seed=5)
+    for _ in range(5):
+        envs.reset()
+        _, info = one.reset()
+        assert envs.core.tasks[envs.core.episodes["task"][1]].instance_id == info["instance_id"]
+        assert envs.core.episodes["seed"][1] == info["episode_seed"]
+
+
+def test_a_sequence_of_seeds_gives_each_environment_its_own():
+    envs = WorkflowVectorEnv(3, tasks=TASKS)
+    envs.reset(seed=[9, 4, 9])
+    seeds = envs.core.episodes["seed"].tolist()
+    assert seeds[0] == seeds[2] != seeds[1]
+    one = WorkflowEnv(tasks=TASKS)
+    assert [one.reset(seed=seed)[1]["episode_seed"] for seed in (9, 4)] == seeds[:2]
+    envs.reset(seed=[None, 4, None])  # the others go on
+    assert envs.core.episodes["seed"][1] == seeds[1]
+    assert envs.core.episodes["episode"].tolist() == [2, 1, 2]
+
+
+def test_episode_seeds_and_tasks_do_not_depend_on_each_other():
+    envs = WorkflowVectorEnv(4000, tasks=TASKS)
+    envs.reset(seed=0)
+    seeds, tasks = envs.core.episodes["seed"], envs.core.episodes["task"]
+    assert len(set(seeds.tolist())) > 3990
+    counts = np.bincount(tasks, minlength=50)
+    assert abs(counts - 80).max() < 5 * np.sqrt(80)
+    assert abs(np.corrcoef(seeds, tasks)[0, 1]) < 0.08
+
+
+@pytest.mark.parametrize("options", [{}, TRAINING])
+def test_an_episode_of_a_batch_runs_again_alone(options):
+    """Whatever stood beside it, task and episode seed are all that an episode needs."""
+    many = WorkflowVectorEnv(16, tasks=TASKS, autoreset_mode="DISABLED", **options)
+    tasks, seeds = np.arange(16) * 3, np.arange(16) + 1000
+    observations, _ = many.reset(seed=1, options={"tasks": tasks, "seeds": seeds})
+    np.testing.assert_array_equal(many.core.episodes["task"], tasks)
+    alone = WorkflowVectorEnv(1, tasks=TASKS, autoreset_mode="DISABLED", **options)
+    one = WorkflowEnv(tasks=TASKS, **options)
+    chosen = 11
+    beside, _ = alone.reset(seed=99, options={"tasks": tasks[chosen : chosen + 1], "seeds": seeds[chosen : chosen + 1]})
+    scalar, _ = one.reset(options={"task": int(tasks[chosen]), "episode_seed": int(seeds[chosen])})
+    generator = np.random.default_rng(0)
+    ended = False
+    while not ended:
+        for name, array in observations.items():
+            np.testing.assert_array_equal(array[chosen], beside[name][0])
+            np.testing.assert_array_equal(array[chosen], scalar[name])
+        actions = random_legal(observations["action_mask"], generator)
+        observations, rewards, terminated, _, _ = many.step(actions)
+        beside, reward, _, _, _ = alone.step(actions[chosen : chosen + 1])
+        scalar, scalar_reward, ended, _, _ = one.step(actions[chosen])
+        assert rewards[chosen] == reward[0] == scalar_reward
+        assert terminated[chosen] == ended
+
+
+def test_chosen_episodes_do_not_shift_the_sequence():
+    plain, chosen = (WorkflowVectorEnv(4, tasks=TASKS) for _ in range(2))
+    plain.reset(seed=2)
+    chosen.reset(seed=2, options={"seeds": [1, 2, 3, 4]})
+    np.testing.assert_array_equal(plain.core.episodes["task"], chosen.core.episodes["task"])
+    assert chosen.core.episodes["seed"].tolist() == [1, 2, 3, 4]
+    assert_same(list(plain.reset()[0].values()), list(chosen.reset()[0].values()))
+    np.testing.assert_array_equal(plain.core.episodes["seed"], chosen.core.episodes["seed"])
+
+
+def test_a_reset_mask_leaves_the_others_alone():
+    envs = WorkflowVectorEnv(4, tasks=TASKS, autoreset_mode=AutoresetMode.DISABLED)
+    observations, _ = envs.reset(seed=0)
+    observations, *_ = envs.step(np.arange(4))
+    mask = np.array([False, True, False, True])
+    after, _ = envs.reset(options={"reset_mask": mask})
+    for name, array in after.items():
+        np.testing.assert_array_equal(array[~mask], observations[name][~mask])
+    assert after["task"][:, columns.STEPS_USED].tolist() == [1, 0, 1, 0]
+    assert envs.core.episodes["episode"].tolist() == [1, 2, 1, 2]
+    again, _ = envs.reset(seed=50, options={"reset_mask": mask})
+    assert again["task"][:, columns.STEPS_USED].tolist() == [1, 0, 1, 0]
+    assert envs.core.episodes["episode"].tolist() == [1, 1, 1, 1]
+
+
+def test_ended_environments_stay_as_they_are_when_resets_are_disabled():
+    envs = WorkflowVectorEnv(2, tasks=TASKS, autoreset_mode="DISABLED", max_turns=2)
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, dtype=np.int64))
+    last, _, terminated, _, infos = envs.step(np.zeros(2, dtype=np.int64))
+    assert terminated.all()
+    assert infos["_success"].all()
+    for action in (3, 4):
+        observations, rewards, terminated, _, infos = envs.step(np.full(2, action))
+        assert_same(list(last.values()), list(observations.values()))
+        assert (rewards.tolist(), terminated.tolist()) == ([0.0, 0.0], [True, True])
+        assert "success" not in infos or not infos["_success"].any()
+
+
+@pytest.mark.parametrize("options", [{}, TRAINING])
+def test_a_saved_state_continues_identically(options):
+    envs = WorkflowVectorEnv(8, tasks=TASKS, autoreset_mode="SAME_STEP", **options)
+    names = envs.core.library.names
+    envs.set_running_success(0.4)
+    envs.set_stage(1)
+    envs.set_patterns({(names[0], names[1]): 0.5})
+    observations, _ = envs.reset(seed=0)
+    play(envs, observations, 13)
+    saved = envs.get_state()
+    present = {name: array.copy() for name, array in envs.core.observation.items()}
+    expected = play(envs, present, 40, seed=1)
+    again = WorkflowVectorEnv(8, tasks=TASKS, autoreset_mode="SAME_STEP", **options)
+    again.set_state(saved)
+    assert_same(list(present.values()), list(again.core.observation.values()))
+    assert_same(expected, play(again, present, 40, seed=1))
+    envs.set_state(saved)  # what was saved has not changed meanwhile
+    assert_same(expected, play(envs, present, 40, seed=1))
+
+
+def test_a_saved_state_of_another_size_is_refused():
+    saved = WorkflowVectorEnv(3, tasks=TASKS).get_state()
+    envs = WorkflowVectorEnv(2, tasks=TASKS)
+    with pytest.raises(InvalidInputError, match=r"expected the shape \(2"):
+        envs.set_state(saved)
+    with pytest.raises(InvalidInputError, match="got nothing"):
+        envs.set_state({})
+
+
+def test_infos_of_the_end_are_there_when_an_episode_ends_and_only_then():
+    envs = WorkflowVectorEnv(32, tasks=TASKS, autoreset_mode="SAME_STEP")
+    observations, _ = envs.reset(seed=0)
+    generator = np.random.default_rng(0)
+    returns = np.zeros(32)
+    for _ in range(60):
+        actions = random_actions(observations["action_mask"], generator)
+        steps, tasks = observations["task"][:, columns.STEPS_USED].astype(int), envs.core.episodes["task"].copy()
+        observations, rewards, terminated, _, infos = envs.step(actions)
+        returns += rewards
+        assert ("success" in infos) == terminated.any()
+        if terminated.any():
+            np.testing.assert_array_equal(infos["_success"], terminated)
+            np.testing.assert_array_equal(infos["steps"][terminated], steps[terminated] + 1)
+            np.testing.assert_array_equal(infos["task"][terminated], tasks[terminated])
+            np.testing.assert_array_equal(infos["episode_return"][terminated], returns[terminated])
+            np.testing.assert_array_equal(infos["final_info"]["score"], infos["score"])
+            assert not infos["final_obs"]["tools"][~terminated].any()
+            assert (observations["task"][terminated, columns.STEPS_USED] == 0).all()
+        returns[terminated] = 0.0
+
+
+def test_thousands_of_environments_are_fast():
+    """Over a million steps a second are usual; a twentieth must do on a machine that is busy."""
+    envs = WorkflowVectorEnv(2048, tasks=TASKS, autoreset_mode="SAME_STEP", copy=False)
+    envs.reset(seed=0)
+    actions = np.arange(2048) % 30
+    envs.step(actions)
+    start = time.perf_counter()
+    for _ in range(50):
+        envs.step(actions)
+    assert 50 * 2048 / (time.perf_counter() - start) > 50_000
+
+
+# Other libraries
+
+
+def test_a_small_library():
+    library = small_library({"a": [], "b": ["a"], "c": ["a", "b"]}, {"a": 1.0, "c": 0.6})
+    options = {"library": library, "tasks": [{"required_tools": ["a", "b", "c"]}], "similarity": None}
+    envs = WorkflowVectorEnv(20_000, **options)
+    assert envs.single_action_space.n == 9 * 4 + 4
+    observations, _ = envs.reset(seed=0)
+    assert observations in envs.observation_space
+    assert observations["tools"].shape == (20_000, 3, columns.NUM_TOOL_COLUMNS)
+    # a: its own 1.0; b: 0.8 x 0.5, its dependency being unmet; c: 0.6 x 0.5 x 0.5
+    assert observations["tools"][0, :, columns.CLEAN_PROBABILITY].tolist() == [255, 102, 38]
+    for tool, chance in enumerate((1.0, 0.4, 0.15)):
+        envs.reset(seed=tool)
+        envs.step(np.full(20_000, tool))
+        seen = envs.core.episodes["tool_success"].mean()
+        assert abs(seen - chance) <= 4 * np.sqrt(chance * (1 - chance) / 20_000)
+    _, rewards, terminated, _, _ = _in_order(envs)
+    assert (rewards == terminated).all()
+    assert abs(rewards.mean() - 0.8 * 0.6) < 0.02
+
+
+def _in_order(envs):
+    envs.reset(seed=5)
+    for tool in range(3):
+        result = envs.step(np.full(envs.num_envs, tool))
+    return result
+
+
+def test_other_constants_of_the_law():
+    envs = WorkflowVectorEnv(20_000, tasks=TASKS, base=0.6, not_executed=0.25, failed=0.5, history=0.7)
+    library = envs.core.library
+    tool = next(tool for tool, name in enumerate(library.names) if len(library.dependencies(name)) == 1)
+    observations, _ = envs.reset(seed=0)
+    assert (observations["tools"][:, tool, columns.CLEAN_PROBABILITY] == int(255 * 0.15 + 0.5)).all()
+    envs.step(np.full(20_000, tool))
+    seen = envs.core.episodes["tool_success"].mean()
+    assert abs(seen - 0.15) <= 4 * np.sqrt(0.15 * 0.85 / 20_000)
+
+
+def test_a_library_of_45_tools():
+    """Longer than what one compilation is made for, so another one is made; only shapes differ."""
+    names = [f"tool_{place:02}" for place in range(45)]
+    library = small_library({name: names[max(0, place - 2) : place] for place, name in enumerate(names)})
+    tasks = [{"required_tools": names[first : first + 5]} for first in (0, 17, 40)]
+    envs = WorkflowVectorEnv(64, library=library, tasks=tasks, similarity=None, autoreset_mode="SAME_STEP", base=1.0)
+    assert envs.single_action_space.n == 9 * 46 + 4
+    observations, _ = envs.reset(seed=0)
+    generator = np.random.default_rng(0)
+    for _ in range(30):
+        assert observations in envs.observation_space
+        mask = observations["action_mask"]
+        status = observations["tools"][:, :, columns.STATUS]
+        np.testing.assert_array_equal(mask[:, :45] == 1, status < columns.FAILED)
+        np.testing.assert_array_equal(mask[:, 92 : 92 + 45] == 1, status >= columns.FAILED)
+        observations, *_ = envs.step(random_legal(mask, generator))
+    envs.reset(seed=1, options={"tasks": [0] * 64})
+    for tool in range(5):
+        _, rewards, terminated, _, _ = envs.step(np.full(64, tool))
+    assert terminated.all()
+    assert (rewards == 1.0).all()
