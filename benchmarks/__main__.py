@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from benchmarks import datasets, environment, evaluation, exact, memory, prompts, start, tasks
+from benchmarks import datasets, environment, evaluation, exact, memory, prompts, start, tasks, workflow
 from benchmarks.measurement import Benchmark, load_average, this_machine
 
 BENCHMARKS = (
@@ -16,6 +16,7 @@ BENCHMARKS = (
     Benchmark("tasks", "generation of the benchmark's tasks", tasks.measure),
     Benchmark("prompts", "prompts of all tasks, and all flawed workflows with their costs", prompts.measure),
     Benchmark("environment", "tool-call steps a second of Conversation-v0", environment.measure),
+    Benchmark("workflow", "steps a second of Workflow-v0, scalar and batched", workflow.measure),
     Benchmark("import", "import of the package", start.measure),
     Benchmark("evaluation", "episodes a second with records, two workers", evaluation.measure),
     Benchmark("datasets", "memory and time of exporting 200,000 prompts", datasets.measure),

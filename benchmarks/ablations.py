@@ -202,7 +202,7 @@ def main() -> None:
                 writer.write(row)
                 done = [*done, row]
                 print(json.dumps(row), flush=True)
-    print(this_machine())
+    print(this_machine().to_text())
     print(table(done, references()))
 
 

@@ -110,7 +110,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     config = load_config("quick")
     tasks, _ = training_tasks(config, default_library())
-    print(this_machine())
+    print(this_machine().to_text())
     batched_envs = WorkflowVecEnv(make_environments(config, tasks, default_library()))
     batched = timed_training(batched_envs, arguments.share, arguments.most)
     scalar_envs = DummyVecEnv([lambda: WorkflowEnv(tasks="train") for _ in range(SCALAR_ENVS)])

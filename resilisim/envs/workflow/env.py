@@ -10,59 +10,91 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.workflow.actions import ACTION_TYPES, action_type_of, tool_of
-from resilisim.envs.workflow.columns import STATUS, STATUSES
+from resilisim.envs.workflow.columns import DEPENDENCY_FAILED, FAILED, STATUS, STATUSES, SUCCESS, TIMEOUT
+from resilisim.envs.workflow.core import Observation as Observation
 from resilisim.envs.workflow.core import WorkflowCore
 from resilisim.envs.workflow.ends import END_FIELDS, ended_by
-from resilisim.envs.workflow.kernel import DRAWN, begin_drawn_episodes, begin_episodes, step_one
+from resilisim.envs.workflow.executing import DRAWN
+from resilisim.envs.workflow.kernel import LEAVE_ENDED, begin_episodes, step_environments
 from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
 from resilisim.envs.workflow.seeds import plant_seeds
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import MAX_SEED
 
-Observation = dict[str, NDArray[Any]]
-
 _FIRST = np.zeros(1, dtype=np.int64)
 RESET_OPTIONS = ("task", "episode_seed")
+OUTCOMES = (SUCCESS, FAILED, TIMEOUT, DEPENDENCY_FAILED)
 
 
 class WorkflowEnv(gymnasium.Env[Observation, np.int64]):
     """The workflow MDP: which tool to call next, one call a step.
 
     ## What it is
-    A task asks for some tools in an order. Tools succeed with a known probability, lower while their dependencies are
-    missing and after failures. Under the benchmark law an episode is one of Conversation-v0 without the words: the same
-    transition, the same luck for the same salt, seed and task, and the same score.
+    A task asks for some tools in an order. Each execution of a tool succeeds with a known probability, lower while its
+    dependencies have not succeeded and after failures. Under the benchmark law an episode is one of Conversation-v0
+    without the words: the same transition, the same luck for the same salt, episode seed and task, and the same score,
+    with completion signalled as soon as the required tools have succeeded in their order. The training law is the
+    paper's milder one, and gives every action type a meaning.
 
     ## Actions
-    `Discrete(9 x (T + 1) + 4)`, 283 with 30 tools; `actions` has the layout. Under the benchmark law only INVOKE_TOOL
-    and, after a failure, RETRY_TOOL are legal. An action that the mask forbids uses a step and does nothing.
+    `Discrete(9 x (T + 1) + 4)` for T tools, 283 with 30: `type x (T + 1) + tool` in the order of
+    `actions.ACTION_TYPES`, then four meta actions without a tool (NO_OP, CREATE_CHECKPOINT, RESTORE_CHECKPOINT,
+    RECOVER_ERROR). Under the benchmark law INVOKE_TOOL and, after a failure, RETRY_TOOL are legal, and NO_OP where
+    nothing else is. Under the training law:
+
+    | action | what it does | legal |
+    |---|---|---|
+    | INVOKE_TOOL, RETRY_TOOL | executes the tool | before, after a failure of the tool |
+    | PARALLEL_EXECUTE | starts the tool; the outcome comes first in the next step | no success yet |
+    | VALIDATE_OUTPUT | ends a row of failures | once for each tool that has succeeded |
+    | RECOVER_ERROR | forgets the retries of a tool; without a tool, ends a row of failures | there are some |
+    | CHECK_DEPENDENCIES | marks dependencies never attempted as QUEUED | there are some |
+    | CREATE_CHECKPOINT | keeps the retries of a tool; without a tool, of all, and the row of failures | they differ |
+    | RESTORE_CHECKPOINT | brings them back where they have grown since | they have |
+    | NO_OP | nothing | always, without a tool |
+
+    The filters semantic, dependency and constraint narrow down which tools may be executed (`masking`). An action that
+    the mask forbids uses a step and does nothing; under the benchmark law it counts for the loop rule.
 
     ## Observations
-    A dict of `tools` uint8 (T, 19), `task` uint8 (38,) and `action_mask` int8 (283,); `columns` documents each column.
+    A dict of small integers; `columns` says what each column means and how it is stored:
+
+    * `tools`, uint8 (T, 19): for each tool its status, place in the required list and among what is due, executions,
+      retries, dependencies that are missing, success probability, dependents and descendants that are due, level,
+      number of dependencies, operation type, similarity, confidence, candidate or not, last step, order of success
+    * `task`, uint8 (38,): twenty features of the task, then progress, steps, required tools, milestones, failures, the
+      law's factor for them, order, loop, base probability, phase and stage, checkpoint, what runs, data flow
+    * `action_mask`, int8 (9 x (T + 1) + 4,): 1 for each legal action, never empty
+
+    With `required="hidden"` the columns that follow from the required list are 0.
 
     ## Start
-    `reset(seed=s)` draws task and episode seed from s; the following episodes continue that sequence, so episode k
-    after it is a function of (s, k). `options={"task": index or id, "episode_seed": s}` choose them.
+    Nothing is executed. `reset(seed=s)` draws task and episode seed from s; the following episodes continue that
+    sequence, so episode k after it is a function of (s, k). `options={"task": index or id, "episode_seed": n}` choose
+    one or both, which plays any episode again by itself.
 
     ## Rewards
-    `full_success`: 1 when all required tools have succeeded in their order, else 0. `two_phase`: appendix D.3.
+    `full_success`: 1 at the end of an episode in which all required tools have succeeded in their order, else 0; what
+    the exact optimum maximises. `two_phase`: the paper's reward, coverage first and order later (`rewards`).
 
     ## Termination
-    Benchmark law: success, turns used, consecutive failures, the loop rule. Training law: appendix D.4.1. Never
-    truncated: the steps left are part of the state.
+    Benchmark law: full success, the last step (10), five failed executions in a row, the loop rule. Training law:
+    every required tool has succeeded, the last step (20), more failures in a row than the stage allows, deadlock (no
+    action can execute a tool that has not succeeded). Never truncated: the steps left are part of the state.
 
     ## Info
     Always `instance_id` and `episode_seed`; after a step `execution` (tool, success, status) or None; at the
-    end `success` (of the law), `full_success`, `score` (final progress), `coverage`, `sequence`, `steps`, `ended_by`,
-    `episode_return`, `task` (index).
+    end `success` (in the law's sense), `full_success`, `score` (final progress), `coverage`, `sequence` (longest run of
+    required tools in order / number required), `steps`, `ended_by`, `episode_return`, `task` (index).
 
     ## Arguments
-    Those of `WorkflowOptions`, and `render_mode` (`ansi` or None).
+    Those of `WorkflowOptions`, and `render_mode` (`ansi` or None). A trainer sets the running success rate, the stage
+    of the curriculum and the mined patterns between episodes (`set_running_success`, `set_stage`, `set_patterns`).
 
     ## Source
-    SPEC section 5; the paper's appendix D.
+    ResiliBench (seed papers), appendix D; how its gaps are filled is in docs/decisions.md.
 
-    ## Versions
+    ## Version history
     v0: first.
     """
 
@@ -81,6 +113,13 @@ class WorkflowEnv(gymnasium.Env[Observation, np.int64]):
         self._num_actions = int(self.core.action_space.n)
         self._seeded = False
         self._num_tools = len(self.core.library)
+        self._pool = np.arange(len(self.core.tasks))
+        self._action = np.zeros(1, dtype=np.int64)
+        self._reward = np.zeros(1)
+        self._terminated = np.zeros(1, dtype=np.uint8)
+        # Views that are looked up once: looking them up in each step would take longer than the step.
+        self._fields = {name: self.core.episodes[name] for name in self.core.episodes.dtype.names or ()}
+        self._shown = {name: array[0] for name, array in self.core.observation.items()}
         self._indices = {task.instance_id: index for index, task in enumerate(self.core.tasks)}
         self._last = "reset"
 
@@ -104,12 +143,7 @@ class WorkflowEnv(gymnasium.Env[Observation, np.int64]):
             chosen = seed if seed is not None else int(self.np_random.integers(2**31))
             plant_seeds(core.episodes, [0], [chosen])
             self._seeded = True
-        pool, episode_seed = self._chosen(options or {})
-        arguments = (core.episodes, core.records, core.worlds)
-        begin_drawn_episodes(_FIRST, pool, *arguments)
-        if episode_seed is not None:
-            core.episodes["episode"] -= 1  # the same episode once more, with a luck that was asked for
-            begin_episodes(_FIRST, core.episodes["task"].copy(), np.array([episode_seed], np.int64), *arguments)
+        begin_episodes(_FIRST, *self._chosen(options or {}), self._pool, core.episodes, core.records, core.worlds)
         self._last = "reset"
         return self._observation(), self._info()
 
@@ -132,12 +166,18 @@ class WorkflowEnv(gymnasium.Env[Observation, np.int64]):
         Args:
             action: The action.
             status: columns.SUCCESS, FAILED, TIMEOUT or DEPENDENCY_FAILED.
+
+        Raises:
+            RuntimeError: The episode has ended, or none was begun.
+            InvalidInputError: There is no such action, or no execution ends with that status.
         """
+        if status not in OUTCOMES:
+            raise InvalidInputError(f"status {status}: expected SUCCESS, FAILED, TIMEOUT or DEPENDENCY_FAILED")
         return self._step(action, status)
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which actions are legal, bool (num_actions,), as sb3-contrib asks for it."""
-        mask: NDArray[np.bool_] = self.core.observation["action_mask"][0].astype(np.bool_)
+        mask: NDArray[np.bool_] = self._shown["action_mask"].astype(np.bool_)
         return mask
 
     def render(self) -> str | None:
@@ -158,60 +198,74 @@ class WorkflowEnv(gymnasium.Env[Observation, np.int64]):
 
     def _step(self, action: int | np.int64, outcome: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         core = self.core
-        if core.episodes.needs_reset[0]:
+        if self._fields["needs_reset"][0]:
             raise RuntimeError("the episode has ended, or none was begun: call reset first")
-        action = int(action)
-        if not 0 <= action < self._num_actions:
-            raise InvalidInputError(f"action {action}: expected 0 to {self._num_actions - 1}")
-        step_one(action, outcome, core.episodes, core.records, core.worlds)
+        if not _is_whole(action) or not 0 <= action < self._num_actions:
+            raise InvalidInputError(f"action {action!r}: expected 0 to {self._num_actions - 1}")
+        self._action[0] = action
+        step_environments(
+            self._action,
+            outcome,
+            LEAVE_ENDED,
+            self._pool,
+            core.episodes,
+            core.finals,
+            core.records,
+            core.worlds,
+            self._reward,
+            self._terminated,
+        )
         info = self._info()
         info["execution"] = self._execution()
-        terminated = bool(core.episodes.terminated[0])
+        terminated = bool(self._terminated[0])
         if terminated:
             info.update(self._end())
         if self.render_mode is not None:
-            self._last = self._line(action, info)
-        return self._observation(), float(core.episodes.reward[0]), terminated, False, info
+            self._last = self._line(int(action), info)
+        return self._observation(), float(self._reward[0]), terminated, False, info
 
-    def _chosen(self, options: dict[str, Any]) -> tuple[NDArray[np.int64], int | None]:
-        """Return the tasks to draw from, and the episode seed if one was asked for."""
+    def _chosen(self, options: dict[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the task and the episode seed that were asked for, both (1,), or -1 for what is to be drawn."""
         for name in options:
             if name not in RESET_OPTIONS:
                 raise unknown_name("reset option", name, RESET_OPTIONS)
         episode_seed = options.get("episode_seed")
-        if episode_seed is not None and not 0 <= episode_seed <= MAX_SEED:
-            raise InvalidInputError(f"episode_seed {episode_seed} is out of range: expected 0 to 2^63 - 1")
+        if episode_seed is None:
+            episode_seed = DRAWN
+        elif not _is_whole(episode_seed) or not 0 <= episode_seed <= MAX_SEED:
+            raise InvalidInputError(f"episode_seed {episode_seed!r} is out of range: expected 0 to 2^63 - 1")
         task = options.get("task")
         if task is None:
-            return np.arange(len(self.core.tasks)), episode_seed
-        if isinstance(task, str):
+            task = DRAWN
+        elif isinstance(task, str):
             if task not in self._indices:
                 raise unknown_name("task of this environment", task, list(self._indices))
             task = self._indices[task]
-        if not 0 <= task < len(self.core.tasks):
-            raise InvalidInputError(f"task {task}: expected an index from 0 to {len(self.core.tasks) - 1}, or an id")
-        return np.array([task], dtype=np.int64), episode_seed
+        elif not _is_whole(task) or not 0 <= task < len(self.core.tasks):
+            raise InvalidInputError(f"task {task!r}: expected an index from 0 to {len(self.core.tasks) - 1}, or an id")
+        return np.array([task], dtype=np.int64), np.array([episode_seed], dtype=np.int64)
 
     def _observation(self) -> Observation:
-        return {name: array[0].copy() for name, array in self.core.observation.items()}
+        return {name: array.copy() for name, array in self._shown.items()}
 
     def _info(self) -> dict[str, Any]:
-        episodes = self.core.episodes
         return {
-            "instance_id": self.core.tasks[episodes["task"][0]].instance_id,
-            "episode_seed": int(episodes["seed"][0]),
+            "instance_id": self.core.tasks[self._fields["task"][0]].instance_id,
+            "episode_seed": int(self._fields["seed"][0]),
         }
 
     def _execution(self) -> dict[str, Any] | None:
-        episodes = self.core.episodes
-        tool = int(episodes["tool"][0])
+        tool = int(self._fields["tool"][0])
         if tool < 0:
             return None
-        status = STATUSES[episodes["tools"][0, tool, STATUS]]
-        return {"tool": self.core.library.names[tool], "success": bool(episodes["tool_success"][0]), "status": status}
+        return {
+            "tool": self.core.library.names[tool],
+            "success": bool(self._fields["tool_success"][0]),
+            "status": STATUSES[self._shown["tools"][tool, STATUS]],
+        }
 
     def _end(self) -> dict[str, Any]:
-        ends = {name: self.core.episodes[field][0].item() for name, field in END_FIELDS.items()}
+        ends = {name: self._fields[field][0].item() for name, field in END_FIELDS.items()}
         return {**ends, "ended_by": ended_by(ends.pop("ended"))}
 
     def _line(self, action: int, info: dict[str, Any]) -> str:
@@ -220,3 +274,7 @@ class WorkflowEnv(gymnasium.Env[Observation, np.int64]):
         execution = info["execution"]
         result = execution["status"] if execution is not None else "nothing executed"
         return f"{ACTION_TYPES[action_type_of(action, self._num_tools)]} {name}: {result}"
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

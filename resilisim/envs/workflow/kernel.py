@@ -1,26 +1,32 @@
-"""The compiled loops of Workflow-v0 over the scalar functions of `dynamics`."""
+"""The compiled loops of Workflow-v0 over the scalar functions of `dynamics`.
+
+There is one loop that begins episodes and one that steps them, for one environment and for thousands.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from resilisim.envs.workflow.arrays import Episode, Int, World
+from resilisim.envs.workflow.arrays import Bytes, Episode, Int, Records, World
+from resilisim.envs.workflow.copying import copy_words
 from resilisim.envs.workflow.dynamics import begin_episode, step_environment
-from resilisim.envs.workflow.observing import show_dependency_counts, show_due
+from resilisim.envs.workflow.masking import write_mask
+from resilisim.envs.workflow.observing import show_confidences, show_dependency_counts, show_due, show_trainer
+from resilisim.envs.workflow.prefetching import look_ahead
 from resilisim.seeding import threefry2x32
 from resilisim.simulator.compiled import kernel, scalar
 
-# Arrays of the records of `arrays`: (num_envs,), (num_tasks,), (1,).
-Episodes = np.recarray[Any, Any]
-TaskRecords = np.recarray[Any, Any]
-Worlds = np.recarray[Any, Any]
-
-DRAWN = -1  # outcome of an execution that luck decides (`dynamics`)
+# Arrays of the records of `arrays`: (num_envs,), (num_envs,) or fewer, (num_tasks,), (1,).
+Episodes: TypeAlias = Records
+Finals: TypeAlias = Records
+TaskRecords: TypeAlias = Records
+Worlds: TypeAlias = Records
 
 # What `step_environments` does with an environment whose episode has ended.
-RESET_AT_ONCE = 0  # the same step begins the next episode
+RESET_AT_ONCE = 0  # the same step begins the next episode, and keeps the last observation in `finals`
 RESET_NEXT_STEP = 1  # the next step begins it, whatever its action
 LEAVE_ENDED = 2  # nothing happens until it is reset
 
@@ -28,44 +34,64 @@ _threefry2x32 = scalar(threefry2x32)
 
 
 @scalar
-def begin_drawn_episode(episode: Episode, pool: Int, tasks: TaskRecords, world: World) -> None:
-    """Begin the next episode of an environment: task and episode seed are functions of its seed and episode number."""
+def _begin(episode: Episode, index: int, seed: int, pool: Int, tasks: TaskRecords, world: World) -> None:
+    """Begin the next episode of an environment, its task or seed drawn where `index` or `seed` is -1.
+
+    What is drawn is a function of the environment's seed and the number of the episode.
+    """
     word0, word1 = _threefry2x32(episode.seed0, episode.seed1, episode.episode, 0)
-    index = pool[(word0 * len(pool)) >> 32]
-    begin_episode(episode, index, word1, tasks[index], world)
+    if index < 0:
+        index = pool[(word0 * len(pool)) >> 32]
+    if seed < 0:
+        seed = word1
+    begin_episode(episode, index, seed, tasks[index], world)
 
 
 @kernel
-def begin_episodes(envs: Int, indices: Int, seeds: Int, episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None:
-    """Begin given episodes: task numbers `indices` and `seeds`, both (num_chosen,), in environments `envs`."""
+def begin_episodes(
+    envs: Int, indices: Int, seeds: Int, pool: Int, episodes: Episodes, tasks: TaskRecords, worlds: Worlds
+) -> None:
+    """Begin the next episodes of the environments `envs`: tasks `indices` and `seeds`, both (num_chosen,), -1: drawn.
+
+    Tasks are drawn from `pool` (num_choices,).
+    """
     for chosen in range(len(envs)):
-        index = indices[chosen]
-        begin_episode(episodes[envs[chosen]], index, seeds[chosen], tasks[index], worlds[0])
-
-
-@kernel
-def begin_drawn_episodes(envs: Int, pool: Int, episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None:
-    """Begin the next episode in each of `envs` (num_chosen,), its task drawn from `pool` (num_choices,)."""
-    for env in envs:
-        begin_drawn_episode(episodes[env], pool, tasks, worlds[0])
-
-
-@kernel
-def step_one(action: int, outcome: int, episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None:
-    """Step the first environment, and leave it as it is when its episode has ended."""
-    episode = episodes[0]
-    step_environment(episode, action, outcome, tasks[episode.task], worlds[0])
+        _begin(episodes[envs[chosen]], indices[chosen], seeds[chosen], pool, tasks, worlds[0])
 
 
 @kernel
 def step_environments(
-    actions: Int, autoreset: int, pool: Int, episodes: Episodes, tasks: TaskRecords, worlds: Worlds
+    actions: Int,
+    outcome: int,
+    autoreset: int,
+    pool: Int,
+    episodes: Episodes,
+    finals: Finals,
+    tasks: TaskRecords,
+    worlds: Worlds,
+    rewards: NDArray[np.float64],
+    terminated: Bytes,
 ) -> int:
-    """Step every environment with its action, (num_envs,), and return how many episodes ended."""
+    """Step every environment with its action, and return how many episodes ended.
+
+    Args:
+        actions: (num_envs,) the actions.
+        outcome: As for `step_environment`.
+        autoreset: One of the three codes above.
+        pool: (num_choices,) tasks from which those of new episodes are drawn.
+        episodes: (num_envs,) changed in place.
+        finals: (num_envs,) under RESET_AT_ONCE, written where an episode ends.
+        tasks: (num_tasks,).
+        worlds: (1,).
+        rewards: (num_envs,) written.
+        terminated: (num_envs,) written, 1 where the episode has ended.
+    """
     num_ended = 0
     world = worlds[0]
     for env in range(len(actions)):
+        look_ahead(env, actions, episodes, tasks, world)
         episode = episodes[env]
+        begins = False
         if episode.needs_reset:
             episode.reward = 0.0
             episode.terminated = autoreset == LEAVE_ENDED
@@ -73,15 +99,30 @@ def step_environments(
             episode.tool_success = False
             episode.named_similarity = 0.0
             episode.pattern = 0.0
-            if autoreset == RESET_NEXT_STEP:
-                begin_drawn_episode(episode, pool, tasks, world)
-            continue
-        step_environment(episode, actions[env], DRAWN, tasks[episode.task], world)
-        if episode.terminated:
-            num_ended += 1
-            if autoreset == RESET_AT_ONCE:
-                begin_drawn_episode(episode, pool, tasks, world)
+            begins = autoreset == RESET_NEXT_STEP
+        else:
+            step_environment(episode, actions[env], outcome, tasks[episode.task], world)
+            if episode.terminated:
+                num_ended += 1
+                begins = autoreset == RESET_AT_ONCE
+                if begins:
+                    copy_words(finals[env].words, episode.observation)
+        rewards[env] = episode.reward
+        terminated[env] = 1 if episode.terminated else 0
+        if begins:
+            _begin(episode, -1, -1, pool, tasks, world)
     return num_ended
+
+
+@kernel
+def show_patterns(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None:
+    """Let running episodes show other patterns: their confidences and masks follow at once."""
+    world = worlds[0]
+    for env in range(len(episodes)):
+        episode = episodes[env]
+        if not episode.needs_reset:
+            show_confidences(episode, tasks[episode.task], world)
+            write_mask(episode, tasks[episode.task], world)
 
 
 @kernel
@@ -94,12 +135,15 @@ def write_starts(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None
         worlds: What all environments share.
     """
     episode, world = episodes[0], worlds[0]
+    episode.running_success = world.running_success
+    episode.stage = world.stage
+    copy_words(episode.state, world.start_state)
     for index in range(len(tasks)):
         task = tasks[index]
-        episode.tools[:] = task.start_tools
-        episode.task_columns[:] = task.start_task
+        copy_words(episode.observation, task.start_observation)
         for tool in range(world.num_tools):
             show_dependency_counts(episode, tool, task, world)
         show_due(episode, task, world)
-        task.start_tools[:] = episode.tools
-        task.start_task[:] = episode.task_columns
+        show_trainer(episode, world)
+        write_mask(episode, task, world)
+        copy_words(task.start_observation, episode.observation)

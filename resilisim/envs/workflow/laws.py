@@ -62,8 +62,9 @@ def count_unmet(episode: Episode, tool: int, world: World) -> int:
     """Return how many direct dependencies of a tool have not succeeded."""
     count = 0
     for dependency in world.dependencies[tool]:
-        if dependency >= 0 and episode.status[dependency] != SUCCEEDED:
-            count += 1
+        if dependency < 0:
+            break
+        count += 1 if episode.status[dependency] != SUCCEEDED else 0
     return count
 
 

@@ -7,9 +7,9 @@ Without filters every action is legal that has a meaning. Three filters narrow d
 * dependency: all direct dependencies of the tool have succeeded
 * semantic: its composite confidence is above 0.3
 
-If no execution of a tool without success is left, Algorithm 1 steps in: the two best retrieved candidates without
-success; if there is none, the tools without dependencies (before step 10); else error recovery. A mask is never empty:
-NO_OP is what remains.
+If no tool without success can be executed and none runs, Algorithm 1 steps in: the two best retrieved candidates
+without success; if there is none, the tools without dependencies (before step 10); else error recovery. A mask is never
+empty: NO_OP is what remains.
 
 Under the benchmark law only executions are legal, and NO_OP where there is none.
 """
@@ -31,6 +31,7 @@ from resilisim.envs.workflow.actions import (
     VALIDATE_OUTPUT,
     action_index,
     meta_action_index,
+    num_actions,
 )
 from resilisim.envs.workflow.arrays import Episode, TaskRecord, World
 from resilisim.envs.workflow.columns import (
@@ -43,7 +44,6 @@ from resilisim.envs.workflow.columns import (
     TIMEOUT,
 )
 from resilisim.envs.workflow.context import WEIGHT_PATTERN
-from resilisim.envs.workflow.copying import fill
 from resilisim.envs.workflow.laws import count_unmet, pattern_confidence
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.transition import CONSECUTIVE_FAILURES, TURNS_USED
@@ -104,21 +104,22 @@ def write_mask(episode: Episode, task: TaskRecord, world: World) -> bool:
     """
     num_tools = world.num_tools
     mask = episode.action_mask
-    fill(mask, 0)
-    executable, way_forward = 0, False
+    for action in range(num_actions(num_tools)):
+        mask[action] = 0
+    executable, way_forward = False, False
     for tool in range(num_tools):
         allowed = passes_filters(episode, tool, task, world)
         allow_execution(episode, tool, allowed, world)
-        if allowed and episode.tools[tool, STATUS] != RUNNING:
-            executable += 1
-            way_forward = way_forward or episode.tools[tool, STATUS] != SUCCESS
+        shown = episode.tools[tool, STATUS]
+        if allowed and shown != RUNNING:
+            executable = True
+            way_forward = way_forward or shown != SUCCESS
     fallen_back = False
     if not way_forward and episode.running < 0:
         fallen_back = _fall_back(episode, task, world)
-        executable += 1 if fallen_back else 0
     if world.training_law:
         _allow_other_types(episode, world)
-    elif executable == 0:
+    elif not executable and not fallen_back:
         mask[meta_action_index(META_NO_OP, num_tools)] = 1
     if world.printed_rules:
         return way_forward

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.arrays import Episode, TaskRecord, World
-from resilisim.envs.workflow.copying import copy_row, copy_table
-from resilisim.envs.workflow.laws import count_unmet, phase_of, training_base, training_probability
+from resilisim.envs.workflow.laws import phase_of, training_base, training_probability
 from resilisim.envs.workflow.masking import confidence
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
@@ -40,15 +39,14 @@ def show_dependency_counts(episode: Episode, tool: int, task: TaskRecord, world:
     dependencies = world.dependencies[tool]
     num_not_executed = count_not_executed(status, dependencies)
     num_failed = count_failed_dependencies(status, dependencies)
-    row[columns.NUM_NOT_EXECUTED] = num_not_executed
-    row[columns.NUM_FAILED] = num_failed
+    row[columns.NUM_NOT_EXECUTED] = saturated(num_not_executed)
+    row[columns.NUM_FAILED] = saturated(num_failed)
     if world.training_law:
         base = training_base(episode.running_success)
-        alignment = float(task.task_confidence[tool])
-        chance = training_probability(base, count_unmet(episode, tool, world), 0, alignment)
+        chance = training_probability(base, num_not_executed + num_failed, 0, float(task.task_confidence[tool]))
+        row[columns.CLEAN_PROBABILITY] = quantised(chance)
     else:
-        chance = world.probability[world.base_index[tool], num_not_executed, num_failed, 0]
-    row[columns.CLEAN_PROBABILITY] = quantised(chance)
+        row[columns.CLEAN_PROBABILITY] = world.shown_probability[world.base_index[tool], num_not_executed, num_failed]
 
 
 @scalar
@@ -108,25 +106,17 @@ def show_counters(episode: Episode, world: World) -> None:
     else:
         shown[columns.HISTORY_FACTOR] = world.history_factor[failures]
     if not world.hidden:
+        shown[columns.MILESTONES] = saturated(episode.milestones)
         shown[columns.PROGRESS] = quantised(episode.progress)
         shown[columns.ORDER_BROKEN] = counters[ORDER_BROKEN]
 
 
 @scalar
-def show_start(episode: Episode, task: TaskRecord, world: World) -> None:
-    """Write the observation at the start of an episode; the mask is `masking.write_mask`."""
-    copy_table(episode.tools, task.start_tools)
+def show_trainer(episode: Episode, world: World) -> None:
+    """Write the columns of `task` that follow from what a trainer has set."""
     shown = episode.task_columns
-    copy_row(shown, task.start_task)
     if world.training_law:
-        running_success = episode.running_success
-        shown[columns.BASE_PROBABILITY] = quantised(training_base(running_success))
-        shown[columns.PHASE] = phase_of(running_success)
-        shown[columns.STAGE] = episode.stage
-        for tool in range(world.num_tools):
-            show_dependency_counts(episode, tool, task, world)
-    elif world.two_phase:
+        shown[columns.BASE_PROBABILITY] = quantised(training_base(episode.running_success))
+    if world.training_law or world.two_phase:
         shown[columns.PHASE] = phase_of(episode.running_success)
         shown[columns.STAGE] = episode.stage
-    if world.num_patterns > 0:
-        show_confidences(episode, task, world)

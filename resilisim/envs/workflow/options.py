@@ -98,8 +98,11 @@ class WorkflowOptions:
         ):
             if value not in valid:
                 raise unknown_name(what, value, valid)
-        if isinstance(self.filters, str):
-            raise InvalidInputError(f"filters is the text {self.filters!r}: expected a list, such as ['dependency']")
+        if isinstance(self.filters, str) or not isinstance(self.filters, Collection):
+            raise InvalidInputError(f"filters is {self.filters!r}: expected a list, such as ['dependency']")
+        for name, turns in (("max_turns", self.max_turns), ("max_consecutive_failures", self.max_consecutive_failures)):
+            if turns is not None and not isinstance(turns, int):
+                raise InvalidInputError(f"{name} is {turns!r}: expected a whole number")
         for name in self.filters:
             if name not in FILTERS:
                 raise unknown_name("filter", name, FILTERS)
@@ -146,6 +149,8 @@ def resolve_tasks(tasks: Tasks, library: ToolLibrary) -> tuple[Task, ...]:
             )
         every = benchmark_tasks()
         return every if tasks == "all" else tuple(task for task in every if split_of(task.required_tools) == tasks)
+    if not isinstance(tasks, Sequence):
+        raise InvalidInputError(f"tasks is {tasks!r}: expected one of {', '.join(TASK_SETS)}, or a sequence of tasks")
     chosen = tuple(_resolve_task(task, library) for task in tasks)
     if not chosen:
         raise InvalidInputError("the list of tasks is empty: expected at least one task")

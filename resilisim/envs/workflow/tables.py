@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.arrays import Layout, layout_for, make_episodes, task_dtype, world_dtype
+from resilisim.envs.workflow.actions import action_type_of, num_actions, tool_of
+from resilisim.envs.workflow.arrays import Layout, layout_for, make_episodes, make_records, task_dtype, world_dtype
 from resilisim.envs.workflow.context import TaskContext
-from resilisim.envs.workflow.dynamics import OUTPUT_TYPE
-from resilisim.envs.workflow.kernel import TaskRecords, Worlds, write_starts
+from resilisim.envs.workflow.executing import OUTPUT_TYPE
+from resilisim.envs.workflow.kernel import TaskRecords, Worlds
 from resilisim.envs.workflow.observing import LARGEST, quantised, saturated
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.seeding import hash_words
@@ -27,6 +28,8 @@ def build_tables(
     library: ToolLibrary, tasks: Sequence[Task], options: WorkflowOptions, context: TaskContext
 ) -> tuple[Layout, TaskRecords, Worlds]:
     """Return the layout, the tasks' records (num_tasks,), and the one (1,) of what all environments share.
+
+    The first observations still lack what `kernel.write_starts` computes.
 
     Args:
         library: Tool library of the tasks.
@@ -53,14 +56,15 @@ def build_tables(
         steps=rules.max_turns,
         bases=len(problems[0].table.bases),
     )
-    worlds = np.zeros(1, dtype=world_dtype(layout)).view(np.recarray)
+    worlds = make_records(1, world_dtype(layout))
     _write_options(worlds, options)
+    _write_actions(worlds, len(library))
+    _write_start_state(worlds, layout)
     _write_library(worlds, library, dependencies, dependents, context)
     _write_law(worlds, problems[0], law.history)
-    records = np.zeros(len(tasks), dtype=task_dtype(layout)).view(np.recarray)
+    records = make_records(len(tasks), task_dtype(layout))
     _write_tasks(records, tasks, problems, context, options.salt)
     _write_constant_columns(records, worlds, problems, context)
-    write_starts(make_episodes(1, layout), records, worlds)
     return layout, records, worlds
 
 
@@ -72,9 +76,22 @@ def _write_options(worlds: Worlds, options: WorkflowOptions) -> None:
     for name in ("semantic", "dependency", "constraint"):
         worlds[f"{name}_filter"] = name in options.filters
     worlds["hidden"] = options.required == "hidden"
+    worlds["rewrites_mask"] = options.law == "training" or len(options.filters) > 0
     worlds["max_steps"] = rules.max_turns
     worlds["max_consecutive_failures"] = rules.max_consecutive_failures
     worlds["loop_length"] = rules.loop_length
+
+
+def _write_actions(worlds: Worlds, num_tools: int) -> None:
+    every = range(num_actions(num_tools))
+    worlds["action_type"][0, : len(every)] = [action_type_of(action, num_tools) for action in every]
+    worlds["action_tool"][0, : len(every)] = [tool_of(action, num_tools) for action in every]
+
+
+def _write_start_state(worlds: Worlds, layout: Layout) -> None:
+    episode = make_episodes(1, layout)
+    episode["needs_reset"] = 0
+    worlds["start_state"] = episode["state"]
 
 
 def _write_library(
@@ -107,6 +124,8 @@ def _write_law(worlds: Worlds, problem: Problem, history: float) -> None:
     world.base_index[: problem.num_tools] = problem.base_index
     world.probability[:bases, :needed, :needed, :failures] = problem.table.probability
     world.threshold[:bases, :needed, :needed, :failures] = problem.table.threshold
+    shown = [quantised(chance) for chance in problem.table.probability[..., 0].flat]
+    world.shown_probability[:bases, :needed, :needed] = np.reshape(shown, (bases, needed, needed))
     world.history_factor[:failures] = [quantised(history**count) for count in range(failures)]
 
 
@@ -118,7 +137,6 @@ def _write_tasks(
     records["word0"], records["word1"] = words[:, 0], words[:, 1]
     records["num_required"] = [len(problem.required) for problem in problems]
     records["closure_size"] = [len(problem.closure) for problem in problems]
-    records["expected_types"] = [_types(problem, context.operation_type) for problem in problems]
     _write_padded(records["required"], [problem.required for problem in problems])
     _write_padded(records["closure"], [problem.closure for problem in problems])
     records["place"] = -1
@@ -137,12 +155,10 @@ def _write_padded(target: NDArray[Any], rows: Sequence[Sequence[int]]) -> None:
         target[index, : len(row)] = row
 
 
-def _types(problem: Problem, operation_type: NDArray[np.uint8]) -> int:
-    types = 0
-    for tool in problem.required:
-        if operation_type[tool] > 0:
-            types |= 1 << int(operation_type[tool])
-    return types
+def _milestones(problem: Problem, context: TaskContext) -> int:
+    """Return how many milestones a task has: its operation types, and its first output."""
+    types = {int(context.operation_type[tool]) for tool in problem.required} - {0}
+    return len(types) + int(OUTPUT_TYPE in types)
 
 
 def _ranked_candidates(context: TaskContext) -> NDArray[np.int64]:
@@ -158,14 +174,14 @@ def _write_constant_columns(
     """Write the columns of the first observation that `write_starts` does not compute."""
     library, num_tools = problems[0].library, problems[0].num_tools
     hidden = bool(worlds["hidden"][0])
-    shown = records["start_tools"][:, :num_tools]
+    shown = records["tools"][:, :num_tools]
     shown[:, :, columns.LEVEL] = [saturated(tool.metadata["dependency_level"]) for tool in library]
     shown[:, :, columns.NUM_DEPENDENCIES] = [saturated(len(tool.dependencies)) for tool in library]
     shown[:, :, columns.OPERATION_TYPE] = context.operation_type
     shown[:, :, columns.SIMILARITY] = _quantised(context.similarity)
     shown[:, :, columns.CONFIDENCE] = _quantised(context.static_confidence)
     shown[:, :, columns.IS_CANDIDATE] = context.candidates
-    task_columns = records["start_task"]
+    task_columns = records["task_columns"]
     task_columns[:, : columns.NUM_TASK_FEATURES] = context.features
     task_columns[:, columns.STEPS_LEFT] = saturated(problems[0].rules.max_turns)
     task_columns[:, columns.HISTORY_FACTOR] = quantised(1.0)
@@ -173,9 +189,7 @@ def _write_constant_columns(
     if not hidden:
         shown[:, :, columns.PLACE] = np.array([problem.place for problem in problems]) + 1
         task_columns[:, columns.NUM_REQUIRED] = records["num_required"]
-        types = records["expected_types"]
-        milestones = np.array([int(mask).bit_count() for mask in types]) + ((types >> OUTPUT_TYPE) & 1)
-        task_columns[:, columns.MILESTONES_EXPECTED] = milestones
+        task_columns[:, columns.MILESTONES_EXPECTED] = [_milestones(problem, context) for problem in problems]
 
 
 def _quantised(shares: NDArray[np.float32]) -> NDArray[np.uint8]:

@@ -10,13 +10,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.core import WorkflowCore
+from resilisim.envs.workflow.arrays import EPISODE_BLOCKS
+from resilisim.envs.workflow.core import Observation, WorkflowCore
 from resilisim.envs.workflow.ends import END_FIELDS
+from resilisim.envs.workflow.executing import DRAWN
 from resilisim.envs.workflow.kernel import (
     LEAVE_ENDED,
     RESET_AT_ONCE,
     RESET_NEXT_STEP,
-    begin_drawn_episodes,
     begin_episodes,
     step_environments,
 )
@@ -27,7 +28,6 @@ from resilisim.seeding import MAX_SEED
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState
 
-Observation = dict[str, NDArray[Any]]
 Infos = dict[str, Any]
 
 AUTORESETS = {
@@ -80,10 +80,11 @@ class WorkflowVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
             raise InvalidInputError(
                 f"render mode {render_mode!r}: the batched environment draws nothing, expected None"
             )
-        self.core = WorkflowCore(num_envs, WorkflowOptions.from_keywords(options))
+        self.autoreset_mode = _mode(autoreset_mode)
+        keep_finals = self.autoreset_mode is AutoresetMode.SAME_STEP
+        self.core = WorkflowCore(num_envs, WorkflowOptions.from_keywords(options), keep_finals)
         self.num_envs = num_envs
         self.copy = copy
-        self.autoreset_mode = _mode(autoreset_mode)
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
         self.render_mode = None
         self.single_observation_space = self.core.observation_space
@@ -114,13 +115,9 @@ class WorkflowVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         envs = self._chosen_envs(options.get("reset_mask"))
         super().reset(seed=None)
         self._set_seeds(seed, envs)
-        arguments = (core.episodes, core.records, core.worlds)
-        begin_drawn_episodes(envs, self._pool, *arguments)
-        if "tasks" in options or "seeds" in options:
-            tasks = self._column(options.get("tasks"), core.episodes["task"], len(core.tasks) - 1, "tasks")
-            seeds = self._column(options.get("seeds"), core.episodes["seed"], MAX_SEED, "seeds")
-            core.episodes["episode"][envs] -= 1  # the same episodes once more, as they were asked for
-            begin_episodes(envs, tasks[envs], seeds[envs], *arguments)
+        tasks = self._column(options.get("tasks"), len(core.tasks) - 1, "tasks")[envs]
+        seeds = self._column(options.get("seeds"), MAX_SEED, "seeds")[envs]
+        begin_episodes(envs, tasks, seeds, self._pool, core.episodes, core.records, core.worlds)
         return self._observation(), {}
 
     def step(
@@ -141,26 +138,29 @@ class WorkflowVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         core = self.core
         if not self._seeded:
             raise RuntimeError("no episode was begun: call reset first")
-        actions = np.ascontiguousarray(actions, dtype=np.int64)
-        if actions.shape != (self.num_envs,):
-            raise InvalidInputError(f"actions have the shape {actions.shape}: expected ({self.num_envs},)")
+        actions = self._whole_numbers(actions, "actions have")
         if actions.min() < 0 or actions.max() >= self._num_actions:
             wrong = actions[(actions < 0) | (actions >= self._num_actions)][0]
             raise InvalidInputError(f"action {wrong}: expected 0 to {self._num_actions - 1}")
         was_over = core.episodes["needs_reset"].copy() if self.autoreset_mode is AutoresetMode.DISABLED else None
+        rewards = np.empty(self.num_envs)
+        terminated = np.empty(self.num_envs, dtype=np.bool_)
         num_ended = step_environments(
             actions,
+            DRAWN,
             AUTORESETS[self.autoreset_mode],
             self._pool,
             core.episodes,
+            core.finals,
             core.records,
             core.worlds,
+            rewards,
+            terminated.view(np.uint8),
         )
-        terminated = core.episodes["terminated"].copy()
         infos: Infos = {}
         if num_ended:
             infos = self._end_infos(terminated if was_over is None else terminated & (was_over == 0))
-        return self._observation(), core.episodes["reward"].copy(), terminated, np.zeros_like(terminated), infos
+        return self._observation(), rewards, terminated, np.zeros_like(terminated), infos
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which actions are legal, bool (num_envs, num_actions)."""
@@ -188,7 +188,7 @@ class WorkflowVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return all that later steps depend on besides actions, as copies of named arrays (`set_state`)."""
-        arrays = {name: np.array(self.core.episodes[name]) for name in self.core.episodes.dtype.names or ()}
+        arrays = {name: self.core.episodes[name].copy() for name in self._state_fields()}
         return {**arrays, **{f"world_{name}": np.array(self.core.worlds[name]) for name in TRAINER_FIELDS}}
 
     def set_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -197,7 +197,7 @@ class WorkflowVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         Raises:
             InvalidInputError: An array is missing or has another shape.
         """
-        targets = {name: self.core.episodes[name] for name in self.core.episodes.dtype.names or ()}
+        targets = {name: self.core.episodes[name] for name in self._state_fields()}
         targets |= {f"world_{name}": self.core.worlds[name] for name in TRAINER_FIELDS}
         for name, target in targets.items():
             if name not in arrays or arrays[name].shape != target.shape:
@@ -207,7 +207,11 @@ class WorkflowVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
                 )
         for name, target in targets.items():
             target[...] = arrays[name]
+        self.core.write_starts()
         self._seeded = True
+
+    def _state_fields(self) -> list[str]:
+        return [name for name in self.core.episodes.dtype.names or () if name not in EPISODE_BLOCKS]
 
     def _chosen_envs(self, mask: object) -> NDArray[np.int64]:
         if mask is None:
@@ -241,29 +245,40 @@ class WorkflowVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         plant_seeds(self.core.episodes, chosen, values)
         self._seeded = True
 
-    def _column(self, values: object, present: NDArray[np.int64], largest: int, name: str) -> NDArray[np.int64]:
+    def _column(self, values: object, largest: int, name: str) -> NDArray[np.int64]:
+        """Return a column of options, (num_envs,), or -1 where nothing was asked for."""
         if values is None:
-            return present.copy()
-        column = np.asarray(values, dtype=np.int64)
-        if column.shape != (self.num_envs,):
-            raise InvalidInputError(f"option {name!r} has the shape {column.shape}: expected ({self.num_envs},)")
+            return np.full(self.num_envs, DRAWN)
+        column = self._whole_numbers(values, f"option {name!r} has")
         if column.min() < 0 or column.max() > largest:
             raise InvalidInputError(f"option {name!r} holds {column.min()} to {column.max()}: expected 0 to {largest}")
         return column
 
+    def _whole_numbers(self, values: object, what: str) -> NDArray[np.int64]:
+        """Return values as int64 (num_envs,)."""
+        given = np.asarray(values)
+        if given.shape != (self.num_envs,):
+            raise InvalidInputError(f"{what} the shape {given.shape}: expected ({self.num_envs},)")
+        if given.dtype.kind not in "iu":
+            raise InvalidInputError(f"{what} the type {given.dtype}: expected whole numbers")
+        return np.ascontiguousarray(given, dtype=np.int64)
+
     def _observation(self) -> Observation:
-        views = self.core.observation
-        return {name: view.copy() for name, view in views.items()} if self.copy else dict(views)
+        return self.core.copied_observation() if self.copy else dict(self.core.observation)
 
     def _end_infos(self, ended: NDArray[np.bool_]) -> Infos:
+        rows = np.flatnonzero(ended)
+        known = ended.copy()
         ends: Infos = {}
         for name, field in END_FIELDS.items():
-            ends[name] = self.core.episodes[field].copy()
-            ends[f"_{name}"] = ended.copy()
+            values = self.core.episodes[field]
+            ends[name] = np.zeros_like(values)
+            ends[name][rows] = values[rows]
+            ends[f"_{name}"] = known
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             return ends
-        final = {name: _rows(view, ended) for name, view in self.core.final_observation.items()}
-        return {**ends, "final_obs": final, "_final_obs": ended.copy(), "final_info": ends, "_final_info": ended.copy()}
+        final = self.core.copied_finals(rows) if self.copy else dict(self.core.final_observation)
+        return {**ends, "final_obs": final, "_final_obs": known, "final_info": ends, "_final_info": known}
 
 
 def _mode(mode: AutoresetMode | str) -> AutoresetMode:
@@ -273,10 +288,3 @@ def _mode(mode: AutoresetMode | str) -> AutoresetMode:
     if mode not in names:
         raise unknown_name("autoreset mode", mode, [member.name for member in AutoresetMode])
     return names[mode]
-
-
-def _rows(view: NDArray[Any], chosen: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return an array like `view` with the chosen rows copied and zeros elsewhere."""
-    rows = np.zeros(view.shape, view.dtype)
-    rows[chosen] = view[chosen]
-    return rows

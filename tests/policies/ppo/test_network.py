@@ -26,7 +26,15 @@ from resilisim.policies.ppo.features import (
     Group,
 )
 from resilisim.policies.ppo.mlp import WorkflowMLP
-from resilisim.policies.ppo.network import WorkflowActor, WorkflowTransformer, draw, make_network, relevance
+from resilisim.policies.ppo.network import (
+    INITIAL_PRIOR,
+    WorkflowActor,
+    WorkflowTransformer,
+    draw,
+    is_awaited,
+    make_network,
+    relevance,
+)
 
 LOW_PRECISION = {"rtol": 1e-4, "atol": 1e-5}  # sums in another order
 
@@ -67,7 +75,9 @@ def test_features_are_the_rows_of_the_groups_side_by_side():
     for row in range(4):
         used, left, due = (int(seen["task"][row, c]) for c in (columns.STEPS_USED, columns.STEPS_LEFT, columns.NUM_DUE))
         slack = max(left - due + SLACK_OFFSET, 0)
-        expected = [group.table()[value] for group, value in zip(TASK_GROUPS, [*seen["task"][row], slack], strict=True)]
+        read = seen["task"][row].copy()
+        read[[columns.PHASE, columns.STAGE]] = 0  # the trainer's, which the network does not read
+        expected = [group.table()[value] for group, value in zip(TASK_GROUPS, [*read, slack], strict=True)]
         np.testing.assert_array_equal(task_features[row].numpy(), np.concatenate(expected))
         for tool in range(7):
             last = int(seen["tools"][row, tool, columns.LAST_STEP])
@@ -121,11 +131,16 @@ NETWORKS = {
 @pytest.mark.parametrize("options", NETWORKS.values(), ids=NETWORKS)
 @pytest.mark.parametrize("num_tools", [1, 12, 30, 45])
 def test_transformer_has_a_logit_for_every_action_and_a_value(options, num_tools):
-    result = outputs(WorkflowTransformer(num_tools, **options), observation(3, num_tools))
+    shown = observation(3, num_tools)
+    result = outputs(WorkflowTransformer(num_tools, **options), shown)
     assert result.shape == (3, num_actions(num_tools) + 1)
     assert result.dtype == torch.float32
     assert result.isfinite().all()
-    assert result.abs().max() < 0.5  # every action about equally likely before training
+    # Before training every action is about equally likely, but for the preference for tools that the list waits for.
+    awaited = is_awaited(torch.as_tensor(shown["tools"]))
+    by_type = result[:, : NUM_ACTION_TYPES * (num_tools + 1)].view(3, NUM_ACTION_TYPES, num_tools + 1)
+    by_type[:, :, :num_tools] -= INITIAL_PRIOR * awaited[:, None]
+    assert result.abs().max() < 0.5
 
 
 def test_mlp_has_a_logit_for_every_action_and_a_value():

@@ -1,0 +1,138 @@
+"""Steps a second of Workflow-v0, scalar and batched, beside environments of Gymnasium."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+import resilisim  # registers the environment
+from benchmarks.measurement import Measurement
+from resilisim.envs.workflow import columns
+from resilisim.envs.workflow.actions import RETRY_TOOL, action_index
+from resilisim.envs.workflow.vector import WorkflowVectorEnv
+
+BATCHED_PEER, SCALAR_PEER = "CartPole-v1", "Taxi-v4"
+NUM_ENVS, BATCHED_STEPS, SCALAR_STEPS, RUNS = 4096, 40, 5000, 15
+TARGET_COPIED, TARGET_IN_PLACE, TARGET_SCALAR = 0.5, 1.0, 0.3
+NUM_TOOLS, PEER_ACTIONS = 30, 6  # scalar actions: calls of any tool; those of Taxi
+HIGH = 1000  # above every place of a required tool
+
+# Chooses actions (num_envs,) for an environment.
+Policy = Callable[[WorkflowVectorEnv], NDArray[np.int64]]
+
+
+def _random_legal() -> Policy:
+    """Return a policy that draws among the legal actions."""
+    generator = np.random.default_rng(0)
+
+    def choose(env: WorkflowVectorEnv) -> NDArray[np.int64]:
+        mask = env.core.observation["action_mask"]
+        drawn: NDArray[np.int64] = (generator.random(mask.shape, dtype=np.float32) * mask).argmax(axis=1)
+        return drawn
+
+    return choose
+
+
+def _sensible(env: WorkflowVectorEnv) -> NDArray[np.int64]:
+    """Return for each environment the next tool that is required or needed by one, dependencies first."""
+    tools = env.core.observation["tools"].astype(np.int64)
+    due, needed = tools[:, :, columns.DUE], tools[:, :, columns.FIRST_DESCENDANT_DUE]
+    urgency = np.minimum(np.where(due > 0, 2 * due, HIGH), np.where(needed > 0, 2 * needed - 1, HIGH))
+    urgency += tools[:, :, columns.NUM_NOT_EXECUTED] + tools[:, :, columns.NUM_FAILED]
+    urgency[tools[:, :, columns.STATUS] == columns.SUCCESS] = 2 * HIGH
+    chosen: NDArray[np.int64] = urgency.argmin(axis=1)
+    failed = np.take_along_axis(tools[:, :, columns.STATUS], chosen[:, None], axis=1)[:, 0] >= columns.FAILED
+    return np.where(failed, action_index(RETRY_TOOL, 0, tools.shape[1]) + chosen, chosen)
+
+
+def _batched(copy: bool) -> WorkflowVectorEnv:
+    made = gymnasium.make_vec(
+        resilisim.WORKFLOW_ID, num_envs=NUM_ENVS, vectorization_mode="vector_entry_point", tasks="all", copy=copy
+    ).unwrapped
+    if not isinstance(made, WorkflowVectorEnv):
+        raise TypeError(f"{resilisim.WORKFLOW_ID} is not batched by its own class")
+    return made
+
+
+def _time(env: VectorEnv, actions: list[NDArray[np.int64]]) -> float:
+    """Return the CPU seconds of some steps, with the resets among them."""
+    start = time.process_time()
+    for chosen in actions:
+        env.step(chosen)
+    return time.process_time() - start
+
+
+def _batched_ratios(policy: Policy, copy: bool) -> tuple[list[float], float]:
+    """Return CartPole's time / ours of several runs in which both take turns, and our best rate in steps a second."""
+    ours = _batched(copy)
+    peer = gymnasium.make_vec(BATCHED_PEER, num_envs=NUM_ENVS, vectorization_mode="vector_entry_point")
+    peer.reset(seed=0)
+    ours.reset(seed=0)
+    actions = []
+    for _ in range(BATCHED_STEPS):
+        chosen = policy(ours)
+        actions.append(chosen)
+        ours.step(chosen)
+    peer_actions = [peer.action_space.sample() for _ in range(BATCHED_STEPS)]
+    _time(peer, peer_actions)
+    ratios, best = [], float("inf")
+    for _ in range(RUNS):
+        other = _time(peer, peer_actions)
+        ours.reset(seed=0)  # the episodes for which the actions were chosen
+        taken = _time(ours, actions)
+        best = min(best, taken)
+        ratios.append(other / taken)
+    return ratios, NUM_ENVS * BATCHED_STEPS / best
+
+
+def _scalar_rate(name: str, actions: list[int]) -> float:
+    """Return steps a second by CPU time, resets included."""
+    env = gymnasium.make(name)
+    env.reset(seed=0)
+    start = time.process_time()
+    for action in actions:
+        _, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            env.reset()
+    return len(actions) / (time.process_time() - start)
+
+
+def measure(long: bool) -> list[Measurement]:
+    """Measure batched steps with full observation and mask, copied and in place, and scalar steps."""
+    found = []
+    for policy_name, policy in (("random legal", _random_legal()), ("sensible", _sensible)):
+        for copy, target in ((True, TARGET_COPIED), (False, TARGET_IN_PLACE)):
+            ratios, rate = _batched_ratios(policy, copy)
+            how = "copied" if copy else "in place"
+            found.append(
+                Measurement(
+                    f"Workflow-v0 / {BATCHED_PEER}, {NUM_ENVS:,} envs, {policy_name} actions, {how}",
+                    "x as fast",
+                    ratios,
+                    target,
+                    "higher",
+                    note=f"at best {rate:,.0f} steps/s of CPU time",
+                )
+            )
+    generator = np.random.default_rng(0)
+    ours, peer = (generator.integers(size, size=SCALAR_STEPS).tolist() for size in (NUM_TOOLS, PEER_ACTIONS))
+    _scalar_rate(resilisim.WORKFLOW_ID, ours[:100])
+    rates = [(_scalar_rate(resilisim.WORKFLOW_ID, ours), _scalar_rate(SCALAR_PEER, peer)) for _ in range(RUNS)]
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    found.append(
+        Measurement(
+            f"Workflow-v0 / {SCALAR_PEER}, both by gym.make",
+            "x as fast",
+            [own / other for own, other in rates],
+            TARGET_SCALAR,
+            "higher",
+            note=f"at best {max(own for own, _ in rates):,.0f} steps/s of CPU time (load average {load:.1f})",
+        )
+    )
+    return found

@@ -1,0 +1,160 @@
+"""Under the benchmark law Workflow-v0 is Conversation-v0 without the words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.workflow import columns
+from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
+from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.laws import DEADLOCK
+from resilisim.envs.workflow.options import WorkflowKeywords
+from resilisim.envs.workflow.vector import WorkflowVectorEnv
+from resilisim.seeding import EVALUATION_SALT
+from resilisim.simulator.exact.optimum import solve
+from resilisim.simulator.messages import Message
+from resilisim.simulator.state import EpisodeState, is_done, next_state, start_state, success_probability
+from resilisim.simulator.transition import COMPLETION, ENDED
+from tests.envs.workflow.cases import TASKS
+
+# What a call that failed shows for each documented error; every other error is FAILED.
+SHOWN = {"TIMEOUT": columns.TIMEOUT, "DEPENDENCY_ERROR": columns.DEPENDENCY_FAILED}
+HARDER: dict[str, Any] = {
+    "base": 0.6,
+    "not_executed": 0.7,
+    "failed": 0.6,
+    "history": 0.95,
+    "max_consecutive_failures": 3,
+}
+
+
+def call_of(shown: dict[str, Any], tool: int) -> int:
+    failed = shown["tools"][tool, columns.STATUS] in (columns.FAILED, columns.TIMEOUT, columns.DEPENDENCY_FAILED)
+    return action_index(RETRY_TOOL if failed else INVOKE_TOOL, tool, 30)
+
+
+@pytest.mark.parametrize("constants", [{}, HARDER])
+def test_same_calls_same_episode(constants: dict[str, Any]) -> None:
+    workflow = WorkflowEnv(tasks=TASKS, salt=EVALUATION_SALT, **constants)
+    conversation = ConversationEnv(**constants)
+    names = workflow.core.library.names
+    generator = np.random.default_rng(0)
+    ends = set()
+    for episode in range(100):
+        task = TASKS[episode % len(TASKS)]
+        shown, _ = workflow.reset(options={"task": task.instance_id, "episode_seed": episode})
+        conversation.reset(seed=episode, options={"task": task, "prompt": "baseline"})
+        problem = workflow.core.problem(0)
+        state = start_state(problem)
+        assert workflow.core.episode_state(0) == state
+        closure = [workflow.core.library.index(name) for name in workflow.core.library.closure(task.required_tools)]
+        ended, step = False, 0
+        while not ended:
+            if episode % 3 == 0:  # the plan: required tools in their order until each has succeeded
+                due = shown["tools"][:, columns.DUE]
+                tool = int(np.where(due == 0, 256, due.astype(np.int64)).argmin())
+            else:
+                tool = int(generator.choice(closure if generator.random() < 0.8 else 30))
+            chance = success_probability(problem, state, tool)
+            shown, reward, ended, _, info = workflow.step(call_of(shown, tool))
+            _, said, over, _, heard = conversation.step(f"<tool_call>{names[tool]}</tool_call>")
+            step += 1
+            execution = heard["execution"]
+            assert info["execution"]["tool"] == execution["tool"]
+            assert info["execution"]["success"] == execution["success"]
+            assert chance == execution["success_probability"]
+            if not execution["success"] and shown["tools"][tool, columns.STATUS] != columns.SUCCESS:
+                assert shown["tools"][tool, columns.STATUS] == SHOWN.get(execution["error"], columns.FAILED)
+            state = next_state(problem, state, Message("execute", tool=names[tool]), execution["success"])
+            if is_done(problem, state):  # Workflow-v0 implies the completion signal
+                assert info["ended_by"] == "completion"
+                assert (reward, ended, over) == (1.0, True, False)
+                _, said, over, _, heard = conversation.step("<finish/>")
+                assert said == 1.0
+            elif ended and info["ended_by"] == "turns":  # the closing message is not a step of Workflow-v0
+                assert step == 10
+                assert not over
+                _, said, over, _, heard = conversation.step("I give up.")
+            else:
+                assert workflow.core.episode_state(0) == heard["state"] == state
+            assert ended == over
+            if ended:
+                assert heard["state"].ended_by == info["ended_by"]
+                assert bool(said) == info["full_success"] == info["success"] == bool(reward)
+                assert (heard["score"]["level"] == "full_success") == info["full_success"]
+                assert heard["score"]["coverage"] == pytest.approx(info["coverage"])
+                ends.add(info["ended_by"])
+    assert ends >= {"completion", "consecutive_failures"}
+
+
+def test_the_loop_rule() -> None:
+    """Four equal unproductive steps in a row end an episode: illegal actions, or calls of a tool that has succeeded."""
+    env = WorkflowEnv(tasks=TASKS, base=1.0, not_executed=1.0)
+    env.reset(seed=0)
+    for action in (1, 1, 1, 282, 282, 2, 282, 282, 282, 282):
+        _, _, ended, _, info = env.step(action)
+    assert ended
+    assert (info["ended_by"], info["steps"]) == ("loop", 10)
+    env.reset(seed=0)
+    for _ in range(5):
+        _, _, ended, _, info = env.step(1)
+    assert (ended, info["ended_by"]) == (True, "loop")
+    assert env.core.episode_state(0).ended_by == "loop"
+
+
+def test_states_follow_the_transition_of_the_simulator() -> None:
+    """Batched episodes against `next_state`, state by state, and ends against the end rules."""
+    keywords: WorkflowKeywords = {"tasks": TASKS, "max_consecutive_failures": 3, "loop_length": 3}
+    env = WorkflowVectorEnv(32, autoreset_mode="DISABLED", **keywords)
+    generator = np.random.default_rng(4)
+    for seed in range(6):
+        shown, _ = env.reset(seed=100 * seed)
+        states = [start_state(env.problem(number)) for number in range(32)]
+        over = np.zeros(32, dtype=np.bool_)
+        while not over.all():
+            tools = generator.integers(30, size=32)
+            actions = [call_of({"tools": shown["tools"][number]}, int(tool)) for number, tool in enumerate(tools)]
+            shown, _, terminated, _, _ = env.step(np.array(actions))
+            for number in np.flatnonzero(~over):
+                problem = env.problem(number)
+                message = Message("execute", tool=problem.library.names[tools[number]])
+                success = bool(env.core.episodes["tool_success"][number])
+                expected = next_state(problem, states[number], message, success)
+                states[number] = env.episode_state(number)
+                assert without_end(states[number]) == without_end(expected)
+                done = is_done(problem, expected)
+                assert terminated[number] == (expected.ended_by is not None or done or expected.turns_used == 10)
+                assert (states[number].counters[ENDED] == COMPLETION) == done
+                assert states[number].counters[ENDED] != DEADLOCK
+            over |= terminated
+
+
+def without_end(state: EpisodeState) -> EpisodeState:
+    counters = list(state.counters)
+    counters[ENDED] = 0
+    return EpisodeState(state.status, tuple(counters), state.executions)
+
+
+def test_the_best_action_is_always_legal() -> None:
+    """Without filters the mask never hides what the exact optimum would do, whatever happened before."""
+    env = WorkflowEnv(tasks=TASKS[::4])
+    generator = np.random.default_rng(5)
+    checked = 0
+    for episode in range(60):
+        shown, _ = env.reset(seed=episode)
+        optimum = solve(env.core.problem(0))
+        ended = False
+        while not ended:
+            best = optimum.best_action(env.core.episode_state(0))
+            if best.kind != "execute":  # what is not a call only says that nothing can be won any more
+                break
+            action = call_of(shown, env.core.library.index(best.tool or ""))
+            assert shown["action_mask"][action] == 1
+            checked += 1
+            tool = int(generator.integers(30))
+            shown, _, ended, _, _ = env.step(action if generator.random() < 0.6 else call_of(shown, tool))
+    assert checked > 200

@@ -1,0 +1,178 @@
+"""Every column, mask, reward and end of Workflow-v0 against a plain model that recomputes them from the history."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from resilisim.envs.workflow import columns
+from resilisim.envs.workflow.actions import NUM_ACTION_TYPES, RETRY_TOOL, action_index
+from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.options import WorkflowKeywords
+from resilisim.seeding import EVALUATION_SALT
+from tests.envs.workflow.cases import (
+    LARGE,
+    LARGE_TURNS,
+    TASKS,
+    TOY,
+    assert_same,
+    every_filter,
+    reference_of,
+    some_actions,
+    toy_task,
+)
+from tests.envs.workflow.reference import Reference, longest_ascending
+
+# (running success, stage) of the trainer: every base, phase and error penalty.
+TRAINERS = ((0.0, 0), (0.1, 1), (0.2, 2), (0.3, 3), (0.9, 4))
+LARGE_TASKS = (
+    toy_task(LARGE, "tool_44", "tool_01"),
+    toy_task(LARGE, *(f"tool_{number:02}" for number in range(0, 45, 2))),
+)
+PATTERNS = {
+    ("data_processing_parser", "data_processing_validator"): 0.9,
+    ("file_operations_reader", "data_processing_parser"): 0.7,
+    ("file_operations_reader", "data_processing_parser", "data_processing_validator"): 1.0,
+}
+
+
+def play(
+    keywords: WorkflowKeywords,
+    episodes: int,
+    trainer: tuple[float, int] = (0.0, 0),
+    most_steps: int = 1000,
+    **more: Any,
+) -> None:
+    env = WorkflowEnv(**keywords)
+    env.set_running_success(trainer[0])
+    env.set_stage(trainer[1])
+    if "patterns" in more:
+        env.core.set_patterns(more["patterns"])
+    generator = np.random.default_rng(3)
+    shown, _ = env.reset(seed=11)
+    for episode in range(episodes):
+        model = reference_of(env, keywords, running_success=trainer[0], stage=trainer[1], **more)
+        assert_same(shown, model.observation(), (keywords, episode, "start"))
+        ended = False
+        while not ended and model.steps < most_steps:
+            # Successes in order are rare at random, so half of the episodes go for the required tools.
+            wanted = shown["tools"][:, columns.FIRST_DESCENDANT_DUE] + shown["tools"][:, columns.DUE]
+            mask = shown["action_mask"].copy()
+            if episode % 2 == 0 and generator.random() < 0.8:
+                for tool in np.flatnonzero(wanted == 0):
+                    mask[tool : NUM_ACTION_TYPES * (len(wanted) + 1) : len(wanted) + 1] = 0
+            action = int(some_actions(mask if mask.any() else shown["action_mask"], generator))
+            shown, reward, ended, truncated, info = env.step(action)
+            expected_reward, expected_end = model.step(action)
+            where = (keywords, episode, model.steps, action)
+            assert not truncated
+            assert ended == expected_end, where
+            assert reward == pytest.approx(expected_reward, abs=1e-4), where
+            assert_same(shown, model.observation(), where)
+        if ended:
+            assert_end(info, model)
+        shown, _ = env.reset()
+
+
+def assert_end(info: dict[str, Any], model: Reference) -> None:
+    assert info["ended_by"] == model.ended
+    assert info["success"] == model.success()
+    assert info["full_success"] == model.full_success()
+    assert info["score"] == pytest.approx(model.progress)
+    assert info["coverage"] == pytest.approx(model.coverage())
+    assert info["sequence"] == pytest.approx(longest_ascending(model.required_places()) / len(model.required))
+    assert info["steps"] == model.steps
+    assert info["episode_return"] == pytest.approx(model.total, rel=1e-5, abs=1e-3)
+
+
+@pytest.mark.parametrize(("law", "reward"), list(product(("benchmark", "training"), ("full_success", "two_phase"))))
+def test_laws_and_rewards(law: Any, reward: Any) -> None:
+    for trainer in TRAINERS:
+        play({"tasks": TASKS, "law": law, "reward": reward}, 16, trainer)
+
+
+@pytest.mark.parametrize("law", ["benchmark", "training"])
+def test_printed_rules(law: Any) -> None:
+    for trainer in TRAINERS:
+        play({"tasks": TASKS, "law": law, "reward": "two_phase", "printed_rules": True}, 10, trainer)
+
+
+@pytest.mark.parametrize("law", ["benchmark", "training"])
+def test_filters(law: Any) -> None:
+    for filters in every_filter():
+        play({"tasks": TASKS, "law": law, "filters": filters, "reward": "two_phase"}, 8, (0.2, 1))
+
+
+@pytest.mark.parametrize("law", ["benchmark", "training"])
+def test_patterns_and_filters(law: Any) -> None:
+    for filters in ((), ("semantic",), ("semantic", "dependency", "constraint")):
+        play({"tasks": TASKS, "law": law, "filters": filters, "reward": "two_phase"}, 12, patterns=PATTERNS)
+
+
+def test_hidden_list() -> None:
+    for law, filters in product(("benchmark", "training"), ((), ("semantic", "constraint"))):
+        keywords: Any = {"tasks": TASKS, "law": law, "filters": filters, "required": "hidden"}
+        play(keywords, 10)
+
+
+def test_without_retrieval() -> None:
+    for filters in every_filter():
+        play({"tasks": TASKS, "law": "training", "filters": filters, "similarity": None}, 5)
+        play({"tasks": TASKS, "filters": filters, "similarity": None, "max_turns": 14, "loop_length": 0}, 5)
+
+
+def test_other_rules_and_constants() -> None:
+    for more in (
+        {"max_turns": 3},
+        {"max_turns": 31, "max_consecutive_failures": 0, "loop_length": 0},
+        {"max_consecutive_failures": 2, "loop_length": 2},
+        {"base": 0.95, "not_executed": 0.25, "failed": 0.9, "history": 1.0},
+        {"salt": EVALUATION_SALT},
+    ):
+        keywords: Any = {"tasks": TASKS, **more}
+        play(keywords, 10)
+
+
+@pytest.mark.parametrize("law", ["benchmark", "training"])
+def test_small_library(law: Any) -> None:
+    tasks = [toy_task(TOY, "write"), toy_task(TOY, "read", "parse", "write"), toy_task(TOY, "write", "parse")]
+    for filters in ((), ("dependency", "constraint")):
+        keywords: Any = {"tasks": tasks, "library": TOY, "law": law, "filters": filters, "similarity": None}
+        play(keywords | {"reward": "two_phase"}, 12)
+
+
+@pytest.mark.parametrize("law", ["benchmark", "training"])
+def test_large_library(law: Any) -> None:
+    for filters in ((), ("dependency", "constraint")):
+        keywords: Any = {"tasks": LARGE_TASKS, "library": LARGE, "law": law, "filters": filters, "similarity": None}
+        play(keywords | {"reward": "two_phase", "max_turns": LARGE_TURNS}, 4, most_steps=40)
+
+
+def test_counts_saturate() -> None:
+    keywords: WorkflowKeywords = {
+        "tasks": LARGE_TASKS,
+        "library": LARGE,
+        "similarity": None,
+        "max_turns": LARGE_TURNS,
+        "max_consecutive_failures": 0,
+        "loop_length": 0,
+    }
+    env = WorkflowEnv(**keywords)
+    env.reset(seed=0)
+    model = reference_of(env, keywords)
+    for _ in range(LARGE_TURNS - 1):
+        action = next(call for call in (0, action_index(RETRY_TOOL, 0, 45)) if model.mask()[call])
+        shown, _, ended, _, _ = env.step(action)
+        assert not ended
+        model.step(action)
+    assert shown["tools"][0, columns.EXECUTIONS] == 255
+    assert shown["task"][columns.STEPS_USED] == 255
+    assert shown["task"][columns.LOOP_COUNT] == 255
+    assert shown["task"][columns.STEPS_LEFT] == 1
+    assert_same(shown, model.observation())
+    _, _, ended, _, info = env.step(action)
+    assert ended
+    assert info["steps"] == LARGE_TURNS
