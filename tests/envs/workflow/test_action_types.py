@@ -10,7 +10,6 @@ from resilisim.envs.workflow.actions import (
     CREATE_CHECKPOINT,
     INVOKE_TOOL,
     META_CREATE_CHECKPOINT,
-    META_NO_OP,
     META_RECOVER_ERROR,
     META_RESTORE_CHECKPOINT,
     PARALLEL_EXECUTE,
@@ -22,37 +21,8 @@ from resilisim.envs.workflow.actions import (
     meta_action_index,
 )
 from resilisim.envs.workflow.columns import FAILED, QUEUED, RETRIES, RUNNING, STATUS, SUCCESS, TIMEOUT
-from resilisim.envs.workflow.env import WorkflowEnv
 from tests.envs.workflow.playing import execute
-
-NUM_TOOLS = 30
-CHAIN = {
-    "required_tools": [
-        "file_operations_reader",
-        "data_processing_parser",
-        "data_processing_validator",
-        "data_processing_transformer",
-        "data_processing_aggregator",
-    ],
-    "task_type": "custom",
-}
-NO_OP = meta_action_index(META_NO_OP, NUM_TOOLS)
-
-
-def training_env(stage=0, rate=0.0, task=CHAIN, **options):
-    env = WorkflowEnv(tasks=[task], law="training", similarity=None, **options)
-    env.set_stage(stage)
-    env.set_running_success(rate)
-    env.reset(seed=0)
-    return env
-
-
-def required(env):
-    return list(env.core.problem(0).required)
-
-
-def legal(env, kind, tool):
-    return bool(env.action_masks()[action_index(kind, tool, NUM_TOOLS)])
+from tests.envs.workflow.training_episodes import NO_OP, NUM_TOOLS, legal, required, training_env
 
 
 def legal_meta(env, meta):

@@ -8,10 +8,8 @@ import pytest
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import (
     INVOKE_TOOL,
-    META_NO_OP,
     RETRY_TOOL,
     action_index,
-    meta_action_index,
 )
 from resilisim.envs.workflow.columns import FAILED, SUCCESS
 from resilisim.envs.workflow.curriculum import STAGES
@@ -20,35 +18,7 @@ from resilisim.envs.workflow.laws import phase_of, training_base, training_proba
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.simulator.transition import CONSECUTIVE_FAILURES
 from tests.envs.workflow.playing import execute
-
-NUM_TOOLS = 30
-CHAIN = {
-    "required_tools": [
-        "file_operations_reader",
-        "data_processing_parser",
-        "data_processing_validator",
-        "data_processing_transformer",
-        "data_processing_aggregator",
-    ],
-    "task_type": "custom",
-}
-NO_OP = meta_action_index(META_NO_OP, NUM_TOOLS)
-
-
-def training_env(stage=0, rate=0.0, task=CHAIN, **options):
-    env = WorkflowEnv(tasks=[task], law="training", similarity=None, **options)
-    env.set_stage(stage)
-    env.set_running_success(rate)
-    env.reset(seed=0)
-    return env
-
-
-def required(env):
-    return list(env.core.problem(0).required)
-
-
-def legal(env, kind, tool):
-    return bool(env.action_masks()[action_index(kind, tool, NUM_TOOLS)])
+from tests.envs.workflow.training_episodes import CHAIN, NO_OP, NUM_TOOLS, legal, required, training_env
 
 
 def show(env, tool, status):
