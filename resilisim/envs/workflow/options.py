@@ -98,8 +98,9 @@ class WorkflowOptions:
         ):
             if value not in valid:
                 raise unknown_name(what, value, valid)
-        if isinstance(self.filters, str) or not isinstance(self.filters, Collection):
-            raise InvalidInputError(f"filters is {self.filters!r}: expected a list, such as ['dependency']")
+        filters: object = self.filters
+        if isinstance(filters, str) or not isinstance(filters, Collection):
+            raise InvalidInputError(f"filters is {filters!r}: expected a list, such as ['dependency']")
         for name, turns in (("max_turns", self.max_turns), ("max_consecutive_failures", self.max_consecutive_failures)):
             if turns is not None and not isinstance(turns, int):
                 raise InvalidInputError(f"{name} is {turns!r}: expected a whole number")

@@ -111,7 +111,7 @@ def refused(call, *arguments, **keywords):
         ({"reward": "full"}, ("'full'", "did you mean 'full_success'?")),
         ({"required": "hiden"}, ("'hiden'", "did you mean 'hidden'?")),
         ({"filters": ["sematic"]}, ("'sematic'", "did you mean 'semantic'?")),
-        ({"filters": "semantic"}, ("the text 'semantic'", "expected a list")),
+        ({"filters": "semantic"}, ("filters is 'semantic'", "expected a list")),
         ({"tasks": "tests"}, ("'tests'", "did you mean 'test'?")),
         ({"tasks": []}, ("empty", "at least one task")),
         ({"tasks": [3]}, ("type int", "expected an id, a mapping or a Task")),

@@ -25,7 +25,8 @@ def test_running_episodes_follow_new_patterns():
     env.set_patterns({(names[legal], names[29]): 1.0})
     raised = confidence_shown_and_decoded(env, 29)
     assert plain[0] == plain[1]
-    assert raised[0] == raised[1] == plain[0] + 64
+    assert raised[0] == raised[1]
+    assert raised[0] - plain[0] in (63, 64)  # a quarter of 255, between two roundings
     assert env.action_masks()[29]
     env.set_patterns({})
     assert confidence_shown_and_decoded(env, 29) == plain
