@@ -12,16 +12,14 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 import resilisim  # registers the environment
+from benchmarks.baselines import GreedyActor
 from benchmarks.measurement import Measurement
-from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import RETRY_TOOL, action_index
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 
 BATCHED_PEER, SCALAR_PEER = "CartPole-v1", "Taxi-v4"
 NUM_ENVS, BATCHED_STEPS, SCALAR_STEPS, RUNS = 4096, 40, 5000, 15
 TARGET_COPIED, TARGET_IN_PLACE, TARGET_SCALAR = 0.5, 1.0, 0.3
 NUM_TOOLS, PEER_ACTIONS = 30, 6  # scalar actions: calls of any tool; those of Taxi
-HIGH = 1000  # above every place of a required tool
 
 # Chooses actions (num_envs,) for an environment.
 Policy = Callable[[WorkflowVectorEnv], NDArray[np.int64]]
@@ -40,15 +38,8 @@ def _random_legal() -> Policy:
 
 
 def _sensible(env: WorkflowVectorEnv) -> NDArray[np.int64]:
-    """Return for each environment the next tool that is required or needed by one, dependencies first."""
-    tools = env.core.observation["tools"].astype(np.int64)
-    due, needed = tools[:, :, columns.DUE], tools[:, :, columns.FIRST_DESCENDANT_DUE]
-    urgency = np.minimum(np.where(due > 0, 2 * due, HIGH), np.where(needed > 0, 2 * needed - 1, HIGH))
-    urgency += tools[:, :, columns.NUM_NOT_EXECUTED] + tools[:, :, columns.NUM_FAILED]
-    urgency[tools[:, :, columns.STATUS] == columns.SUCCESS] = 2 * HIGH
-    chosen: NDArray[np.int64] = urgency.argmin(axis=1)
-    failed = np.take_along_axis(tools[:, :, columns.STATUS], chosen[:, None], axis=1)[:, 0] >= columns.FAILED
-    return np.where(failed, action_index(RETRY_TOOL, 0, tools.shape[1]) + chosen, chosen)
+    """Return what is most likely to succeed of the next required tool and what it needs."""
+    return GreedyActor().act(env.core.observation, env.core.observation["action_mask"])
 
 
 def _batched(copy: bool) -> WorkflowVectorEnv:
