@@ -5,10 +5,12 @@ from resilisim.chat.errors import EndpointError, RequestRefusedError
 from resilisim.chat.openai_model import OpenAIChatModel
 from resilisim.chat.registry import ChatModelSettings, make_chat_model, model_identity
 from resilisim.chat.retrying import RetryPolicy
+from resilisim.chat.roles import COMPONENT_ROLES, RoleModels
 from resilisim.chat.scripted import ScriptedChatModel, ScriptedReply, ScriptError
 from resilisim.chat.types import ChatMessage, ChatModel, ChatReply, ChatRequest, TokenUsage, ToolCall
 
 __all__ = [
+    "COMPONENT_ROLES",
     "CachingChatModel",
     "ChatMessage",
     "ChatModel",
@@ -20,6 +22,7 @@ __all__ = [
     "RequestRefusedError",
     "ResponseCache",
     "RetryPolicy",
+    "RoleModels",
     "ScriptError",
     "ScriptedChatModel",
     "ScriptedReply",

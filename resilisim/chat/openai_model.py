@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from resilisim.chat.errors import EndpointError, RequestRefusedError
+from resilisim.chat.errors import ContextOverflowError, EndpointError, RequestRefusedError, tells_context_overflow
 from resilisim.chat.openai_endpoint import API_KEY_VARIABLE, Endpoint, find_endpoint
 from resilisim.chat.openai_wire import (
     TokenLimitName,
     UnreadableAnswerError,
+    error_code,
     error_message,
     read_reply,
     request_body,
@@ -53,12 +54,14 @@ class _Failure:
         status: The HTTP status, if there was one.
         is_passing: Whether the same request may succeed later.
         demanded: Seconds that the endpoint asks to wait, if it does.
+        is_overflow: Whether the request is longer than the model can read.
     """
 
     reason: str
     status: int | None = None
     is_passing: bool = True
     demanded: float | None = None
+    is_overflow: bool = False
 
 
 class OpenAIChatModel:
@@ -124,6 +127,7 @@ class OpenAIChatModel:
 
         Raises:
             EndpointError: It did not answer, also not after the last retry.
+            ContextOverflowError: The request is longer than the model can read.
             RequestRefusedError: It refuses the request, the key or the model.
         """
         session = self._session_of_running_loop()
@@ -150,7 +154,7 @@ class OpenAIChatModel:
         return self._session
 
     async def _answer(self, client: AsyncOpenAI, request: ChatRequest) -> ChatReply:
-        draws = Draws("resilisim/chat/backoff", content_hash(request.content()))
+        draws: Draws | None = None  # hashing the request costs more than everything else of ours, and few need it
         attempt = 1
         while True:
             outcome = await self._attempt(client, request)
@@ -158,6 +162,8 @@ class OpenAIChatModel:
                 return dataclasses.replace(outcome, attempts=attempt)
             if not outcome.is_passing:
                 self._refuse(outcome, attempt)
+            if draws is None:
+                draws = Draws("resilisim/chat/backoff", content_hash(request.content()))
             wait = self._retry.wait_before_retry(attempt, outcome.demanded, draws)
             if wait is None or attempt > self._retry.retries:
                 self._give_up(outcome, attempt)
@@ -200,7 +206,8 @@ class OpenAIChatModel:
         if status in (401, 403):  # their texts tend to repeat the key, cut or masked in ways that nobody can list
             return _Failure("", status, is_passing=False)
         words = self._endpoint.excerpt(error_message(error.body))
-        return _Failure(words, status, is_passing(status), demanded_wait(error.response.headers))
+        is_overflow = tells_context_overflow(status, f"{error_code(error.body)} {error_message(error.body)}")
+        return _Failure(words, status, is_passing(status), demanded_wait(error.response.headers), is_overflow)
 
     def _refuse(self, failure: _Failure, attempt: int) -> NoReturn:
         """Raise what a failure means that no retry can mend."""
@@ -214,6 +221,8 @@ class OpenAIChatModel:
             text = f"{place} knows no model {self.model!r}, or is no such endpoint (status 404{_tail(failure)})"
         else:
             text = f"{place} refuses the request (status {status}{_tail(failure)})"
+        if failure.is_overflow:
+            raise ContextOverflowError(text, status)
         raise RequestRefusedError(text, status)
 
     def _give_up(self, failure: _Failure, attempt: int) -> NoReturn:

@@ -48,9 +48,25 @@ def read_reply(body: str, request: ChatRequest, latency_seconds: float) -> ChatR
         value = json.loads(body)
     except (ValueError, RecursionError):
         raise UnreadableAnswerError("a body that is not JSON") from None
+    return read_completion(value, request, latency_seconds)
+
+
+def read_completion(value: object, request: ChatRequest, latency_seconds: float) -> ChatReply:
+    """Read a chat completion that is parsed already.
+
+    Args:
+        value: JSON values.
+        request: What was asked, for estimating tokens that the endpoint did not count.
+        latency_seconds: How long the answer took.
+
+    Raises:
+        UnreadableAnswerError: The value has another form.
+    """
     if isinstance(value, Mapping) and value.get("error"):
         raise UnreadableAnswerError(f"an error in place of an answer: {error_message(value)}")
-    choices = value.get("choices") if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping):
+        raise UnreadableAnswerError("JSON that is no object")
+    choices = value.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
@@ -76,6 +92,13 @@ def error_message(body: object) -> str:
         message = inner.get("message", inner.get("detail")) if isinstance(inner, Mapping) else inner
         return message if isinstance(message, str) else ""
     return body if isinstance(body, str) else ""
+
+
+def error_code(body: object) -> str:
+    """Return the code and type that an endpoint gives an error, separated by a space; empty if it gives none."""
+    inner = body.get("error", body) if isinstance(body, Mapping) else None
+    words = [inner.get("code"), inner.get("type")] if isinstance(inner, Mapping) else []
+    return " ".join(word for word in words if isinstance(word, str))
 
 
 def _message(message: ChatMessage) -> dict[str, Any]:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from resilisim.chat.cache import CachingChatModel, ResponseCache
+from resilisim.chat.local import local_identity, make_local_model
 from resilisim.chat.openai_endpoint import endpoint_url
 from resilisim.chat.openai_model import DEFAULT_TIMEOUT_SECONDS, OpenAIChatModel
+from resilisim.chat.rate_limit import RateLimitedChatModel
 from resilisim.chat.retrying import RetryPolicy
+from resilisim.chat.script_file import FileScriptedChatModel, script_identity
 from resilisim.chat.types import ChatModel
 from resilisim.errors import InvalidInputError, unknown_name
 
@@ -25,6 +28,14 @@ class ChatModelSettings:
         timeout_seconds: Seconds that one attempt may take.
         max_concurrency: Requests under way at once.
         retry: When to ask again.
+        requests_per_minute: How many requests may start in a minute; None limits none.
+        tokens_per_minute: How many tokens, prompts and answers together, may be used in a minute; None limits none.
+        local_threads: Threads of a model that runs here; None takes the processors, at most 4.
+        local_context: Tokens that a model that runs here reads and writes in one request at most; None takes what it
+            was trained for, at most 8192.
+        local_reuse_prompts: Whether a model that runs here keeps the beginning of a prompt that it has read before.
+            That saves most of the time of long conversations; answers then depend, by rounding, on what was asked
+            before.
     """
 
     base_url: str | None = None
@@ -32,6 +43,11 @@ class ChatModelSettings:
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     max_concurrency: int = DEFAULT_CONCURRENCY
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    local_threads: int | None = None
+    local_context: int | None = None
+    local_reuse_prompts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +58,15 @@ class _Kind:
         example: How such a model is spelt.
         make: Makes a model from what stands behind the colon.
         place: Says where such a model answers, as far as that decides what it answers; needs neither key nor network.
+        needs_name: Whether something has to stand behind the colon.
+        is_kept: Whether its replies are worth keeping in a cache.
     """
 
     example: str
     make: Callable[[str, ChatModelSettings], ChatModel]
-    place: Callable[[ChatModelSettings], str]
+    place: Callable[[str, ChatModelSettings], str]
+    needs_name: bool = True
+    is_kept: bool = True
 
 
 def _make_openai(name: str, settings: ChatModelSettings) -> ChatModel:
@@ -60,8 +80,30 @@ def _make_openai(name: str, settings: ChatModelSettings) -> ChatModel:
     )
 
 
+def _make_local(name: str, settings: ChatModelSettings) -> ChatModel:
+    return make_local_model(
+        name,
+        threads=settings.local_threads,
+        context=settings.local_context,
+        reuse_prompts=settings.local_reuse_prompts,
+        max_concurrency=settings.max_concurrency,
+    )
+
+
+def _local_place(name: str, settings: ChatModelSettings) -> str:
+    return local_identity(name, context=settings.local_context, reuse_prompts=settings.local_reuse_prompts)
+
+
 _KINDS: Mapping[str, _Kind] = {
-    "openai": _Kind("openai:gpt-4o-mini", _make_openai, lambda settings: endpoint_url(settings.base_url)),
+    "openai": _Kind("openai:gpt-4o-mini", _make_openai, lambda _, settings: endpoint_url(settings.base_url)),
+    "local": _Kind("local", _make_local, _local_place, needs_name=False),
+    "scripted": _Kind(
+        "scripted:replies.jsonl",
+        lambda name, _: FileScriptedChatModel(name),
+        lambda name, _: script_identity(name),
+        # Nothing is saved by it, and replies that are given in order would come out of order.
+        is_kept=False,
+    ),
 }
 
 
@@ -71,36 +113,50 @@ def make_chat_model(
     """Make the chat model that a text names.
 
     Args:
-        spec: `openai:NAME`, NAME being what the endpoint calls its model.
+        spec: `openai:NAME`, NAME being what the endpoint calls its model; `local`, the small model that runs here, or
+            `local:PATH`, a GGUF file or a folder of a transformers model; `scripted:FILE`, replies from a file.
         settings: How the model is reached; None takes the defaults.
         cache: Where replies are kept; None keeps none.
 
     Raises:
-        InvalidInputError: The kind is unknown, the name empty, the address no address, or a key is needed and missing.
+        InvalidInputError: The kind is unknown, the name empty, the address no address, the file no model or script,
+            or a key is needed and missing.
         MissingExtraError: The kind needs a package that is not installed.
     """
     settings = ChatModelSettings() if settings is None else settings
     kind, name = _parsed(spec)
     model = kind.make(name, settings)
-    return model if cache is None else CachingChatModel(model, cache, model_identity(spec, settings))
+    if settings.requests_per_minute is not None or settings.tokens_per_minute is not None:
+        model = RateLimitedChatModel(
+            model,
+            requests_per_minute=settings.requests_per_minute,
+            tokens_per_minute=settings.tokens_per_minute,
+        )
+    if cache is None or not kind.is_kept:
+        return model
+    return CachingChatModel(model, cache, model_identity(spec, settings))
 
 
 def model_identity(spec: str, settings: ChatModelSettings | None = None) -> str:
     """Return what tells a model's answers from those of others: its spelling and where it answers; no secret.
 
-    Two endpoints may call different models by the same name, so the address belongs to it.
+    Two endpoints may call different models by the same name, so the address belongs to it; a model or script in a
+    file is told by its content.
 
     Raises:
-        InvalidInputError: The kind is unknown, the name empty, or the address no address.
+        InvalidInputError: The kind is unknown, the name empty, the address no address, or the file cannot be read.
+        MissingExtraError: `local` alone is meant, and the package with its file is not installed.
     """
-    kind, _ = _parsed(spec)
-    return f"{spec.strip()} at {kind.place(settings or ChatModelSettings())}"
+    kind, name = _parsed(spec)
+    return f"{spec.strip()} at {kind.place(name, settings or ChatModelSettings())}"
 
 
 def _parsed(spec: str) -> tuple[_Kind, str]:
     name, colon, rest = spec.strip().partition(":")
     if name not in _KINDS:
         raise unknown_name("kind of chat model", name, _KINDS, f"{spec!r} (expected KIND:NAME)")
-    if not colon or not rest.strip():
-        raise InvalidInputError(f"chat model {spec!r} names no model: expected one such as {_KINDS[name].example!r}")
-    return _KINDS[name], rest.strip()
+    kind = _KINDS[name]
+    is_complete = bool(rest.strip()) or not (colon or kind.needs_name)
+    if not is_complete:
+        raise InvalidInputError(f"chat model {spec!r} names no model: expected one such as {kind.example!r}")
+    return kind, rest.strip()

@@ -69,14 +69,28 @@ class ScriptedChatModel:
         """Do nothing."""
 
 
+def check_condition(line: ScriptedReply, request: ChatRequest, place: int) -> None:
+    """Check that a line of a script is for a request.
+
+    Args:
+        line: The line.
+        request: What is asked.
+        place: Number of the line, from 0.
+
+    Raises:
+        ScriptError: It is for another one.
+    """
+    if line.role is not None and line.role != request.role:
+        raise ScriptError(f"reply {place + 1} is for {line.role!r}, and {request.role!r} asks")
+    if line.expect not in request.messages[-1].content:
+        raise ScriptError(f"reply {place + 1} expects {line.expect!r} in the last message: {_end(request)}")
+
+
 def _reply(line: Line, request: ChatRequest, place: int) -> ChatReply:
     if isinstance(line, Exception):
         raise line
     if isinstance(line, ScriptedReply):
-        if line.role is not None and line.role != request.role:
-            raise ScriptError(f"reply {place + 1} is for {line.role!r}, and {request.role!r} asks")
-        if line.expect not in request.messages[-1].content:
-            raise ScriptError(f"reply {place + 1} expects {line.expect!r} in the last message: {_end(request)}")
+        check_condition(line, request, place)
         line = line.reply
     if isinstance(line, ChatReply):
         return line

@@ -71,7 +71,7 @@ class ChatRequest:
     def content(self) -> dict[str, Any]:
         """Return all that can influence the answer, as JSON values: everything but the component's name."""
         return {
-            "messages": [asdict(message) for message in self.messages],
+            "messages": [_message_content(message) for message in self.messages],
             "tools": [dict(tool) for tool in self.tools],
             "stop": list(self.stop),
             "temperature": self.temperature,
@@ -80,6 +80,16 @@ class ChatRequest:
             "seed": self.seed,
             "cache_scope": self.cache_scope,
         }
+
+
+def _message_content(message: ChatMessage) -> dict[str, Any]:
+    """Return a message as JSON values; spelt out, because `asdict` copies deeply and takes ten times as long."""
+    return {
+        "role": message.role,
+        "content": message.content,
+        "tool_calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls],
+        "tool_call_id": message.tool_call_id,
+    }
 
 
 @dataclass(frozen=True, slots=True)

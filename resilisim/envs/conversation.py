@@ -72,8 +72,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
     **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `turn` (messages sent),
     `turns_left`, `event` (kind of the last message: execute, search, info, format_error, rejected, finish, stop; absent
     at reset). After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or
-    format error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt}`
-    with `attempt` from 1, and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for
+    format error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt,
+    output}` with `attempt` from 1 and `output` None unless it succeeded, and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for
     ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`,
     `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the probability in
     `execution`; a flawed prompt is "optimal" to them.
@@ -263,6 +263,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
                     "error": event.failure.code if event.failure else None,
                     "success_probability": event.success_probability,
                     "attempt": event.attempt,
+                    "output": event.output,
                 }
             }
             if event.failure is not None and event.failure.code == DEPENDENCY_ERROR:

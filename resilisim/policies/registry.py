@@ -6,6 +6,8 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -24,11 +26,21 @@ BUILT_IN_POLICIES: Mapping[str, str] = {
     "repairing-follower": "resilisim.policies.scripted.followers:RepairingFollower",
     "exact-optimum": "resilisim.policies.scripted.exact_optimum:ExactOptimumPolicy",
     "trained": "resilisim.policies.ppo.policy:TrainedPolicy",
+    "direct": "resilisim.policies.llm.direct.agent:Direct",
+    "react": "resilisim.policies.llm.react.agent:ReAct",
+    "plan-and-execute": "resilisim.policies.llm.plan_execute.agent:PlanAndExecute",
+    "code-act": "resilisim.policies.llm.code_act.agent:CodeAct",
+    "reflexion": "resilisim.policies.llm.reflexion.agent:Reflexion",
+    "rp-react": "resilisim.policies.llm.rp_react.agent:RPReAct",
+    "kpi-chain": "resilisim.policies.llm.kpi_chain.agent:KpiChain",
 }
+# Those that ask a language model.
+LLM_POLICIES = ("direct", "react", "plan-and-execute", "code-act", "reflexion", "rp-react", "kpi-chain")
 # Built-in policies that need packages of an extra.
 EXTRAS: Mapping[str, str] = {"trained": "train"}
 # policy:DIR is the trained policy whose checkpoint lies in the folder DIR, policy:default the one that ships.
 CHECKPOINT_PREFIX = "policy:"
+_WITH_OPTIONS = re.compile(r"(?P<name>[^\[\]]+)\[(?P<options>[^\[\]]*)\]\Z", re.DOTALL)
 
 
 def policy_names() -> tuple[str, ...]:
@@ -50,12 +62,13 @@ def checkpoint_hashes(names: Iterable[str]) -> dict[str, str]:
         MissingExtraError: Packages that it needs are not installed.
     """
     hashes: dict[str, str] = {}
-    for name in names:
+    for spec in names:
+        name, _ = split_options(spec)
         if name == "trained" or _is_checkpoint(name):
             folder = "default" if name == "trained" else name.removeprefix(CHECKPOINT_PREFIX)
             _built_in("trained", f"checkpoint {name!r}")
             checkpoint = importlib.import_module("resilisim.policies.ppo.checkpoint")
-            hashes[name] = checkpoint.description_hash(folder)
+            hashes[spec] = checkpoint.description_hash(folder)
     return hashes
 
 
@@ -67,7 +80,8 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
     Args:
         spec: A name (`policy_names`); "policy:DIR" for the trained policy in a folder, or "policy:default" for the one
             that ships; or `module:attribute` of a class, a function that returns a policy, or a policy. Modules are
-            found as usual, and also in the working directory.
+            found as usual, and also in the working directory. Options may follow in brackets, separated by commas,
+            as in "kpi-chain[theta=0.8,replanning=false]"; the policy is then shown under the whole text.
         offered: Arguments that are passed only if the policy has a parameter of that name (such as `seed`, `library`).
         **arguments: Arguments that the policy must take.
 
@@ -76,7 +90,9 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
             both `reset` and `act`.
         MissingExtraError: It needs packages that are not installed.
     """
-    target, where = _find(spec)
+    name, options = split_options(spec)
+    arguments = {**options, **arguments}
+    target, where = _find(name)
     if inspect.isclass(target) or not _has_policy_methods(target):
         policy = _call(target, where, dict(offered or {}), arguments)
     elif arguments:
@@ -91,8 +107,37 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
                 f"{where} gives a {kind} without {method}(): "
                 "expected reset(observation, info) and act(observation, info)"
             )
+    if options:
+        policy.name = spec.strip()
     made: Policy = policy
     return made
+
+
+def split_options(spec: str) -> tuple[str, dict[str, Any]]:
+    """Split "name[option=value,...]" into the name and the options; values are JSON where they can be, else texts.
+
+    Raises:
+        InvalidInputError: What stands in the brackets is no list of options, or names one twice.
+    """
+    match = _WITH_OPTIONS.match(spec.strip())
+    if match is None:
+        return spec, {}
+    options: dict[str, Any] = {}
+    for part in filter(None, (part.strip() for part in match["options"].split(","))):
+        option, equals, value = (text.strip() for text in part.partition("="))
+        if not equals or not option.isidentifier():
+            raise InvalidInputError(f"policy {spec!r}: {part!r} is no option, expected name=value")
+        if option in options:
+            raise InvalidInputError(f"policy {spec!r}: option {option!r} is given twice")
+        options[option] = _option_value(value)
+    return match["name"].strip(), options
+
+
+def _option_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _plug_ins() -> dict[str, EntryPoint]:

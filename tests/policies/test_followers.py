@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from drive import FINISH, REJECTED, ask, call, drive, found, missing, ran, search, told
+from tests.policies.drive import FINISH, REJECTED, ask, call, drive, found, missing, ran, search, told
 
 from resilisim.envs.protocol import signals_completion
 from resilisim.errors import InvalidInputError

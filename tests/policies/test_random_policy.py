@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from drive import FINISH, drive, ran
+from tests.policies.drive import FINISH, drive, ran
 
 from resilisim.policies.scripted.random_calls import RandomPolicy
 from resilisim.tool_library import Tool, ToolLibrary

@@ -1,0 +1,155 @@
+"""Models in transformers folders, decoded token by token: greedily, or with draws from a generator of their own.
+
+The library's own `generate` draws from PyTorch's global state; here equal seeds give equal answers whatever else runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from resilisim.chat.errors import ContextOverflowError
+from resilisim.chat.local.answers import DEFAULT_MAX_TOKENS
+from resilisim.chat.types import ChatReply, ChatRequest, TokenUsage
+from resilisim.errors import InvalidInputError
+
+DEFAULT_TEMPERATURE = 1.0
+
+
+class TransformersChatModel:
+    """A transformers model in this process, loaded at the first request; one request is answered at a time.
+
+    Tools are shown to the model if its chat template has a place for them; what it writes is always taken as text.
+
+    Args:
+        name: What records call it.
+        path: The folder, with weights, tokenizer and chat template.
+        threads: Threads of the computation.
+        context: Tokens of prompt and answer together; None takes what the model was trained for.
+    """
+
+    def __init__(self, name: str, path: Path, *, threads: int, context: int | None = None) -> None:
+        self.name = name
+        self._path = path
+        self._threads = threads
+        self._context = context
+        self._loaded: tuple[Any, Any] | None = None
+        self._loading = threading.Lock()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="resilisim-local")
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Answer a request in the model's thread.
+
+        Raises:
+            ContextOverflowError: The prompt leaves no room for an answer.
+            InvalidInputError: The folder cannot be loaded, or has no chat template.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._worker, self._answer, request)
+
+    async def aclose(self) -> None:
+        """Do nothing: the model stays in memory for the next request."""
+
+    def _answer(self, request: ChatRequest) -> ChatReply:
+        tokenizer, model = self._load()
+        began = time.perf_counter()
+        prompt = self._prompt(tokenizer, request)
+        most = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
+        limit = self._context or getattr(model.config, "max_position_embeddings", None)
+        if limit is not None:
+            if len(prompt) >= limit:
+                raise ContextOverflowError(
+                    f"{self.name} refuses the request: its {len(prompt)} tokens exceed the context of {limit}"
+                )
+            most = min(most, limit - len(prompt))
+        text, num_tokens, finish_reason = _decode(tokenizer, model, prompt, request, most)
+        return ChatReply(
+            text,
+            usage=TokenUsage(len(prompt), num_tokens),
+            finish_reason=finish_reason,
+            model=self._path.name,
+            latency_seconds=time.perf_counter() - began,
+        )
+
+    def _load(self) -> tuple[Any, Any]:
+        with self._loading:
+            if self._loaded is None:
+                torch.set_num_threads(self._threads)
+                try:
+                    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(str(self._path), local_files_only=True)
+                    model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+                        str(self._path), local_files_only=True
+                    )
+                except (OSError, ValueError, KeyError) as error:
+                    reason = " ".join(str(error).split())[:200]
+                    raise InvalidInputError(f"local model {str(self._path)!r} cannot be loaded: {reason}") from error
+                if not tokenizer.chat_template:
+                    raise InvalidInputError(
+                        f"local model {str(self._path)!r} has no chat template: expected a model that was trained for "
+                        "conversations"
+                    )
+                self._loaded = (tokenizer, model.eval())
+            return self._loaded
+
+    def _prompt(self, tokenizer: Any, request: ChatRequest) -> list[int]:
+        messages = [{"role": message.role, "content": message.content} for message in request.messages]
+        text = tokenizer.apply_chat_template(
+            messages,
+            tools=[dict(tool) for tool in request.tools] or None,
+            add_generation_prompt=True,
+            tokenize=False,
+        )
+        tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return tokens
+
+
+@torch.inference_mode()
+def _decode(tokenizer: Any, model: Any, prompt: list[int], request: ChatRequest, most: int) -> tuple[str, int, str]:
+    """Return text, number of tokens and why the answer ended."""
+    generator = torch.Generator()
+    if request.seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(request.seed)
+    ends = _end_tokens(tokenizer, model)
+    written: list[int] = []
+    text, kept = "", None
+    feed = torch.tensor([prompt])
+    for _ in range(most):
+        output = model(input_ids=feed, past_key_values=kept, use_cache=True)
+        kept = output.past_key_values
+        token = _choose(output.logits[0, -1], request, generator)
+        if token in ends:
+            return text, len(written), "stop"
+        written.append(token)
+        text = tokenizer.decode(written, skip_special_tokens=True)
+        places = [place for stop in request.stop if (place := text.find(stop)) >= 0]
+        if places:
+            return text[: min(places)], len(written), "stop"
+        feed = torch.tensor([[token]])
+    return text, len(written), "length"
+
+
+def _end_tokens(tokenizer: Any, model: Any) -> set[int]:
+    ends = {tokenizer.eos_token_id}
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    ends.update(configured if isinstance(configured, list) else [configured])
+    return {token for token in ends if token is not None}
+
+
+def _choose(logits: torch.Tensor, request: ChatRequest, generator: torch.Generator) -> int:
+    temperature = DEFAULT_TEMPERATURE if request.temperature is None else request.temperature
+    if temperature == 0.0:
+        return int(logits.argmax())
+    chances = torch.softmax(logits.double() / temperature, dim=-1)
+    if request.top_p is not None and request.top_p < 1.0:
+        ordered, places = chances.sort(descending=True)
+        beyond = ordered.cumsum(0) - ordered >= request.top_p  # the first one always stays
+        chances = chances.index_fill(0, places[beyond], 0.0)
+    return int(torch.multinomial(chances, 1, generator=generator))

@@ -1,0 +1,191 @@
+"""The tools of Conversation-v0 as a toolbox: searching, asking and calling, each one message and one turn."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from resilisim.envs.protocol import NATIVE_FUNCTIONS, native_tools
+from resilisim.errors import nearest_name
+from resilisim.policies.base import Info
+from resilisim.policies.llm.tools import ToolResult, ToolSpec
+from resilisim.policies.scripted import messages
+
+# A message to the environment: text, or an assistant message with native calls.
+Action = str | Mapping[str, Any]
+
+_NAME = re.compile(r"[\w.\-]{1,200}\Z")
+_EXCERPT_LENGTH = 200
+# What prompts say about writing tags is of no use to agents that have their own way of calling, and would mislead them.
+_CALLING_SECTIONS = re.compile(r"^## (?:Finding tools|Calling tools)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the environment answered to a message.
+
+    Attributes:
+        observation: Its words, as a text also under the native protocol.
+        info: The public info.
+    """
+
+    observation: str
+    info: Info
+
+
+Send = Callable[[Action], Awaitable[Reply]]
+
+
+def task_of(prompt: str) -> str:
+    """Return a prompt without what it says about writing calls: what there is to do, plan and limits."""
+    return _CALLING_SECTIONS.sub("", prompt).strip()
+
+
+def observation_text(observation: str) -> str:
+    """Return the words of an observation; under the native protocol it is a JSON list of messages."""
+    if not observation.startswith("[{"):
+        return observation
+    try:
+        return "\n".join(str(message["content"]) for message in json.loads(observation) if message["content"])
+    except (ValueError, KeyError, TypeError):
+        return observation
+
+
+class ConversationToolbox:
+    """`tool_search`, `tool_info` and `tool_call` of Conversation-v0.
+
+    A call by the name of a library tool that the environment has shown, in the prompt or in a reply, is taken as
+    `tool_call` of that tool.
+
+    Args:
+        send: Sends a message to the environment.
+        prompt: The first observation.
+        native: Whether to write messages as native calls instead of tags.
+    """
+
+    def __init__(self, send: Send, prompt: str, native: bool = False) -> None:
+        self._send = send
+        self._native = native
+        self._shown = [prompt]
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The three tools."""
+        return CONVERSATION_TOOLS
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool; only what is really sent uses a turn."""
+        read = self._read(name, arguments)
+        if isinstance(read, str):
+            return ToolResult(f"Error: {read}", read)
+        function, given = read
+        reply = await self._send(native_action(function, given) if self._native else _tag(function, given))
+        self._shown.append(reply.observation)
+        return result_of(reply)
+
+    def _read(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | str:
+        """Return the environment's function and its arguments, or what is wrong, on one line."""
+        if name == "tool_search":
+            query = arguments.get("query")
+            if set(arguments) != {"query"} or not isinstance(query, str) or not query.strip():
+                return f"tool_search needs a text 'query' and nothing else, not {_excerpt(arguments)}"
+            return name, {"query": query}
+        if name == "tool_info":
+            tool = arguments.get("name")
+            if set(arguments) != {"name"} or not isinstance(tool, str) or not _NAME.match(tool.strip()):
+                return f"tool_info needs the 'name' of a tool and nothing else, not {_excerpt(arguments)}"
+            return name, {"name": tool.strip()}
+        if name == "tool_call":
+            return _read_call(arguments)
+        if _NAME.match(name) and self._was_shown(name):
+            return "tool_call", {"name": name, "parameters": dict(arguments)}
+        near = nearest_name(name[:_EXCERPT_LENGTH], [spec.name for spec in CONVERSATION_TOOLS])
+        hint = f"did you mean {near!r}? Expected " if near else "expected "
+        names = ", ".join(spec.name for spec in CONVERSATION_TOOLS)
+        return f"unknown tool {name[:_EXCERPT_LENGTH]!r}: {hint}{names}, or a tool that was shown"
+
+    def _was_shown(self, name: str) -> bool:
+        word = re.compile(rf"(?<![\w.\-]){re.escape(name)}(?![\w\-])")
+        return any(name in text and word.search(text) for text in self._shown)
+
+
+def _read_call(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | str:
+    tool = arguments.get("name")
+    if not isinstance(tool, str) or not _NAME.match(tool.strip()):
+        return f"tool_call needs the 'name' of a tool, not {_excerpt(arguments)}"
+    parameters = arguments.get("parameters")
+    if isinstance(parameters, str) and parameters.strip():
+        try:
+            parameters = json.loads(parameters)
+        except (ValueError, RecursionError):
+            return f"tool_call: 'parameters' are no JSON object: {parameters[:_EXCERPT_LENGTH]!r}"
+    if parameters is None or parameters == "":
+        parameters = {}
+    if not isinstance(parameters, Mapping):
+        return f"tool_call: 'parameters' are {_excerpt(parameters)}, expected an object"
+    others = {name: value for name, value in arguments.items() if name not in ("name", "parameters")}
+    return "tool_call", {"name": tool.strip(), "parameters": {**parameters, **others}}
+
+
+def _tag(function: str, given: Mapping[str, Any]) -> str:
+    if function == "tool_search":
+        return messages.search(" ".join(given["query"].split()))
+    if function == "tool_info":
+        return messages.ask(given["name"])
+    return messages.call(given["name"], given["parameters"])
+
+
+def native_action(function: str, given: Mapping[str, Any], content: str = "", call_id: str = "call_1") -> Action:
+    """Return the assistant message that calls one function of the environment."""
+    kept = {name: value for name, value in given.items() if value != {}}
+    call = {"name": function, "arguments": json.dumps(kept, ensure_ascii=False, default=str)}
+    return {
+        "role": "assistant",
+        "content": content or None,
+        "tool_calls": [{"id": call_id, "type": "function", "function": call}],
+    }
+
+
+def finish_action(native: bool) -> Action:
+    """Return the message that signals completion."""
+    return native_action("finish", {}) if native else messages.FINISH
+
+
+def result_of(reply: Reply) -> ToolResult:
+    """Return what a call brought, from the environment's reply to it."""
+    words, _, progress = reply.observation.rpartition("\n\n")
+    if not words:
+        words, progress = progress, ""
+    info, event = reply.info, reply.info.get("event")
+    error, value = None, None
+    if event == "execute":
+        execution = info["execution"]
+        value = execution.get("output")
+        error = None if execution["success"] else " ".join(words.split())
+    elif event == "search" and "search" in info:
+        value = list(info["search"])
+    elif event == "info" and "tool_info" in info:
+        value = dict(info["tool_info"])
+    else:
+        error = " ".join(words.split())
+    return ToolResult(words, error, value, progress)
+
+
+def _specs() -> tuple[ToolSpec, ...]:
+    functions = [tool["function"] for tool in native_tools()]
+    return tuple(
+        ToolSpec(function["name"], function["description"], function["parameters"])
+        for function in functions
+        if function["name"] in NATIVE_FUNCTIONS and function["name"] != "finish"
+    )
+
+
+def _excerpt(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _EXCERPT_LENGTH else text[:_EXCERPT_LENGTH] + "..."
+
+
+CONVERSATION_TOOLS = _specs()

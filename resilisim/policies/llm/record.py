@@ -1,0 +1,175 @@
+"""The agent's part of an episode's record: every call of the model, every event, and the agent's own structure.
+
+Messages stand once in a table and calls name them by number: a conversation that grows by one message a call would
+otherwise be written down over and over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Any, Final, TypedDict
+
+from resilisim.chat import ChatMessage, ChatReply, ChatRequest
+
+AGENT_SCHEMA: Final = "resilisim-agent-1"
+
+# What can happen inside an agent. The text completes "what it is".
+EVENT_KINDS: Final[dict[str, str]] = {
+    "malformed_reply": "a reply of the model that could not be read",
+    "invalid_action": "an action that is none of those offered",
+    "warning": "a fallback was taken",
+    "failure": "a component gave up; the first one is what a failed episode is put down to",
+    "limit": "a limit of the agent ended the episode",
+    "plan": "a plan was made",
+    "replan": "a plan was changed after a failure",
+    "task_done": "a task of the plan succeeded",
+    "task_failed": "a task of the plan failed",
+    "memory": "something was remembered",
+    "reflection": "a diagnosis after a failed trial",
+    "verdict": "the evaluator's judgement of a trial",
+    "extraction": "entities were extracted from an output",
+    "resolution": "references were turned into values",
+    "offload": "a long output was put into a variable",
+    "code": "a block of code was run",
+    "subquestion": "a question from planner to executor",
+    "prediction": "what the agent expected of a step",
+    "restart": "the trial began anew in a fresh episode",
+    "answer": "the agent's answer",
+}
+WARNING_KINDS: Final = frozenset({"malformed_reply", "invalid_action", "warning", "failure", "limit"})
+
+# Who can be the first to fail.
+FAILING_COMPONENTS: Final = (
+    "planner",
+    "replanner",
+    "tool",
+    "extractor",
+    "reasoner",
+    "executor",
+    "reflector",
+    "evaluator",
+    "agent",
+    "sandbox",
+)
+
+
+class ComponentUsage(TypedDict):
+    """Calls of one component: their number, tokens, seconds, how many came from a cache, and US dollars if known."""
+
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    is_estimate: bool
+    latency_seconds: float
+    from_cache: int
+    cost: float | None
+
+
+class AgentRecord(TypedDict):
+    """What an LLM agent did in one episode.
+
+    `protocol` says how the model called tools: "text" or "native". `models` is component -> model. `messages` is the
+    table that `calls[].messages` points into. `events` are in order; each has `kind` (`EVENT_KINDS`), `component`,
+    `text`, `call` (calls made before it), `turn` (messages sent before it). `first_failure` is the first event of kind
+    "failure", or None. `ended_by` is "answer", "gave_up", "environment" (the episode ended under the agent), or the
+    cap that was hit.
+    """
+
+    schema: str
+    architecture: str
+    options: dict[str, Any]
+    prompts: str
+    protocol: str
+    models: dict[str, str]
+    messages: list[dict[str, Any]]
+    calls: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+    counters: dict[str, int]
+    components: dict[str, ComponentUsage]
+    first_failure: dict[str, Any] | None
+    structure: dict[str, Any]
+    answer: str | None
+    ended_by: str
+    restarts: int
+    oracle: bool
+
+
+class Transcript:
+    """Collects what an agent does during one episode."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.calls: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
+        self.counters: Counter[str] = Counter()
+        self.total_tokens = 0
+        self.restarts = 0
+        self._numbers: dict[ChatMessage, int] = {}
+
+    def add_call(self, request: ChatRequest, reply: ChatReply, model: str, turn: int, cost: float | None) -> None:
+        """Write down one call of a model."""
+        self.total_tokens += reply.usage.prompt_tokens + reply.usage.completion_tokens
+        settings = {
+            "stop": list(request.stop),
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "max_tokens": request.max_tokens,
+            "seed": request.seed,
+        }
+        self.calls.append(
+            {
+                "role": request.role,
+                "model": model,
+                "messages": [self._number(message) for message in request.messages],
+                "tools": [tool["function"]["name"] for tool in request.tools],
+                "settings": {name: value for name, value in settings.items() if value not in (None, [])},
+                "reply": reply.to_mapping(),
+                "from_cache": reply.from_cache,
+                "turn": turn,
+                "cost": cost,
+            }
+        )
+
+    def add_event(self, kind: str, component: str, text: str, turn: int, details: dict[str, Any]) -> None:
+        """Write down one event."""
+        event = {"kind": kind, "component": component, "text": text, "call": len(self.calls), "turn": turn}
+        self.events.append({**event, "details": details} if details else event)
+
+    def first_failure(self) -> dict[str, Any] | None:
+        """Return the first event in which a component gave up."""
+        return next((event for event in self.events if event["kind"] == "failure"), None)
+
+    def components(self, order: tuple[str, ...]) -> dict[str, ComponentUsage]:
+        """Return what each component used, those of `order` first."""
+        usages: dict[str, ComponentUsage] = {}
+        asked = [call["role"] for call in self.calls]
+        for role in dict.fromkeys([*(role for role in order if role in asked), *asked]):
+            calls = [call for call in self.calls if call["role"] == role]
+            costs = [call["cost"] for call in calls]
+            usages[role] = {
+                "calls": len(calls),
+                "prompt_tokens": sum(call["reply"]["usage"]["prompt_tokens"] for call in calls),
+                "completion_tokens": sum(call["reply"]["usage"]["completion_tokens"] for call in calls),
+                "is_estimate": any(call["reply"]["usage"]["is_estimate"] for call in calls),
+                "latency_seconds": sum(call["reply"]["latency_seconds"] for call in calls),
+                "from_cache": sum(call["from_cache"] for call in calls),
+                "cost": None if None in costs else sum(costs),
+            }
+        return usages
+
+    def _number(self, message: ChatMessage) -> int:
+        number = self._numbers.get(message)
+        if number is None:
+            number = self._numbers[message] = len(self.messages)
+            self.messages.append(_message_mapping(message))
+        return number
+
+
+def _message_mapping(message: ChatMessage) -> dict[str, Any]:
+    mapping: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        mapping["tool_calls"] = [asdict(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        mapping["tool_call_id"] = message.tool_call_id
+    return mapping

@@ -1,0 +1,254 @@
+"""One episode of an LLM agent: its tools, its model, its limits, and what is written down about it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NoReturn, Protocol
+
+from resilisim.chat import ChatMessage, ChatReply, ChatRequest, RoleModels
+from resilisim.chat.errors import ContextOverflowError
+from resilisim.chat.prices import PriceTable
+from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.conversation import Action, Reply
+from resilisim.policies.llm.options import AgentOptions
+from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
+from resilisim.policies.llm.tools import Toolbox
+from resilisim.seeding import Draws
+
+LOGGER = logging.getLogger("resilisim.agents")
+EXCERPT_LENGTH = 300  # characters of a reply that an event repeats
+
+_UNSET: Final[Any] = object()
+
+
+class StopAgent(BaseException):
+    """A limit of the agent is reached, so it stops; never to be caught by an agent.
+
+    Attributes:
+        limit: Which one.
+    """
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+
+class EpisodeEnded(BaseException):
+    """The environment has ended the episode; never to be caught by an agent."""
+
+
+class Journal(Protocol):
+    """Keeps the replies of an episode under way, so that a broken one goes on where it was."""
+
+    def recall(self, number: int, request: ChatRequest) -> ChatReply | None:
+        """Return the reply to call `number` (from 0) if it was kept and the request is the same."""
+        ...
+
+    def keep(self, number: int, request: ChatRequest, reply: ChatReply) -> None:
+        """Keep the reply to a call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeHooks:
+    """What whoever plays an episode hands to the agent, besides the environment.
+
+    Attributes:
+        identity: A text that tells the episode from others and nothing else (a hash): the scope of cached replies and
+            the source of seeds sent to models.
+        journal: Keeps replies; None keeps none.
+        oracle: Says whether the task is done; None where agents may not know. Results of agents that ask are marked.
+        restart: Begins a fresh episode on the same seed and returns its first observation; None where that is
+            impossible.
+    """
+
+    identity: str = ""
+    journal: Journal | None = None
+    oracle: Callable[[], bool] | None = None
+    restart: Callable[[], Awaitable[str]] | None = None
+
+
+@dataclass(slots=True)
+class AgentRun:
+    """What an agent has during one episode.
+
+    Attributes:
+        task: What there is to do, as the agent should read it.
+        tools: The tools.
+        models: Who answers each component.
+        options: The agent's options.
+        prompt: The whole first observation; the task if there is no environment.
+        native: Whether the model should call tools natively.
+        send_message: Sends a message to the environment; None where there is none.
+        hooks: What the player of the episode offers.
+        prices: Prices of models, for the record.
+        transcript: What is written down.
+        structure: The agent's own structure (plan, memory, ...), JSON values, for the record. It is to be kept up to
+            date, because an episode may end inside any call of a tool.
+        turn: Messages sent to the environment so far.
+        turns_left: Turns that the environment still gives; None where there is no environment.
+    """
+
+    task: str
+    tools: Toolbox
+    models: RoleModels
+    options: AgentOptions
+    prompt: str = ""
+    native: bool = False
+    send_message: Callable[[Action], Awaitable[Reply]] | None = None
+    hooks: EpisodeHooks = field(default_factory=EpisodeHooks)
+    prices: PriceTable = field(default_factory=PriceTable)
+    transcript: Transcript = field(default_factory=Transcript)
+    structure: dict[str, Any] = field(default_factory=dict)
+    turn: int = 0
+    turns_left: int | None = None
+    oracle_was_asked: bool = False
+
+    @property
+    def calls_left(self) -> int:
+        """Calls of the model that the limit still allows."""
+        return max(0, self.options.max_llm_calls - len(self.transcript.calls))
+
+    async def ask(
+        self,
+        role: str,
+        messages: Sequence[ChatMessage],
+        *,
+        stop: Sequence[str] = (),
+        tools: Sequence[Mapping[str, Any]] = (),
+        temperature: float | None = _UNSET,
+        top_p: float | None = _UNSET,
+        max_tokens: int | None = _UNSET,
+    ) -> ChatReply:
+        """Ask the model of a component.
+
+        Args:
+            role: The component.
+            messages: The conversation.
+            stop: Texts at which the reply ends; it is cut there also if the model went on.
+            tools: Functions for native calls.
+            temperature: Of sampling; that of the options if left out, and so are the next two.
+            top_p: Nucleus sampling.
+            max_tokens: Longest reply.
+
+        Raises:
+            StopAgent: A limit of the agent is reached.
+            InfrastructureError: The endpoint is down.
+            InvalidInputError: The endpoint refuses key, model or request.
+        """
+        self._check_limits()
+        number = len(self.transcript.calls)
+        request = ChatRequest(
+            messages=tuple(messages),
+            role=role,
+            tools=tuple(tools),
+            stop=tuple(stop),
+            temperature=self.options.temperature if temperature is _UNSET else temperature,
+            top_p=self.options.top_p if top_p is _UNSET else top_p,
+            max_tokens=self.options.max_tokens if max_tokens is _UNSET else max_tokens,
+            seed=Draws("resilisim/agents/seed", self.hooks.identity, number).below(2**31),
+            cache_scope=f"{self.hooks.identity}#{number}",
+        )
+        model = self.models.for_role(role)
+        reply = await self._reply(number, request, role)
+        cost = self.prices.cost_of_reply(model.name, reply)
+        self.transcript.add_call(request, reply, model.name, self.turn, cost)
+        return _cut(reply, request.stop)
+
+    async def _reply(self, number: int, request: ChatRequest, role: str) -> ChatReply:
+        journal = self.hooks.journal
+        kept = journal.recall(number, request) if journal is not None else None
+        if kept is not None:
+            return kept
+        try:
+            reply = await self.models.for_role(role).complete(request)
+        except ContextOverflowError as error:
+            # What the agent wrote is too long for its model: the agent's doing, not the endpoint's.
+            self.fail(_component_of(role), f"the conversation is too long for the model: {error}")
+            self._stop("context_overflow", str(error))
+        if journal is not None:
+            journal.keep(number, request, reply)
+        return reply
+
+    def _check_limits(self) -> None:
+        options = self.options
+        if len(self.transcript.calls) >= options.max_llm_calls:
+            self._stop("max_llm_calls", f"{options.max_llm_calls} calls of the model were made")
+        if options.max_total_tokens is not None and self.transcript.total_tokens >= options.max_total_tokens:
+            self._stop("max_total_tokens", f"{self.transcript.total_tokens:,} tokens were used")
+
+    def _stop(self, limit: str, text: str) -> NoReturn:
+        self.note("limit", "agent", text, limit=limit)
+        raise StopAgent(limit)
+
+    async def send(self, action: Action) -> Reply:
+        """Send a message to the environment as it stands.
+
+        Raises:
+            EpisodeEnded: It was the last one.
+            RuntimeError: There is no environment.
+        """
+        if self.send_message is None:
+            raise RuntimeError("this run has tools, but no environment to send messages to")
+        return await self.send_message(action)
+
+    async def restart(self) -> str:
+        """Begin a fresh episode on the same seed, and return its first observation.
+
+        Raises:
+            InvalidInputError: Whoever plays the episode offers none.
+        """
+        if self.hooks.restart is None:
+            raise InvalidInputError("fresh episodes need a player that can begin them, such as `evaluate`")
+        observation = await self.hooks.restart()
+        self.transcript.restarts += 1
+        self.note("restart", "agent", "a fresh episode on the same seed")
+        return observation
+
+    @property
+    def oracle(self) -> Callable[[], bool] | None:
+        """What says whether the task is done; asking it marks the results. None where agents may not know."""
+        oracle = self.hooks.oracle
+        if oracle is None:
+            return None
+        self.oracle_was_asked = True
+        return oracle
+
+    def note(self, kind: str, component: str, text: str = "", **details: Any) -> None:
+        """Write down an event; what is a warning is logged, too.
+
+        Args:
+            kind: One of `record.EVENT_KINDS`.
+            component: The part of the agent that it concerns.
+            text: What happened, in a few words.
+            **details: JSON values.
+        """
+        if kind not in EVENT_KINDS:
+            raise ValueError(f"event kind {kind!r}: expected one of {', '.join(EVENT_KINDS)}")
+        if "excerpt" in details:
+            details["excerpt"] = str(details["excerpt"])[:EXCERPT_LENGTH]
+        self.transcript.add_event(kind, component, text, self.turn, details)
+        if kind in WARNING_KINDS:
+            LOGGER.warning("%s: %s: %s", component, kind, text)
+
+    def fail(self, component: str, reason: str) -> None:
+        """Write down that a component gave up; the first to do so is what a failed episode is put down to."""
+        if component not in FAILING_COMPONENTS:
+            raise ValueError(f"component {component!r}: expected one of {', '.join(FAILING_COMPONENTS)}")
+        self.note("failure", component, reason)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter of the record, such as "replans"."""
+        self.transcript.counters[name] += amount
+
+
+def _component_of(role: str) -> str:
+    return role if role in FAILING_COMPONENTS else "agent"
+
+
+def _cut(reply: ChatReply, stop: Sequence[str]) -> ChatReply:
+    """Return a reply that ends where it should have been stopped: not every endpoint obeys."""
+    ends = [place for place in (reply.text.find(mark) for mark in stop) if place >= 0]
+    return replace(reply, text=reply.text[: min(ends)]) if ends else reply

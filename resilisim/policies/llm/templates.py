@@ -1,0 +1,118 @@
+"""The prompts of LLM agents: Markdown files in the agent's folder, each replaceable by a file of the user's."""
+
+from __future__ import annotations
+
+import functools
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.provenance import content_hash
+
+EXAMPLES_NAME = "examples"
+NO_EXAMPLES, DEFAULT_EXAMPLES = "none", "default"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTexts:
+    """The templates of one agent.
+
+    Attributes:
+        texts: Name without `.md` -> text with `${placeholders}`.
+        examples_text: The few-shot examples; empty for none.
+    """
+
+    texts: Mapping[str, str]
+    examples_text: str
+
+    def fill(self, name: str, **values: str) -> str:
+        """Return a template with its placeholders replaced; what stands in the values is not looked at again."""
+        return string.Template(self.texts[name]).substitute(values).strip()
+
+    def examples(self) -> str:
+        """Return the few-shot examples, or an empty text."""
+        return self.examples_text
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of all texts: what a record says about the prompts that were used."""
+        return content_hash([dict(self.texts), self.examples_text])
+
+
+@functools.lru_cache(maxsize=64)
+def load_prompts(package: str, folder: str | None, examples: str) -> PromptTexts:
+    """Return the prompts of an agent.
+
+    Args:
+        package: The agent's package, which holds the folder `prompts`.
+        folder: Folder of the user's, whose files replace those of the same name; None for none.
+        examples: "none", "default", or a file with few-shot examples.
+
+    Raises:
+        InvalidInputError: The folder or the file does not exist, a file has an unknown name, or a template has a
+            placeholder that does not exist or lacks one of the packaged template.
+    """
+    packaged = _packaged(package)
+    texts = dict(packaged)
+    if folder is not None:
+        texts.update(_own_templates(Path(folder), packaged))
+    return PromptTexts(
+        {name: text for name, text in texts.items() if name != EXAMPLES_NAME},
+        _examples(examples, texts.get(EXAMPLES_NAME, "")),
+    )
+
+
+def _packaged(package: str) -> dict[str, str]:
+    folder = resources.files(package).joinpath("prompts")
+    files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".md"))
+    return {name.removesuffix(".md"): folder.joinpath(name).read_text(encoding="utf-8") for name in files}
+
+
+def _own_templates(folder: Path, packaged: Mapping[str, str]) -> dict[str, str]:
+    if not folder.is_dir():
+        raise InvalidInputError(f"templates={str(folder)!r} does not exist: expected a folder of .md files")
+    texts = {}
+    for path in sorted(folder.glob("*.md")):
+        if path.stem not in packaged:
+            names = [f"{name}.md" for name in packaged]
+            raise unknown_name("template", path.name, names, str(folder))
+        texts[path.stem] = _checked(path, string.Template(packaged[path.stem]).get_identifiers())
+    return texts
+
+
+def _checked(path: Path, permitted: list[str]) -> str:
+    text = _read(path, "template")
+    if path.stem == EXAMPLES_NAME:
+        return text
+    template = string.Template(text)
+    if not template.is_valid():
+        raise InvalidInputError(f"template {str(path)!r} holds a lone $: expected ${{name}}, or $$ for the sign itself")
+    found = template.get_identifiers()
+    for name in found:
+        if name not in permitted:
+            raise unknown_name("placeholder", name, permitted, f"template {str(path)!r}")
+    for name in permitted:
+        if name not in found and name != EXAMPLES_NAME:
+            raise InvalidInputError(f"template {str(path)!r} lacks the placeholder ${{{name}}}")
+    return text
+
+
+def _examples(choice: str, default: str) -> str:
+    if choice == NO_EXAMPLES:
+        return ""
+    if choice == DEFAULT_EXAMPLES:
+        return default.strip()
+    path = Path(choice)
+    if not path.is_file():
+        raise InvalidInputError(f"examples={choice!r}: expected none, default, or a file that exists")
+    return _read(path, "examples").strip()
+
+
+def _read(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{what} {str(path)!r} cannot be read: {error}") from None
