@@ -20,7 +20,7 @@ from resilisim.cli.options import (
     JsonFlag,
     LibraryOption,
     LoopOption,
-    ModelOption,
+    EmbeddingModelOption,
     NotExecutedOption,
     PayloadOption,
     PlannerOption,
@@ -196,7 +196,7 @@ def export(
     not_executed: NotExecutedOption = 0.5,
     failed: FailedOption = 0.7,
     history: HistoryOption = 0.9,
-    model: ModelOption = None,
+    embedding_model: EmbeddingModelOption = None,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:

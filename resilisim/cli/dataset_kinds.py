@@ -56,7 +56,7 @@ ENVIRONMENT_FIELDS: Mapping[str, str] = {
     "listed": "tools",
     "protocol": "protocol",
     "salt": "salt",
-    "model": "model",
+    "embedding_model": "embedding_model",
 }
 # What an environment needs in which something is done, and a prompt alone does not depend on.
 ONLY_FOR_EPISODES = ("parameters", "search_detail", "payload", "salt")

@@ -18,7 +18,7 @@ from resilisim.cli.options import (
     JsonFlag,
     LibraryOption,
     LoopOption,
-    ModelOption,
+    EmbeddingModelOption,
     NotExecutedOption,
     PayloadOption,
     PlannerOption,
@@ -87,7 +87,7 @@ def evaluate(
         str | None,
         typer.Option("--salt", help="Any text: other luck, a private leaderboard.", rich_help_panel=ENVIRONMENT_PANEL),
     ] = None,
-    model: ModelOption = None,
+    embedding_model: EmbeddingModelOption = None,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -98,7 +98,7 @@ def evaluate(
     from resilisim.seeding import EVALUATION_SALT
 
     chosen = load(library)
-    make_retriever(chosen, model)  # refuses a model that does not exist before anything is written
+    make_retriever(chosen, embedding_model)  # refuses a model that does not exist before anything is written
     try:
         result = run(
             policy,
@@ -122,7 +122,7 @@ def evaluate(
             tools="listed" if listed else "discovery",
             protocol=protocol,
             library=None if library is None else chosen,
-            model=model,
+            embedding_model=embedding_model,
         )
     except RunInterrupted as interrupted:
         note(f"{interrupted}; the same command goes on")

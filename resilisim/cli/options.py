@@ -29,10 +29,10 @@ LibraryOption = Annotated[
         rich_help_panel=ENVIRONMENT_PANEL,
     ),
 ]
-ModelOption = Annotated[
+EmbeddingModelOption = Annotated[
     str | None,
     typer.Option(
-        "--model",
+        "--embedding-model",
         help="Embedding model of the tool search: a sentence-transformers name or folder; the shipped one if left out.",
         rich_help_panel=ENVIRONMENT_PANEL,
     ),
@@ -123,7 +123,7 @@ def load(library: Path | None) -> ToolLibrary:
 
 
 def make_retriever(library: ToolLibrary, model: str | None) -> ToolRetriever:
-    """Return the tool search over a library with the model of a `--model` option, or the shipped one."""
+    """Return the tool search over a library with the model of a `--embedding-model` option, or the shipped one."""
     from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 
     if model is None:

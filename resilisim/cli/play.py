@@ -19,7 +19,7 @@ from resilisim.cli.options import (
     JsonFlag,
     LibraryOption,
     LoopOption,
-    ModelOption,
+    EmbeddingModelOption,
     NotExecutedOption,
     PayloadOption,
     PlannerOption,
@@ -76,7 +76,7 @@ def play(
     planner: PlannerOption = "auto",
     search_detail: SearchDetailOption = "brief",
     payload: PayloadOption = "compact",
-    model: ModelOption = None,
+    embedding_model: EmbeddingModelOption = None,
     tasks: TasksOption = "benchmark-v1",
     library: LibraryOption = None,
     as_json: JsonFlag = False,
@@ -87,7 +87,7 @@ def play(
     from resilisim.seeding import EVALUATION_SALT
 
     chosen = load(library)
-    retriever = make_retriever(chosen, model)
+    retriever = make_retriever(chosen, embedding_model)
 
     def search(query: str, count: int) -> Sequence[ToolHit]:
         # The first search loads the embedding model, which takes seconds.

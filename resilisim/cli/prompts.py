@@ -18,7 +18,7 @@ from resilisim.cli.options import (
     JsonFlag,
     LibraryOption,
     LoopOption,
-    ModelOption,
+    EmbeddingModelOption,
     NotExecutedOption,
     PlannerOption,
     TurnsOption,
@@ -121,7 +121,7 @@ def generate(
     not_executed: NotExecutedOption = 0.5,
     failed: FailedOption = 0.7,
     history: HistoryOption = 0.9,
-    model: ModelOption = None,
+    embedding_model: EmbeddingModelOption = None,
     library: LibraryOption = None,
     workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
     overwrite: Annotated[
@@ -149,7 +149,7 @@ def generate(
         planner=planner,
         tools="listed" if listed else "discovery",
         protocol=protocol,
-        model=model,
+        embedding_model=embedding_model,
     )
     spec = make_spec(
         prompt_type, flaw, severity, method, seed, environment, plan_format, alternatives, semantic_match, templates
@@ -204,7 +204,7 @@ def show(
     alternatives: AlternativesOption = True,
     semantic_match: MatchOption = None,
     templates: TemplatesOption = None,
-    model: ModelOption = None,
+    embedding_model: EmbeddingModelOption = None,
     tasks: TasksOption = "benchmark-v1",
     library: LibraryOption = None,
     as_json: JsonFlag = False,
@@ -220,7 +220,7 @@ def show(
     if prompt_type != "flawed" and (flaw or severity or method):
         raise InvalidInputError("--flaw, --severity and --method go with --type flawed only")
     environment = EnvironmentSettings(
-        planner=planner, tools="listed" if listed else "discovery", protocol=protocol, model=model
+        planner=planner, tools="listed" if listed else "discovery", protocol=protocol, embedding_model=embedding_model
     )
     spec = make_spec(
         [prompt_type],

@@ -11,7 +11,7 @@ import typer
 from rich.columns import Columns
 
 from resilisim.cli.enhance import enhance
-from resilisim.cli.options import JsonFlag, LibraryOption, ModelOption, command_group, load, make_retriever
+from resilisim.cli.options import JsonFlag, LibraryOption, EmbeddingModelOption, command_group, load, make_retriever
 from resilisim.cli.output import console, note, plain, print_json, table
 from resilisim.cli.progress import Progressing
 from resilisim.errors import unknown_name
@@ -34,7 +34,7 @@ def generate(
     out: Annotated[Path, typer.Option("--out", help="JSON Lines file to write, one task a line.", dir_okay=False)],
     seed: Annotated[int, typer.Option("--seed", help="Another seed makes other tasks.", min=0)] = 0,
     count: Annotated[int, typer.Option("--count", help="How many; 5040 with seed 0 is benchmark-v1.", min=1)] = 5040,
-    model: ModelOption = None,
+    embedding_model: EmbeddingModelOption = None,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -44,7 +44,7 @@ def generate(
     chosen = load(library)
     started = time.perf_counter()
     with Progressing("generating tasks", count) as progress:
-        tasks = generate_tasks(seed=seed, count=count, retriever=make_retriever(chosen, model))
+        tasks = generate_tasks(seed=seed, count=count, retriever=make_retriever(chosen, embedding_model))
         write_tasks(out, progress.track(tasks))
     seconds = time.perf_counter() - started
     if as_json:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from resilisim.cli.options import JsonFlag, LibraryOption, ModelOption, command_group, load, make_retriever
+from resilisim.cli.options import JsonFlag, LibraryOption, EmbeddingModelOption, command_group, load, make_retriever
 from resilisim.cli.output import console, error_console, note, plain, print_json, table, write_json
 from resilisim.errors import unknown_name
 
@@ -82,14 +82,14 @@ def show_tool(
 def search_tools(
     query: Annotated[str, typer.Argument(help="What the tool should do, in words.")],
     count: Annotated[int, typer.Option("-k", "--count", help="Number of hits.", min=1)] = 5,
-    model: ModelOption = None,
+    embedding_model: EmbeddingModelOption = None,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Search the tools by meaning (needs the extra `retrieval`)."""
     chosen = load(library)
     with error_console().status("loading the embedding model"):
-        hits = make_retriever(chosen, model).search(query, k=count)
+        hits = make_retriever(chosen, embedding_model).search(query, k=count)
     if as_json:
         print_json([{"name": hit.name, "score": hit.score} for hit in hits])
         return

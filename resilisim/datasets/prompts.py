@@ -180,7 +180,9 @@ class PromptSource:
         law = BenchmarkLaw(environment.base, environment.not_executed, environment.failed, environment.history)
         self.rules = EndRules(environment.max_turns, environment.max_consecutive_failures, environment.loop_length)
         retriever = (
-            default_retriever(library) if environment.model is None else ToolRetriever(library, environment.model)
+            default_retriever(library)
+            if environment.embedding_model is None
+            else ToolRetriever(library, environment.embedding_model)
         )
         self._planner = resolve_planner(
             environment.planner,

@@ -25,7 +25,7 @@ PolicySpec: TypeAlias = "str | Callable[[], Policy]"
 class EnvironmentSettings:
     """The options of Conversation-v0 that a run passes on; their meaning stands there.
 
-    `model` is the embedding model that searches use, by name or path; None is the one that `ToolRetriever` takes.
+    `embedding_model` is the embedding model that searches use, by name or path; None is the one that `ToolRetriever` takes.
     """
 
     base: float = 0.8
@@ -42,7 +42,7 @@ class EnvironmentSettings:
     tools: Literal["discovery", "listed"] = "discovery"
     protocol: Literal["text", "native"] = "text"
     salt: str = EVALUATION_SALT
-    model: str | None = None
+    embedding_model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class RunSettings:
     def make_environment(self, library: ToolLibrary) -> ConversationEnv:
         """Return a new environment."""
         options = asdict(self.environment)
-        model = options.pop("model")
+        model = options.pop("embedding_model")
         if model is None:
             return ConversationEnv(library=library, **options)
         retriever = ToolRetriever(library, model)

@@ -146,7 +146,7 @@ def evaluate(
     tools: Literal["discovery", "listed"] = "discovery",
     protocol: Literal["text", "native"] = "text",
     library: ToolLibrary | None = None,
-    model: str | None = None,
+    embedding_model: str | None = None,
     progress: bool | None = None,
 ) -> EvaluationResult:
     """Play every policy on every task under every prompt type and seed, all on common luck.
@@ -178,7 +178,7 @@ def evaluate(
         tools: Whether the prompt lists the tools.
         protocol: How messages are written.
         library: The tool library; the default one if omitted.
-        model: The embedding model that searches use, by name or path; the shipped one if omitted.
+        embedding_model: The embedding model that searches use, by name or path; the shipped one if omitted.
         progress: Whether to show progress; None shows it for runs of more than two seconds.
 
     Returns:
@@ -219,7 +219,7 @@ def evaluate(
                 tools=tools,
                 protocol=protocol,
                 salt=salt,
-                model=model,
+                embedding_model=embedding_model,
             )
         ),
         library=None if library is None else library.to_json(),

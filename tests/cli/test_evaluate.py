@@ -62,7 +62,7 @@ def test_options_reach_the_environment(command, tmp_path):
 
 
 def test_a_model_of_ones_own_answers_the_searches(command, tmp_path, model_folder):
-    arguments = ["evaluate", "--policy", "random", "--tasks", "2", "--out", tmp_path / "a", "--model", model_folder]
+    arguments = ["evaluate", "--policy", "random", "--tasks", "2", "--out", tmp_path / "a", "--embedding-model", model_folder]
     assert command(*arguments).code == 0
     manifest = json.loads((tmp_path / "a" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["arguments"]["environment"]["model"] == model_folder
@@ -110,7 +110,7 @@ def test_report_writes_the_page_and_prints_the_summary(command, tmp_path):
         (["--policy", "random", "--search-detail", "long"], ["long", "full"]),
         (["--policy", "random", "--payload", "huge"], ["huge", "verbose"]),
         (["--policy", "random", "--loop-length", "1"], ["loop_length is 1"]),
-        (["--policy", "random", "--model", "no/such/folder"], ["no/such/folder"]),
+        (["--policy", "random", "--embedding-model", "no/such/folder"], ["no/such/folder"]),
         (["--policy", "random", "--tasks", ""], ["no tasks were named"]),
         (["--policy", "random", "--planner", "exakt"], ["exakt", "exact"]),
         ([], ["--policy"]),

@@ -136,10 +136,10 @@ def test_how_much_is_told_is_an_option(play):
 
 
 def test_a_model_of_ones_own_answers_searches(play, model_folder):
-    own, shipped = (play("task_reader", ["s read a file"], *options).out for options in (["--model", model_folder], []))
+    own, shipped = (play("task_reader", ["s read a file"], *options).out for options in (["--embedding-model", model_folder], []))
     assert own == shipped
     assert "file_operations_reader" in own
-    assert "no/such/folder" in play("task_reader", ["s x"], "--model", "no/such/folder").refusal()
+    assert "no/such/folder" in play("task_reader", ["s x"], "--embedding-model", "no/such/folder").refusal()
 
 
 def test_markup_in_messages_and_replies_is_shown_as_it_stands(play, tasks_file):

@@ -167,9 +167,9 @@ def test_tasks_that_no_program_can_use_are_refused(command, tmp_path, field, wor
 
 def test_generate_with_a_model_of_ones_own(command, tmp_path, model_folder):
     out = tmp_path / "a.jsonl"
-    assert command("tasks", "generate", "--out", out, "--count", "5", "--model", model_folder).code == 0
+    assert command("tasks", "generate", "--out", out, "--count", "5", "--embedding-model", model_folder).code == 0
     assert len(out.read_text(encoding="utf-8").splitlines()) == 5
     other = tmp_path / "b.jsonl"
-    line = command("tasks", "generate", "--out", other, "--count", "5", "--model", "no/such/folder").refusal()
+    line = command("tasks", "generate", "--out", other, "--count", "5", "--embedding-model", "no/such/folder").refusal()
     assert "no/such/folder" in line
     assert not other.exists()

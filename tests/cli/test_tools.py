@@ -88,10 +88,10 @@ def test_markup_in_a_query_or_a_library_is_shown_as_it_stands(command, tmp_path)
 
 def test_search_with_a_model_of_ones_own(command, model_folder):
     default = command("tools", "search", "read a file", "--json").json()
-    assert command("tools", "search", "read a file", "--json", "--model", model_folder).json() == default
-    line = command("tools", "search", "read a file", "--model", "no/such/folder").refusal()
+    assert command("tools", "search", "read a file", "--json", "--embedding-model", model_folder).json() == default
+    line = command("tools", "search", "read a file", "--embedding-model", "no/such/folder").refusal()
     assert "no/such/folder" in line
-    assert "''" in command("tools", "search", "read a file", "--model", "").refusal()
+    assert "''" in command("tools", "search", "read a file", "--embedding-model", "").refusal()
 
 
 def test_part_of_a_name_is_enough_for_a_hint(command):

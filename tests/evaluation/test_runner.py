@@ -326,7 +326,7 @@ def test_the_embedding_model_answers_the_searches_and_stands_in_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("resilisim.evaluation.plan.ToolRetriever", FakeRetriever)
-    result = evaluate(Searching, toy_tasks(1), model="some/model", out=tmp_path)
+    result = evaluate(Searching, toy_tasks(1), embedding_model="some/model", out=tmp_path)
     assert FakeRetriever.asked == [("some/model", "read a file")]
     assert read_manifest(tmp_path)["arguments"]["environment"]["model"] == "some/model"
     assert next(result.records())["steps"][0]["kind"] == "search"
