@@ -1,4 +1,4 @@
-"""How an endpoint leaves a request unanswered: it cannot, it will not, or the request is longer than its model reads."""
+"""How an endpoint leaves a request unanswered: it cannot, it will not, or its model cannot read that much."""
 
 from __future__ import annotations
 
@@ -39,15 +39,6 @@ class RequestRefusedError(InvalidInputError):
     def concerns_all_requests(self) -> bool:
         """Whether every other request would be refused as well."""
         return self.status in self._STATUSES_OF_ALL
-
-
-class ContextOverflowError(RequestRefusedError):
-    """A request is too long for its model; another one may not be."""
-
-    @property
-    def concerns_all_requests(self) -> bool:
-        """Never: shorter requests are answered."""
-        return False
 
 
 class ContextOverflowError(RequestRefusedError):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import importlib
+import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI
 
 DEFAULT_TIMEOUT_SECONDS = 60.0
+# Bytes of an answer; longer ones are not read to their end. Bodies of errors are read by the client library itself, and
+# only the timeout ends them.
+LONGEST_BODY = 8_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ class OpenAIChatModel:
         self.model = model.strip()
         self._endpoint: Endpoint = find_endpoint(base_url, api_key)
         self._openai = _require_openai()
+        self._transport_errors = _transport_errors()
         self._timeout_seconds = timeout_seconds
         self._max_concurrency = max_concurrency
         self._retry = RetryPolicy() if retry is None else retry
@@ -177,21 +182,36 @@ class OpenAIChatModel:
         try:
             # The client's timeout is for each read: a server that sends a byte now and then would never time out.
             async with asyncio.timeout(self._timeout_seconds):
-                response = await client.chat.completions.with_raw_response.create(**body)
+                text = await self._ask(client, body)
+            return read_reply(self._endpoint.without_key(text), request, time.perf_counter() - began)
         except (TimeoutError, self._openai.APITimeoutError):
             return _Failure(f"no answer within {self._timeout_seconds:g} s")
         except self._openai.APIStatusError as error:
             if self._learns_token_limit_name(token_limit_name, error):
                 return await self._attempt(client, request)
             return self._status_failure(error)
-        except self._openai.OpenAIError as error:
+        except (self._openai.OpenAIError, *self._transport_errors) as error:
             cause = error.__cause__ or error
             return _Failure(f"no connection ({self._endpoint.excerpt(str(cause)) or type(cause).__name__})")
-        try:
-            text = response.content.decode("utf-8", "replace")
-            return read_reply(self._endpoint.without_key(text), request, time.perf_counter() - began)
         except UnreadableAnswerError as error:
-            return _Failure(self._endpoint.excerpt(str(error)), response.status_code)
+            return _Failure(self._endpoint.excerpt(str(error)), 200)
+
+    async def _ask(self, client: AsyncOpenAI, body: Mapping[str, Any]) -> str:
+        """Send a request once and return the answer's text, read no further than it may be long."""
+        # As an extra body the messages pass as they are; the client would check each against its types, which takes
+        # three times as long as the rest of a request.
+        asking = client.chat.completions.with_streaming_response.create(
+            model=self.model, messages=[], extra_body=dict(body)
+        )
+        parts: list[bytes] = []
+        length = 0
+        async with asking as response:
+            async for part in response.iter_bytes():
+                length += len(part)
+                if length > LONGEST_BODY:
+                    raise UnreadableAnswerError(f"a body of more than {LONGEST_BODY:,} bytes")
+                parts.append(part)
+        return b"".join(parts).decode("utf-8", "replace")
 
     def _learns_token_limit_name(self, sent: TokenLimitName, error: APIStatusError) -> bool:
         """Tell whether the endpoint asked for the other name of the limit, and use that one from now on."""
@@ -237,6 +257,15 @@ class OpenAIChatModel:
 
 def _tail(failure: _Failure) -> str:
     return f": {failure.reason}" if failure.reason else ""
+
+
+def _transport_errors() -> tuple[type[Exception], ...]:
+    """Return what the HTTP library below the client raises when a connection breaks while an answer is read.
+
+    Versions of the client use one of two libraries, which importing the client has loaded.
+    """
+    loaded = [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
+    return tuple(library.HTTPError for library in loaded)
 
 
 def _require_openai() -> Any:

@@ -16,8 +16,10 @@ from typing import Any
 
 from resilisim.chat.json_files import json_object, read_text, refuse, refuse_unknown_keys
 from resilisim.chat.types import ChatReply, TokenUsage
+from resilisim.errors import nearest_name
 
 TOKENS_PER_PRICE = 1_000_000
+HIGHEST_PRICE = 1_000_000  # a dollar a token; a larger one is a slip
 FREE_KINDS = ("local", "scripted")  # they run here, and nobody sends a bill
 _FIELDS = ("prompt", "completion", "cached_prompt")
 
@@ -83,6 +85,13 @@ class PriceTable:
         """Return what a reply cost in US dollars: nothing if it came from our own cache; None if unknown."""
         return 0.0 if reply.from_cache else self.cost(model_name, reply.usage)
 
+    def gap(self, model_name: str) -> str | None:
+        """Say that a model has no price here, and which name resembles its own; None if it has one."""
+        if self.cost(model_name, TokenUsage()) is not None:
+            return None
+        near = nearest_name(model_name, self.prices)
+        return f"no price of {model_name!r} is known" + (f": did you mean it by {near!r}?" if near else "")
+
 
 def _price(value: Any, where: str) -> Price:
     if not isinstance(value, dict):
@@ -92,6 +101,7 @@ def _price(value: Any, where: str) -> Price:
         if field not in value and field == "cached_prompt":
             continue
         number = value.get(field)
-        if not isinstance(number, int | float) or isinstance(number, bool) or number < 0:
-            refuse(f"{where}, field {field!r}", number, "US dollars for a million tokens, 0 or more")
+        if not isinstance(number, int | float) or isinstance(number, bool) or not 0 <= number <= HIGHEST_PRICE:
+            expected = f"US dollars for a million tokens, 0 to {HIGHEST_PRICE:,}"
+            refuse(f"{where}, field {field!r}", number, expected)
     return Price(**value)

@@ -3,8 +3,9 @@
     {"reply": "Thought: I search first.", "role": "planner", "expect": "Your task"}
     {"reply": "", "tool_calls": [{"name": "search", "arguments": {"query": "flights"}}]}
 
-`reply` is the text; the rest may be left out. `role` and `expect` are conditions, as in `ScriptedReply`. `finish_reason`
-is what an endpoint would say; `usage` holds prompt_tokens and completion_tokens, which are estimated otherwise.
+`reply` is the text; the rest may be left out. `role` and `expect` are conditions, as in `ScriptedReply`;
+`finish_reason` is what an endpoint would say; `usage` holds prompt_tokens and completion_tokens, which are estimated
+otherwise.
 
 One file serves many episodes at once: a request whose `cache_scope` has the form EPISODE#CALL gets reply number CALL,
 counted from 0, whatever other episodes ask. Requests of another form get the replies in the order in which they come.
@@ -62,7 +63,7 @@ def read_script(path: Path | str) -> tuple[ScriptLine, ...]:
     text = read_text(Path(path), "script")
     lines = tuple(
         _read_line(json_object(line, f"script {str(path)!r}, line {number}"), f"script {str(path)!r}, line {number}")
-        for number, line in enumerate(text.splitlines(), start=1)
+        for number, line in enumerate(text.split("\n"), start=1)
         if line.strip()
     )
     if not lines:

@@ -34,7 +34,7 @@ ALWAYS_IN_INFO = (
     "seed",
 )
 EVENTS = frozenset({"execute", "search", "info", "format_error", "rejected", "finish", "stop"})
-EXECUTION_KEYS = frozenset({"tool", "success", "error", "success_probability", "attempt"})
+EXECUTION_KEYS = frozenset({"tool", "success", "error", "success_probability", "attempt", "output"})
 SCORE_KEYS = frozenset({"level", "coverage", "minimum", "order", "output", "completion", "ended_by"})
 LEVELS = frozenset({"full_success", "partial_success", "failure"})
 # All that an ordinary policy may be told besides the observation: anything else could give away state or luck.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import gymnasium
 
 from resilisim.envs import feedback
 from resilisim.envs.prompting import PromptMaker
-from resilisim.envs.protocol import native_tools, read_native, read_text
+from resilisim.envs.protocol import decode_native, encode_native, native_tools, read_native, read_text
 from resilisim.envs.space import UnicodeText
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
@@ -73,10 +73,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
     `turns_left`, `event` (kind of the last message: execute, search, info, format_error, rejected, finish, stop; absent
     at reset). After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or
     format error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt,
-    output}` with `attempt` from 1 and `output` None unless it succeeded, and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for
-    ordinary policies (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`,
-    `state`, `message`, `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the probability in
-    `execution`; a flawed prompt is "optimal" to them.
+    output}` with `attempt` from 1 and `output` None unless it succeeded, and `dependency_problems` if its error is
+    DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies (`public_info` takes them out): `instance_id`,
+    `task`, `required_tools`, `seed`, `problem`, `state`, `message`, `score`, `flaw` (what is wrong with the plan in the
+    prompt, or None), and the probability in `execution`; a flawed prompt is "optimal" to them.
 
     **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4.
     **Version history.** v0.
@@ -207,7 +207,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             problem = f"the message has {len(action):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
             return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
         if self.protocol == "native":
-            return self.native_step(_decode_native(action))
+            return self.native_step(decode_native(action))
         read = self._read_cached if len(action) <= CACHED_MESSAGE_LENGTH else self._read
         return self._apply(read(action), [])
 
@@ -225,6 +225,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
             InvalidInputError: There is no such prompt, or the task's plan cannot carry the flaw that it names.
         """
         return self._prompts.prompt(task, prompt)
+
+    def twin(self) -> ConversationEnv:
+        """Return an environment with the same options in which another episode can be played at the same time.
+
+        What is costly is shared: the library, the planner, the prompts made so far.
+        """
+        twin = copy.copy(self)
+        twin._task = twin._episode = twin._prompt = None
+        return twin
 
     def stop(self) -> Step:
         """End the episode because the agent stopped by itself or hit a cap of its own."""
@@ -245,7 +254,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         reply, extra = self._reply(event)
         ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.protocol)
         text = f"{reply}\n\n{ending}" if reply else ending
-        self._observation = _presentable(_encode_native(text, call_ids) if self.protocol == "native" else text)
+        self._observation = _presentable(encode_native(text, call_ids) if self.protocol == "native" else text)
         terminated = self._episode.ended_by is not None
         reward = float(terminated and outcome(self._episode.problem, self._episode.state))
         return self._observation, reward, terminated, False, self._info(event, extra)
@@ -263,7 +272,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
                     "error": event.failure.code if event.failure else None,
                     "success_probability": event.success_probability,
                     "attempt": event.attempt,
-                    "output": event.output,
+                    "output": event.output if event.success else None,
                 }
             }
             if event.failure is not None and event.failure.code == DEPENDENCY_ERROR:
@@ -379,20 +388,3 @@ def _check_library(library: object) -> ToolLibrary:
 def _check(what: str, value: object, valid: Sequence[str]) -> None:
     if value not in valid:
         raise unknown_name(what, value, valid)
-
-
-def _decode_native(action: str) -> Mapping[str, Any]:
-    """Return an assistant message from its JSON text; a text that is none is an answer without calls."""
-    try:
-        message = json.loads(action)
-    except (ValueError, RecursionError):
-        return {"content": action}
-    return message if isinstance(message, dict) else {"content": action}
-
-
-def _encode_native(text: str, call_ids: list[str]) -> str:
-    if not call_ids:
-        return json.dumps([{"role": "user", "content": text}], ensure_ascii=False)
-    replies = [{"role": "tool", "tool_call_id": call_ids[0], "content": text}]
-    replies += [{"role": "tool", "tool_call_id": call_id, "content": "ignored"} for call_id in call_ids[1:]]
-    return json.dumps(replies, ensure_ascii=False)

@@ -144,6 +144,24 @@ def _read_calls(content: str, calls: list[Any], library: ToolLibrary, mode: Para
     return _format_error(f"function {name!r} needs its {_NATIVE_NEEDS[name]!r} as a string", visible, thoughts)
 
 
+def decode_native(action: str) -> Mapping[str, Any]:
+    """Return an assistant message from its JSON text; a text that is none is an answer without calls."""
+    try:
+        message = json.loads(action)
+    except (ValueError, RecursionError):
+        return {"content": action}
+    return message if isinstance(message, dict) else {"content": action}
+
+
+def encode_native(text: str, call_ids: list[str]) -> str:
+    """Return what the environment says as a JSON list of messages that answer the calls; the first is the answer."""
+    if not call_ids:
+        return json.dumps([{"role": "user", "content": text}], ensure_ascii=False)
+    replies = [{"role": "tool", "tool_call_id": call_ids[0], "content": text}]
+    replies += [{"role": "tool", "tool_call_id": call_id, "content": "ignored"} for call_id in call_ids[1:]]
+    return json.dumps(replies, ensure_ascii=False)
+
+
 def _split_thoughts(text: str) -> tuple[str, str]:
     """Return what stands in <think> blocks (also unclosed, or closed without being opened), and the rest."""
     thoughts = [match.group(1).strip() for match in _THOUGHT.finditer(text)]

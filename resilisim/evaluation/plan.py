@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from resilisim.chat import RoleModels
+from resilisim.chat.prices import PriceTable
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError
+from resilisim.evaluation.models import ModelSettings
 from resilisim.policies.base import Policy, policy_name
+from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import checkpoint_hashes, make_policy
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.tasks import Task
@@ -25,7 +29,7 @@ PolicySpec: TypeAlias = "str | Callable[[], Policy]"
 class EnvironmentSettings:
     """The options of Conversation-v0 that a run passes on; their meaning stands there.
 
-    `embedding_model` is the embedding model that searches use, by name or path; None is the one that `ToolRetriever` takes.
+    `embedding_model` is what searches use, by name or path; None is the one that `ToolRetriever` takes.
     """
 
     base: float = 0.8
@@ -55,6 +59,8 @@ class RunSettings:
         prompts: Prompt types.
         environment: Options of the environment.
         library: The tool library as JSON, or None for the default one.
+        models: Who answers the LLM agents among the policies.
+        directory: The run's folder, in which replies of episodes under way are kept; None keeps none.
         manifest_hash: Hash of the run's arguments, which every record carries.
     """
 
@@ -63,6 +69,8 @@ class RunSettings:
     prompts: tuple[str, ...]
     environment: EnvironmentSettings
     library: str | None
+    models: ModelSettings = field(default_factory=ModelSettings)
+    directory: str | None = None
     manifest_hash: str = ""
 
     def load_library(self) -> ToolLibrary:
@@ -130,18 +138,34 @@ class Plan:
                 yield self.episode(index)
 
 
-def build_policy(spec: PolicySpec, library: ToolLibrary) -> Policy:
-    """Return a new policy.
+@dataclass(frozen=True, slots=True)
+class PolicyMaker:
+    """Makes the policies of a run, as often as they are needed.
 
-    Raises:
-        InvalidInputError: There is no such policy, or it is none.
+    Attributes:
+        library: The tool library, for policies that ask for it.
+        models: Who answers LLM agents; None if nobody was named.
+        prices: Prices of models.
     """
-    if isinstance(spec, str):
-        return make_policy(spec, offered={"library": library})
-    policy = spec()
-    if not callable(getattr(policy, "reset", None)) or not callable(getattr(policy, "act", None)):
-        raise InvalidInputError(f"{describe_policy(spec)} gives a {type(policy).__name__} without reset() and act()")
-    return policy
+
+    library: ToolLibrary
+    models: RoleModels | None = None
+    prices: PriceTable = field(default_factory=PriceTable)
+
+    def make(self, spec: PolicySpec) -> Policy:
+        """Return a new policy.
+
+        Raises:
+            InvalidInputError: There is no such policy, or it is none.
+        """
+        if isinstance(spec, str):
+            offered = {"library": self.library, "models": self.models, "prices": self.prices}
+            return make_policy(spec, offered=offered)
+        policy = spec()
+        if not callable(getattr(policy, "reset", None)) or not callable(getattr(policy, "act", None)):
+            kind = type(policy).__name__
+            raise InvalidInputError(f"{describe_policy(spec)} gives a {kind} without reset() and act()")
+        return policy
 
 
 def describe_policy(spec: PolicySpec) -> str:
@@ -151,15 +175,15 @@ def describe_policy(spec: PolicySpec) -> str:
     return f"{getattr(spec, '__module__', '?')}:{getattr(spec, '__qualname__', type(spec).__qualname__)}"
 
 
-def name_policies(policies: Sequence[PolicySpec], library: ToolLibrary) -> tuple[str, ...]:
-    """Make every policy once, to see early that it can be made, and return their names.
+def name_policies(policies: Sequence[Policy]) -> tuple[str, ...]:
+    """Return the names of policies.
 
     Raises:
-        InvalidInputError: A policy cannot be made, its name cannot be printed, or two have one name.
+        InvalidInputError: A policy's name cannot be printed, or two have one name.
     """
     names: list[str] = []
-    for spec in policies:
-        name = policy_name(build_policy(spec, library))
+    for policy in policies:
+        name = policy_name(policy)
         if not name.isprintable():
             raise InvalidInputError(f"policy name {name!r:.80} holds characters that cannot be printed")
         if name in names:
@@ -170,6 +194,15 @@ def name_policies(policies: Sequence[PolicySpec], library: ToolLibrary) -> tuple
     return tuple(names)
 
 
+def agent_arguments(policies: Sequence[Policy], models: RoleModels | None) -> dict[str, Any]:
+    """Return what a manifest says about the LLM agents of a run; nothing if there is none."""
+    agents = [policy for policy in policies if isinstance(policy, LlmPolicy)]
+    if not agents:
+        return {}
+    named = {} if models is None else models.identities()
+    return {"models": named, "agent_prompts": {policy_name(agent): agent.prompts.hash for agent in agents}}
+
+
 def hash_tasks(tasks: Sequence[Task]) -> str:
     """Return the SHA-256, in hex, of tasks as JSON Lines, without holding them all as text."""
     digest = hashlib.sha256()
@@ -178,14 +211,22 @@ def hash_tasks(tasks: Sequence[Task]) -> str:
     return digest.hexdigest()
 
 
-def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary) -> dict[str, Any]:
-    """Return everything that decides what a run's episodes are, as JSON values for its manifest."""
+def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, agents: Mapping[str, Any]) -> dict[str, Any]:
+    """Return everything that decides what a run's episodes are, as JSON values for its manifest.
+
+    Args:
+        settings: The run's settings.
+        plan: Its episodes.
+        library: Its tool library.
+        agents: What there is to say about LLM agents (`agent_arguments`).
+    """
     named = [spec for spec in settings.policies if isinstance(spec, str)]
     checkpoints = checkpoint_hashes([settings.environment.planner, *named])
     return {
         "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
         # Only where there are some, so that the manifests of other runs stay as they were.
         **({"checkpoints": checkpoints} if checkpoints else {}),
+        **agents,
         "environment": asdict(settings.environment),
         "library": library.content_hash,
         "num_episodes": len(plan),

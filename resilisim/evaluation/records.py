@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from typing import Any, Final, TypedDict, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints
 
 RECORD_SCHEMA: Final = "resilisim-episode-1"
 
@@ -59,7 +59,8 @@ class EpisodeRecord(TypedDict):
     any V* of the task may be too low (0 where they are exact, as nearly always), `regret` and `luck` are sums over the
     steps, `losses` splits `regret` by label. `required_outputs` are the output tools among the required ones: with them
     an episode can be scored again without its library. `flaw` is what is wrong with the plan in the prompt: type,
-    method, severity and edits.
+    method, severity and edits. `agent` is there for LLM agents: every call of the model, every event, and the agent's
+    own structure (`policies.llm.record.AgentRecord`).
     """
 
     schema: str
@@ -89,11 +90,17 @@ class EpisodeRecord(TypedDict):
     rules: dict[str, int]
     salt: str
     manifest: str
+    agent: NotRequired[dict[str, Any]]
+
+
+# Fields that only some episodes have; their types are checked where they are there.
+_OPTIONAL_FIELDS: Final = frozenset({"agent"})
 
 
 def _accepted_types(schema: type) -> dict[str, tuple[type, ...]]:
     """Return what `isinstance` accepts for each field: an int where a float is expected, no mapping where a list is."""
-    return {name: _runtime_types(hint) for name, hint in get_type_hints(schema).items()}
+    hints = get_type_hints(schema).items()
+    return {name: _runtime_types(hint) for name, hint in hints if name not in _OPTIONAL_FIELDS}
 
 
 def _runtime_types(hint: Any) -> tuple[type, ...]:
@@ -112,6 +119,8 @@ def record_problem(value: object) -> str | None:
         found = value.get("schema") if isinstance(value, Mapping) else None
         return f"has the schema {found!r:.60}, expected {RECORD_SCHEMA!r}"
     problem = _field_problem(value, _RECORD_TYPES, "")
+    if problem is None and not isinstance(value.get("agent", {}), dict):
+        problem = f"field 'agent' is {value['agent']!r:.60}, expected an object"
     if problem is not None:
         return problem
     if not value["steps"]:

@@ -2,18 +2,144 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.evaluation.attribution import IDENTITY_TOLERANCE, Attribution, attribute, identity_error
 from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.policies.base import Policy, is_privileged, policy_name
+from resilisim.policies.llm.policy import LlmPolicy
+from resilisim.policies.llm.run import EpisodeHooks, Journal
+from resilisim.provenance import content_hash
 from resilisim.simulator import Problem, rescore
 from resilisim.simulator.exact import solve
+from resilisim.simulator.state import is_done
 from resilisim.tasks import Task
 from resilisim.workflows.prompts import Prompt
+
+
+class Rollout:
+    """One episode under way: what the policy is shown, and what each message was worth.
+
+    An ordinary policy gets the public view of each info, a privileged one all of it except the seed: nobody is told
+    what decides the luck.
+
+    Args:
+        env: The environment; it is reset.
+        task: The task.
+        prompt: Prompt type, or a rendered prompt.
+        seed: Episode seed.
+        privileged: Whether the policy sees the state.
+
+    Attributes:
+        observation: What the environment said last.
+        terminated: Whether the episode has ended.
+
+    Raises:
+        ExactLimitError: The task is too large to be solved exactly.
+    """
+
+    def __init__(
+        self, env: ConversationEnv, task: Task, prompt: str | Prompt, seed: int, privileged: bool = False
+    ) -> None:
+        self._env = env
+        self._task = task
+        self._prompt = prompt
+        self._seed = seed
+        self._privileged = privileged
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin the episode anew, with the same seed."""
+        options = {"task": self._task, "prompt": self._prompt}
+        self.observation, self._info = self._env.reset(seed=self._seed, options=options)
+        self.problem: Problem = self._info["problem"]
+        self._optimum = solve(self.problem)
+        # A flawed plan does not say what to do, so looking for it is information there, as without a plan.
+        self._plan_in_prompt = self._info["planner"] is not None and self._info["flaw"] is None
+        self.steps: list[StepRecord] = []
+        self.terminated = False
+        self._used_native_calls = False
+        self._value: float | None = None
+
+    @property
+    def view(self) -> Mapping[str, Any]:
+        """The info as the policy may see it."""
+        if not self._privileged:
+            return public_info(self._info)
+        return {name: value for name, value in self._info.items() if name != "seed"}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything that the task asks for has succeeded; no policy may be told."""
+        return is_done(self.problem, self._info["state"])
+
+    def step(self, action: object) -> None:
+        """Send a message, or end the episode if it is None."""
+        before = self._info["state"]
+        if isinstance(action, Mapping):  # an assistant message with native calls; the record keeps its text
+            action = json.dumps(action)
+        step = self._env.stop() if action is None else self._env.step(cast("str", action))
+        self.observation, _, self.terminated, _, self._info = step
+        message = self._info["message"]
+        self._used_native_calls = self._used_native_calls or message.native
+        worth = attribute(self._optimum, before, message, self._info["state"], self._plan_in_prompt, self._value)
+        self._value = worth.value_after
+        self.steps.append(_step_record(len(self.steps) + 1, str(action or ""), self._info, worth))
+
+    def record(self, policy: str, index: int = 0, salt: str = "", manifest: str = "") -> EpisodeRecord:
+        """Return the record of the episode that has ended; the identity of its attribution has been checked.
+
+        Args:
+            policy: Name of the policy.
+            index: Place of the episode in the plan of its run.
+            salt: Salt of the environment's luck.
+            manifest: Hash of the run's arguments.
+        """
+        task, problem, steps, info = self._task, self.problem, self.steps, self._info
+        losses: dict[str, float] = {}
+        for step in steps:
+            if step["label"] is not None:
+                losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
+        score = info["score"]
+        record = EpisodeRecord(
+            schema=RECORD_SCHEMA,
+            index=index,
+            policy=policy,
+            privileged=self._privileged,
+            prompt_type=info["prompt_type"],
+            planner=info["planner"],
+            flaw=None if info["flaw"] is None else dict(info["flaw"]),
+            protocol="native" if self._used_native_calls else "text",
+            instance_id=task.instance_id,
+            task_type=task.task_type,
+            complexity=task.complexity,
+            required_tools=list(task.required_tools),
+            required_outputs=sorted(problem.library.outputs.intersection(task.required_tools)),
+            seed=self._seed,
+            steps=steps,
+            ended_by=score["ended_by"],
+            score=score,
+            outcome=int(score["level"] == "full_success"),
+            optimum=steps[0]["value"],
+            optimum_gap=self._optimum.gap,
+            regret=sum(step["regret"] for step in steps),
+            luck=sum(step["luck"] for step in steps),
+            losses=losses,
+            law=problem.law.to_mapping(),
+            rules=problem.rules.to_mapping(),
+            salt=salt,
+            manifest=manifest,
+        )
+        error = identity_error(record)
+        if error > IDENTITY_TOLERANCE:
+            raise AssertionError(
+                f"the attribution of {task.instance_id}, seed {self._seed}, misses its identity by {error:.3g}"
+            )
+        return record
 
 
 def play_episode(
@@ -30,9 +156,6 @@ def play_episode(
 ) -> EpisodeRecord:
     """Play one episode to its end.
 
-    An ordinary policy gets the public view of each info, a privileged one all of it except the seed: nobody is told
-    what decides the luck.
-
     Args:
         env: The environment; it is reset.
         policy: The policy; it is reset.
@@ -45,75 +168,77 @@ def play_episode(
         manifest: Hash of the run's arguments, for the record.
 
     Returns:
-        The record; the identity of the attribution has been checked.
+        The record; the identity of the attribution has been checked. That of an LLM agent has its part `agent`.
 
     Raises:
         ExactLimitError: The task is too large to be solved exactly.
         Exception: Whatever the policy raises.
     """
-    privileged = is_privileged(policy)
+    shown = name if name is not None else policy_name(policy)
+    if isinstance(policy, LlmPolicy):
+        return asyncio.run(
+            play_agent_episode(env, policy, task, prompt, seed, index=index, name=shown, salt=salt, manifest=manifest)
+        )
+    rollout = Rollout(env, task, prompt, seed, is_privileged(policy))
+    policy.reset(rollout.observation, rollout.view)
+    while not rollout.terminated:
+        rollout.step(policy.act(rollout.observation, rollout.view))
+    return rollout.record(shown, index, salt, manifest)
 
-    def view(info: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not privileged:
-            return public_info(info)
-        return {name: value for name, value in info.items() if name != "seed"}
 
-    observation, info = env.reset(seed=seed, options={"task": task, "prompt": prompt})
-    problem: Problem = info["problem"]
-    optimum = solve(problem)
-    # A flawed plan does not say what to do, so looking for it is information there, as without a plan.
-    plan_in_prompt = info["planner"] is not None and info["flaw"] is None
-    steps: list[StepRecord] = []
-    policy.reset(observation, view(info))
-    terminated, used_native_calls = False, False
-    value: float | None = None
-    while not terminated:
-        before = info["state"]
-        action: Any = policy.act(observation, view(info))
-        if isinstance(action, Mapping):  # an assistant message with native calls; the record keeps its text
-            action = json.dumps(action)
-        observation, _, terminated, _, info = env.stop() if action is None else env.step(action)
-        used_native_calls = used_native_calls or info["message"].native
-        worth = attribute(optimum, before, info["message"], info["state"], plan_in_prompt, value)
-        value = worth.value_after
-        steps.append(_step_record(len(steps) + 1, action or "", info, worth))
-    losses: dict[str, float] = {}
-    for step in steps:
-        if step["label"] is not None:
-            losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
-    score = info["score"]
-    record = EpisodeRecord(
-        schema=RECORD_SCHEMA,
-        index=index,
-        policy=name if name is not None else policy_name(policy),
-        privileged=privileged,
-        prompt_type=info["prompt_type"],
-        planner=info["planner"],
-        flaw=None if info["flaw"] is None else dict(info["flaw"]),
-        protocol="native" if used_native_calls else "text",
-        instance_id=task.instance_id,
-        task_type=task.task_type,
-        complexity=task.complexity,
-        required_tools=list(task.required_tools),
-        required_outputs=sorted(problem.library.outputs.intersection(task.required_tools)),
-        seed=seed,
-        steps=steps,
-        ended_by=score["ended_by"],
-        score=score,
-        outcome=int(score["level"] == "full_success"),
-        optimum=steps[0]["value"],
-        optimum_gap=optimum.gap,
-        regret=sum(step["regret"] for step in steps),
-        luck=sum(step["luck"] for step in steps),
-        losses=losses,
-        law=problem.law.to_mapping(),
-        rules=problem.rules.to_mapping(),
-        salt=salt,
-        manifest=manifest,
-    )
-    error = identity_error(record)
-    if error > IDENTITY_TOLERANCE:
-        raise AssertionError(f"the attribution of {task.instance_id}, seed {seed}, misses its identity by {error:.3g}")
+async def play_agent_episode(
+    env: ConversationEnv,
+    agent: LlmPolicy[Any],
+    task: Task,
+    prompt: str | Prompt,
+    seed: int,
+    *,
+    index: int = 0,
+    name: str | None = None,
+    salt: str = "",
+    manifest: str = "",
+    journal: Journal | None = None,
+) -> EpisodeRecord:
+    """Play one episode of an LLM agent; many can be under way at once, each with its own environment and agent.
+
+    Args:
+        env: The environment; it is reset.
+        agent: The agent; it is reset.
+        task: The task.
+        prompt: Prompt type, or a rendered prompt.
+        seed: Episode seed.
+        index: Place of the episode in the plan of its run.
+        name: Name of the policy in the record; its own if omitted.
+        salt: Salt of the environment's luck, for the record.
+        manifest: Hash of the run's arguments, for the record.
+        journal: Keeps the model's replies while the episode is under way; None keeps none.
+
+    Returns:
+        The record with its part `agent`.
+
+    Raises:
+        InfrastructureError: An endpoint is down; what was answered so far is in the journal.
+        Exception: Whatever else the agent raises.
+    """
+    rollout = Rollout(env, task, prompt, seed)
+
+    async def restart() -> str:
+        rollout.restart()
+        return rollout.observation
+
+    identity = content_hash([task.instance_id, seed, salt, prompt if isinstance(prompt, str) else prompt.text])
+    agent.prepare(EpisodeHooks(identity, journal, lambda: rollout.is_done, restart))
+    agent.reset(rollout.observation, rollout.view)
+    try:
+        while not rollout.terminated:
+            rollout.step(await agent.aact(rollout.observation, rollout.view))
+        record = rollout.record(name if name is not None else policy_name(agent), index, salt, manifest)
+        part = await agent.conclude(rollout.observation, rollout.view)
+    finally:
+        await agent.abandon()
+    record["agent"] = dict(part)
+    # Who asked an oracle, or tried again in a fresh episode, is not to be compared with the others.
+    record["privileged"] = part["oracle"] or part["restarts"] > 0
     return record
 
 

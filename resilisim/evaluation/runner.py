@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.arguments import (
@@ -20,11 +20,16 @@ from resilisim.evaluation.arguments import (
     check_solvable,
     check_tasks,
 )
+from resilisim.evaluation.failures import Patience, is_failure
+from resilisim.evaluation.journal import discard_journal
+from resilisim.evaluation.models import ModelSpec, check_models
 from resilisim.evaluation.plan import (
     EnvironmentSettings,
     Plan,
+    PolicyMaker,
     PolicySpec,
     RunSettings,
+    agent_arguments,
     name_policies,
     run_arguments,
 )
@@ -35,6 +40,7 @@ from resilisim.evaluation.report.facts import RunCollector, RunFacts, count_of, 
 from resilisim.evaluation.store import RunStore, read_records
 from resilisim.evaluation.summary import GroupSummary, SummaryTable
 from resilisim.evaluation.workers import play_all
+from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.provenance import content_hash
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.tool_library import ToolLibrary, default_library
@@ -64,6 +70,8 @@ class EvaluationResult:
         num_episodes: Episodes that are finished.
         rows: One summary per policy and prompt type.
         num_already_there: Episodes that an earlier call had left in the folder; they were not played again.
+        num_failures: Episodes that broke in this call for reasons of infrastructure; they are unfinished, and the same
+            call tries them again.
     """
 
     directory: Path
@@ -74,6 +82,7 @@ class EvaluationResult:
     # Keeps a folder that nobody asked for until the result is gone.
     _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
     num_already_there: int = field(default=0, compare=False)
+    num_failures: int = field(default=0, compare=False)
 
     @property
     def num_planned(self) -> int:
@@ -119,6 +128,7 @@ class EvaluationResult:
             "directory": str(self.directory),
             "manifest": self.manifest,
             "num_episodes": self.num_episodes,
+            "num_failures": self.num_failures,
             "results": [row.to_mapping() for row in self.rows],
         }
 
@@ -147,6 +157,7 @@ def evaluate(
     protocol: Literal["text", "native"] = "text",
     library: ToolLibrary | None = None,
     embedding_model: str | None = None,
+    model: ModelSpec = None,
     progress: bool | None = None,
 ) -> EvaluationResult:
     """Play every policy on every task under every prompt type and seed, all on common luck.
@@ -179,6 +190,8 @@ def evaluate(
         protocol: How messages are written.
         library: The tool library; the default one if omitted.
         embedding_model: The embedding model that searches use, by name or path; the shipped one if omitted.
+        model: The language models of LLM agents: "openai:NAME", "local", "scripted:FILE", a list that also names those
+            of single components ("extractor=openai:small"), or `ModelSettings` for everything else about them.
         progress: Whether to show progress; None shows it for runs of more than two seconds.
 
     Returns:
@@ -188,7 +201,7 @@ def evaluate(
         InvalidInputError: An argument is unusable.
         ExactLimitError: A task is too large to be solved exactly.
         StoreError: The folder holds another run, or cannot be written.
-        InfrastructureError: A worker process died, or what a policy needs is down.
+        InfrastructureError: A worker process died, or what policies need is down for episode after episode.
         RunInterrupted: Ctrl-C; what is finished is kept.
     """
     if library is not None and not isinstance(library, ToolLibrary):
@@ -199,9 +212,12 @@ def evaluate(
     policy_specs, prompt_types = check_policies(policies), check_prompts(prompts)
     num_workers = check_integer("workers", workers, least=1)
     plan = Plan(check_tasks(tasks, own_library), len(policy_specs), len(prompt_types), check_seeds(seeds))
+    model_settings = check_models(model)
+    maker = PolicyMaker(own_library, model_settings.make(), model_settings.load_prices())
+    made = [maker.make(spec) for spec in policy_specs]  # once, to see early that each can be made
     settings = RunSettings(
         policies=policy_specs,
-        policy_names=name_policies(policy_specs, own_library),
+        policy_names=name_policies(made),
         prompts=prompt_types,
         environment=check_environment(
             EnvironmentSettings(
@@ -223,12 +239,15 @@ def evaluate(
             )
         ),
         library=None if library is None else library.to_json(),
+        models=model_settings,
     )
     # Refuses options that make no sense, too.
     environment = settings.make_environment(own_library)
     check_solvable(plan.tasks, environment)
     check_flaws(plan.tasks, prompt_types, environment)
-    return _run(settings, plan, run_arguments(settings, plan, own_library), out, num_workers, progress)
+    arguments = run_arguments(settings, plan, own_library, agent_arguments(made, maker.models))
+    waits_for_models = any(isinstance(policy, LlmPolicy) for policy in made)
+    return _run(settings, plan, arguments, out, num_workers, progress, waits_for_models)
 
 
 def read_results(directory: Path | str) -> EvaluationResult:
@@ -247,27 +266,41 @@ def _run(
     out: Path | str | None,
     workers: int,
     progress: bool | None,
+    waits_for_models: bool,
 ) -> EvaluationResult:
     temporary = None
     if out is None:
         temporary = tempfile.TemporaryDirectory(prefix="resilisim-")
         out = temporary.name
-    settings = replace(settings, manifest_hash=content_hash(arguments))
+    # Replies are only kept where somebody can come back for them.
+    kept_in = None if temporary is not None or not waits_for_models else str(out)
+    settings = replace(settings, manifest_hash=content_hash(arguments), directory=kept_in)
     collector = RunCollector()
     with RunStore(out, arguments, len(plan), on_record=collector.add) as store:
         already_there = store.num_finished
         shown = RunProgress(len(plan), already_there, progress)
+        patience = Patience(settings.models.give_up_after)
         try:
             left = len(plan) - already_there
-            for record, line in play_all(settings, plan.pending(store.is_finished), min(workers, max(left, 1))):
+            pending = plan.pending(store.is_finished)
+            for outcome, line in play_all(settings, pending, min(workers, max(left, 1)), waits_for_models):
+                if is_failure(outcome):
+                    store.append_failure(line)
+                    patience.lose(outcome)
+                    continue
+                record = cast("EpisodeRecord", outcome)
                 store.append_encoded(line, record["index"])
+                if kept_in is not None:
+                    discard_journal(kept_in, record["index"])
                 collector.add(record)
+                patience.restore()
                 shown.advance()
         except KeyboardInterrupt as error:
             raise RunInterrupted(store.num_finished if temporary is None else 0, len(plan)) from error
         finally:
             shown.close()
-        return _result(store.directory, collector.facts(store.manifest), temporary, already_there)
+        facts = collector.facts(store.manifest)
+        return _result(store.directory, facts, temporary, already_there, patience.num_failures)
 
 
 def _result(
@@ -275,6 +308,7 @@ def _result(
     facts: RunFacts,
     temporary: tempfile.TemporaryDirectory[str] | None = None,
     num_already_there: int = 0,
+    num_failures: int = 0,
 ) -> EvaluationResult:
     return EvaluationResult(
         directory,
@@ -284,4 +318,5 @@ def _result(
         facts,
         temporary,
         num_already_there,
+        num_failures,
     )

@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Any, cast
 
 from resilisim.errors import StoreError
+from resilisim.evaluation.failures import FAILURES_NAME
 from resilisim.evaluation.records import EpisodeRecord, record_problem
 from resilisim.provenance import (
     MANIFEST_SCHEMA,
     JsonLinesWriter,
     describe_os_error,
     encode_json,
-    encode_json_line,
     load_manifest,
     read_json_lines,
     refuse_other_arguments,
@@ -75,6 +75,7 @@ class RunStore:
             text = encode_json(self.manifest, indent=2, sort_keys=True) + b"\n"
             write_file_atomically(self.directory / MANIFEST_NAME, text)
             self.manifest = json.loads(text)  # with its keys in the order that every later reader finds
+        self._failures: JsonLinesWriter | None = None
         self._writer = JsonLinesWriter(self.directory / EPISODES_NAME)
         try:
             for record in read_records(self.directory):
@@ -101,9 +102,21 @@ class RunStore:
         self._writer.write_encoded(line)
         self._mark(index)
 
+    def append_failure(self, line: bytes) -> None:
+        """Append what kept an episode from its end, encoded as one JSON line; the episode stays unfinished.
+
+        Raises:
+            StoreError: The line cannot be written.
+        """
+        if self._failures is None:
+            self._failures = JsonLinesWriter(self.directory / FAILURES_NAME)
+        self._failures.write_encoded(line)
+
     def close(self) -> None:
         """Hand everything to the disk and release the folder."""
         self._writer.close()
+        if self._failures is not None:
+            self._failures.close()
 
     def __enter__(self) -> RunStore:
         """Return the store itself."""
@@ -128,11 +141,6 @@ class RunStore:
             raise StoreError(f"episode {index} in {place} is outside this run of {self.num_episodes} episodes")
         if self.is_finished(index):
             raise StoreError(f"episode {index} stands twice in {place}")
-
-
-def encode_record(record: EpisodeRecord) -> bytes:
-    """Return a record as one JSON line, keys in the order of its schema."""
-    return encode_json_line(record)
 
 
 def read_manifest(directory: Path | str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Playing the episodes of a run, in this process or in several.
 
-Jobs are lists of planned episodes; records come back as encoded lines.
+Jobs are lists of planned episodes; what they come to comes back as encoded lines.
 """
 
 from __future__ import annotations
@@ -8,111 +8,61 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import TypeAlias
 
-from resilisim.errors import InvalidInputError, ResiliSimError
-from resilisim.evaluation.plan import PlannedEpisode, RunSettings, build_policy
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.rollout import play_episode
-from resilisim.evaluation.store import encode_record
-from resilisim.policies.base import Policy
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.plan import PlannedEpisode, RunSettings
+from resilisim.evaluation.player import EpisodePlayer, Outcome
 from resilisim.processes import Jobs, answers_of_processes
+from resilisim.provenance import encode_json_line
 
 # Jobs grow to take about this long: short against a run, long against the round trip over a pipe.
 JOB_SECONDS = 0.25
 FIRST_JOB_EPISODES = 4
 MOST_JOB_EPISODES = 512
+# A job of episodes that wait for a model lasts several times as long as one of them, for its end is not filled.
+WAITING_JOB_ROUNDS = 8
 
-# The record of an episode, as it is and as one JSON line.
-FinishedEpisode: TypeAlias = "tuple[EpisodeRecord, bytes]"
+# What an episode came to, as it is and as one JSON line.
+FinishedEpisode: TypeAlias = "tuple[Outcome, bytes]"
 
 
-class EpisodePlayer:
-    """Plays episodes of a run; policies and environment are made once and reused.
+def play_all(
+    settings: RunSettings, pending: Iterator[PlannedEpisode], workers: int, waits_for_models: bool
+) -> Iterator[FinishedEpisode]:
+    """Play episodes and yield what they come to as they end; with one worker, in this process.
 
     Args:
         settings: The run's settings.
-    """
-
-    def __init__(self, settings: RunSettings) -> None:
-        self._settings = settings
-        self._library = settings.load_library()
-        self._environment = settings.make_environment(self._library)
-        self._policies: dict[int, Policy] = {}
-
-    def play(self, episode: PlannedEpisode) -> EpisodeRecord:
-        """Play one episode.
-
-        Raises:
-            ResiliSimError: Something was refused; the text names the episode.
-            RuntimeError: The policy wanted to end the process (`SystemExit`) or the like; the text names the episode.
-            Exception: Whatever else the policy raises, with a note that names the episode.
-        """
-        try:
-            return play_episode(
-                self._environment,
-                self._policy(episode.policy),
-                episode.task,
-                self._settings.prompts[episode.prompt],
-                episode.seed,
-                index=episode.index,
-                name=self._settings.policy_names[episode.policy],
-                salt=self._settings.environment.salt,
-                manifest=self._settings.manifest_hash,
-            )
-        except ResiliSimError as error:
-            raise type(error)(f"{error} ({self._describe(episode)})") from error
-        except Exception as error:
-            error.add_note(f"ResiliSim: this was raised in {self._describe(episode)}")
-            raise
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            # SystemExit and what else is no Exception: the process would end as if nothing had been wrong.
-            kind = type(error).__name__
-            text = " ".join(str(error).split())
-            raise RuntimeError(f"a policy raised {kind}: {text} ({self._describe(episode)})") from error
-
-    def _policy(self, place: int) -> Policy:
-        policy = self._policies.get(place)
-        if policy is None:
-            policy = self._policies[place] = build_policy(self._settings.policies[place], self._library)
-        return policy
-
-    def _describe(self, episode: PlannedEpisode) -> str:
-        return (
-            f"episode {episode.index}: policy {self._settings.policy_names[episode.policy]}, "
-            f"prompt {self._settings.prompts[episode.prompt]}, task {episode.task.instance_id}, seed {episode.seed}"
-        )
-
-
-def play_all(settings: RunSettings, pending: Iterator[PlannedEpisode], workers: int) -> Iterator[FinishedEpisode]:
-    """Play episodes and yield them as they end; with one worker, in this process and in order.
+        pending: The episodes.
+        workers: Number of processes.
+        waits_for_models: Whether any policy asks a language model.
 
     Raises:
         InfrastructureError: A worker process died.
         Exception: Whatever an episode raises; the others are stopped.
     """
     if workers > 1:
-        yield from _play_in_processes(settings, pending, workers)
+        yield from _play_in_processes(settings, pending, workers, waits_for_models)
         return
-    player = EpisodePlayer(settings)
-    for episode in pending:
-        record = player.play(episode)
-        yield record, encode_record(record)
+    for outcome in EpisodePlayer(settings).play_all(pending):
+        yield outcome, encode_json_line(outcome)
 
 
 def _play_in_processes(
-    settings: RunSettings, pending: Iterator[PlannedEpisode], workers: int
+    settings: RunSettings, pending: Iterator[PlannedEpisode], workers: int, waits_for_models: bool
 ) -> Iterator[FinishedEpisode]:
+    settings = replace(settings, models=settings.models.share(workers))
     try:
         pickle.dumps(settings)
     except Exception as error:
         raise InvalidInputError(
             f"a policy cannot be handed to other processes ({error}): give it as module:attribute, or use one worker"
         ) from error
-    for line in answers_of_processes(_LinePlayer, settings, _GrowingJobs(pending), workers):
+    jobs = _WaitingJobs(pending, settings.models.concurrency) if waits_for_models else _GrowingJobs(pending)
+    for line in answers_of_processes(_LinePlayer, settings, jobs, workers):
         yield json.loads(line), line
 
 
@@ -130,6 +80,17 @@ class _GrowingJobs(Jobs[list[PlannedEpisode]]):
         return list(islice(self._pending, self._size)) or None
 
 
+class _WaitingJobs(Jobs[list[PlannedEpisode]]):
+    """Hands out episodes that wait for models in jobs of many, for they are played at once."""
+
+    def __init__(self, pending: Iterator[PlannedEpisode], concurrency: int) -> None:
+        self._pending = pending
+        self._size = concurrency * WAITING_JOB_ROUNDS
+
+    def next(self, last: list[PlannedEpisode] | None, seconds: float) -> list[PlannedEpisode] | None:
+        return list(islice(self._pending, self._size)) or None
+
+
 class _LinePlayer:
     """Plays jobs in a worker process."""
 
@@ -137,4 +98,4 @@ class _LinePlayer:
         self._player = EpisodePlayer(settings)
 
     def __call__(self, job: list[PlannedEpisode]) -> Iterator[bytes]:
-        return (encode_record(self._player.play(episode)) for episode in job)
+        return (encode_json_line(outcome) for outcome in self._player.play_all(iter(job)))

@@ -41,7 +41,8 @@ class Answer:
         body: The bytes of the body.
         headers: Besides Content-Type and Content-Length.
         sent_bytes: How much of the body is really sent before the connection is closed; None sends all.
-        kind: "answer"; "close" closes without a byte; "hang" never sends one.
+        kind: "answer"; "close" closes without a byte; "hang" never sends one; "drip" sends a byte of the body now
+            and then; "endless" repeats the body until the client hangs up.
     """
 
     status: int = 200
@@ -112,6 +113,17 @@ def hanging() -> Answer:
     return Answer(kind="hang")
 
 
+def dripping(text: str = "slowly") -> Answer:
+    """A completion of which a byte is sent every 10 ms."""
+    whole = completion(text)
+    return Answer(200, whole.body, whole.headers, kind="drip")
+
+
+def endless(part: bytes = b"again and " * 10_000) -> Answer:
+    """A body that never ends; no header says how long it is."""
+    return Answer(200, part, {"Content-Type": "application/json"}, kind="endless")
+
+
 Answerer = Callable[[Seen], Answer]
 
 
@@ -133,11 +145,13 @@ class LoopbackServer:
     Attributes:
         requests: Everything that was asked, in the order in which it came.
         most_in_flight: The largest number of requests that were being answered at once.
+        bytes_of_endless: How much of endless answers was sent.
     """
 
     def __init__(self, answerer: Answerer) -> None:
         self.requests: list[Seen] = []
         self.most_in_flight = 0
+        self.bytes_of_endless = 0
         self.stopping = threading.Event()
         self._answerer = answerer
         self._in_flight = 0
@@ -196,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}
         answer = self.server.owner.answer(self.path, headers, body)
-        if answer.kind != "answer":
+        if answer.kind in ("close", "hang"):
             if answer.kind == "hang":
                 self.server.owner.stopping.wait()
             self.close_connection = True
@@ -204,11 +218,31 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
+        if answer.kind == "endless":
+            self.end_headers()
+            self._send_again_and_again(answer.body)
+            return
         self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
+        if answer.kind == "drip":
+            self._send_byte_by_byte(answer.body)
+            return
         self.wfile.write(answer.body[: answer.sent_bytes])
         if answer.sent_bytes is not None:
             self.close_connection = True
+
+    def _send_again_and_again(self, part: bytes) -> None:
+        self.close_connection = True
+        while not self.server.owner.stopping.is_set():
+            self.wfile.write(part)  # raises when the client has hung up
+            self.server.owner.bytes_of_endless += len(part)
+
+    def _send_byte_by_byte(self, body: bytes) -> None:
+        for byte in body:
+            if self.server.owner.stopping.wait(0.01):
+                self.close_connection = True
+                return
+            self.wfile.write(bytes([byte]))
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Say nothing."""

@@ -67,6 +67,27 @@ def test_everything_that_can_change_an_answer_changes_the_key():
     assert request_key("m", dataclasses.replace(QUESTION, role="planner")) == request_key("m", QUESTION)
 
 
+def test_keys_stay_what_they_were():
+    """A cache that was paid for is still found after a change of how requests are described."""
+    request = ChatRequest(
+        (
+            ChatMessage("system", "Be brief. \ud83d é"),
+            ChatMessage("assistant", "", (ToolCall("a1", "add", '{"x": 1}'),)),
+            ChatMessage("tool", "2", tool_call_id="a1"),
+        ),
+        role="planner",
+        tools=({"type": "function", "function": {"name": "add"}},),
+        stop=("END",),
+        temperature=0.25,
+        top_p=0.5,
+        max_tokens=9,
+        seed=3,
+        cache_scope="e#0",
+    )
+    key = "f94864f4c9096f18350d0e510bce176b44093d412d017ef37548869da71a3d0f"
+    assert request_key("openai:m at http://h/v1", request) == key
+
+
 def test_failures_are_not_kept(tmp_path):
     scripted = ScriptedChatModel([EndpointError("down", 500), "up"])
     model = CachingChatModel(scripted, ResponseCache(tmp_path), "m")

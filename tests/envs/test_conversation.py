@@ -161,7 +161,7 @@ def test_wrong_order_pays_nothing():
 def test_execution_info():
     env = ConversationEnv()
     info = run(env, [CALLS[0]], seed=1)[-1][4]
-    assert set(info["execution"]) == {"tool", "success", "error", "success_probability", "attempt"}
+    assert set(info["execution"]) == {"tool", "success", "error", "success_probability", "attempt", "output"}
     assert info["execution"]["tool"] == "file_operations_reader"
     assert info["execution"]["success_probability"] == 0.8
     assert info["execution"]["attempt"] == 1

@@ -14,9 +14,9 @@ from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.charts import Segment
 from resilisim.evaluation.report.markup import Markup, element, render
-from resilisim.evaluation.store import RunStore, encode_record, read_records
+from resilisim.evaluation.store import RunStore, read_records
 from resilisim.evaluation.summary import format_interval, format_percent, summarise
-from resilisim.provenance import content_hash
+from resilisim.provenance import content_hash, encode_json_line
 from tests.evaluation.synthetic import CARELESSNESS, synthetic_run
 
 EVIL = "<script>alert('x')</script>&\"'"
@@ -62,7 +62,7 @@ def make_run(folder: Path, records: list[EpisodeRecord], planned: int | None = N
     with RunStore(folder, arguments, arguments["num_episodes"]) as store:
         for index, record in enumerate(records):
             own = {**record, "index": index, "manifest": content_hash(arguments)}
-            store.append_encoded(encode_record(own), index)
+            store.append_encoded(encode_json_line(own), index)
     return write_report(folder)
 
 

@@ -13,8 +13,8 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.attribution import attribute, identity_error
 from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.rollout import play_episode, rescore_record
-from resilisim.evaluation.store import encode_record
 from resilisim.policies.registry import make_policy
+from resilisim.provenance import encode_json_line
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact.optimum import compute_optimum
 from resilisim.simulator.messages import execution
@@ -146,10 +146,10 @@ def test_an_ordinary_policy_sees_no_probabilities_and_a_privileged_one_sees_the_
 
 def test_the_same_episode_gives_the_same_bytes_whatever_was_played_before() -> None:
     env, policy, task = ConversationEnv(), Reading(), toy_tasks(3)[2]
-    first = encode_record(play_episode(env, policy, task, "optimal", 5))
+    first = encode_json_line(play_episode(env, policy, task, "optimal", 5))
     play_episode(env, policy, toy_tasks(1)[0], "optimal", 6)
-    assert encode_record(play_episode(env, policy, task, "optimal", 5)) == first
-    assert encode_record(play_episode(ConversationEnv(), Reading(), task, "optimal", 5)) == first
+    assert encode_json_line(play_episode(env, policy, task, "optimal", 5)) == first
+    assert encode_json_line(play_episode(ConversationEnv(), Reading(), task, "optimal", 5)) == first
 
 
 def unequal_library() -> ToolLibrary:

@@ -258,7 +258,7 @@ def test_a_script_without_a_guard_is_told_what_it_lacks(tmp_path: Path) -> None:
         ({"salt": 5}, "salt is 5: expected a text"),
         ({"planner": None}, "planner is None: expected a text"),
         ({"model": 5}, "model is 5: expected a text"),
-        ({"model": "no such model"}, "embedding model 'no such model' does not exist"),
+        ({"embedding_model": "no such model"}, "embedding model 'no such model' does not exist"),
         ({"library": "lib.json"}, "library is 'lib.json': expected a ToolLibrary"),
         ({"workers": 0}, "workers is 0"),
         ({"base": 2.0}, "law constant base"),

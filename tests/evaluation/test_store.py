@@ -14,11 +14,10 @@ from resilisim.errors import StoreError
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.store import (
     RunStore,
-    encode_record,
     read_manifest,
     read_records,
 )
-from resilisim.provenance import content_hash
+from resilisim.provenance import content_hash, encode_json_line
 from tests.evaluation.synthetic import synthetic_run
 
 ARGUMENTS: dict[str, Any] = {"environment": {"base": 0.8, "salt": "s"}, "seeds": [0, 1], "benchmark": {"version": "v1"}}
@@ -34,14 +33,14 @@ def test_a_second_opening_knows_what_is_finished(tmp_path: Path) -> None:
     records = some_records()
     with RunStore(tmp_path / "run", ARGUMENTS, 6) as store:
         for record in records[1:4]:
-            store.append_encoded(encode_record(record), record["index"])
+            store.append_encoded(encode_json_line(record), record["index"])
     seen: list[EpisodeRecord] = []
     with RunStore(tmp_path / "run", ARGUMENTS, 6, on_record=seen.append) as store:
         assert [store.is_finished(index) for index in range(6)] == [False, True, True, True, False, False]
         assert store.num_finished == 3
         assert seen == records[1:4]
         with pytest.raises(StoreError, match="episode 2 is already"):
-            store.append_encoded(encode_record(records[2]), 2)
+            store.append_encoded(encode_json_line(records[2]), 2)
     assert list(read_records(tmp_path / "run")) == records[1:4]
 
 
@@ -49,14 +48,14 @@ def test_a_torn_episode_is_played_again(tmp_path: Path) -> None:
     records = some_records()
     with RunStore(tmp_path, ARGUMENTS, 6) as store:
         for record in records:
-            store.append_encoded(encode_record(record), record["index"])
+            store.append_encoded(encode_json_line(record), record["index"])
     path = tmp_path / "episodes.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
     assert list(read_records(tmp_path)) == records[:-1]
     with RunStore(tmp_path, ARGUMENTS, 6) as store:
         assert store.num_finished == 5
-        store.append_encoded(encode_record(records[5]), 5)
+        store.append_encoded(encode_json_line(records[5]), 5)
     assert path.read_bytes() == whole
 
 
@@ -92,7 +91,7 @@ def write(folder: Path, *records: EpisodeRecord) -> None:
     """Put records into a folder behind the store's back."""
     if not folder.exists():
         RunStore(folder, ARGUMENTS, 6).close()
-    (folder / "episodes.jsonl").write_bytes(b"".join(encode_record(record) for record in records))
+    (folder / "episodes.jsonl").write_bytes(b"".join(encode_json_line(record) for record in records))
 
 
 def test_records_that_cannot_be_of_this_run_are_refused(tmp_path: Path) -> None:
@@ -153,7 +152,7 @@ def test_text_that_utf8_does_not_have_is_stored_and_found_again(tmp_path: Path) 
     for _ in range(2):
         with RunStore(tmp_path, arguments, 6) as store:
             if not store.is_finished(record["index"]):
-                store.append_encoded(encode_record(record), record["index"])
+                store.append_encoded(encode_json_line(record), record["index"])
     for name in ("manifest.json", "episodes.jsonl"):
         (tmp_path / name).read_text(encoding="utf-8")
     assert list(read_records(tmp_path)) == [record]
@@ -199,7 +198,7 @@ def test_a_manifest_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
 def test_a_full_disk_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = some_records()
     with RunStore(tmp_path, ARGUMENTS, 6) as store:
-        store.append_encoded(encode_record(records[0]), 0)
+        store.append_encoded(encode_json_line(records[0]), 0)
 
         def full(descriptor: int, data: memoryview) -> int:
             raise OSError(28, "No space left on device")
@@ -207,7 +206,7 @@ def test_a_full_disk_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.
         with monkeypatch.context() as patch:
             patch.setattr(provenance.os, "write", full)
             with pytest.raises(StoreError, match="disk is full; what was finished is kept"):
-                store.append_encoded(encode_record(records[1]), 1)
+                store.append_encoded(encode_json_line(records[1]), 1)
         assert not store.is_finished(1)
     assert list(read_records(tmp_path)) == records[:1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import importlib
 import os
 import secrets
@@ -13,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from resilisim.chat.errors import ContextOverflowError, EndpointError, RequestRefusedError
 from resilisim.chat.local.answers import DEFAULT_MAX_TOKENS
@@ -73,6 +74,7 @@ class GgufChatModel:
         self, name: str, path: Path, *, context: int, threads: int, slots: int, reuse_prompts: bool = False
     ) -> None:
         self.name = name
+        self._file_name = path.name
         self._loading = partial(_Loading, path.resolve(), context, threads, slots)
         self._reuse_prompts = reuse_prompts
 
@@ -87,7 +89,9 @@ class GgufChatModel:
         """
         loading = self._loading(os.getpid())
         loop = asyncio.get_running_loop()
-        engine = _engines.get(loading) or await loop.run_in_executor(None, _engine, loading)
+        engine = _engines.get(loading)
+        if engine is None:
+            engine = await loop.run_in_executor(None, _engine, loading)
         return await loop.run_in_executor(engine.workers, self._answer, engine.server, request)
 
     async def aclose(self) -> None:
@@ -105,11 +109,12 @@ class GgufChatModel:
         if isinstance(value, Mapping) and isinstance(value.get("error"), Mapping):
             self._refuse(value["error"])
         try:
-            return read_completion(value, request, time.perf_counter() - began)
+            reply = read_completion(value, request, time.perf_counter() - began)
         except UnreadableAnswerError as error:
             raise EndpointError(f"{self.name} answers with {error}") from error
+        return dataclasses.replace(reply, model=self._file_name)  # llama.cpp says the whole path
 
-    def _refuse(self, error: Mapping[str, Any]) -> None:
+    def _refuse(self, error: Mapping[str, Any]) -> NoReturn:
         code = error.get("code")
         status = code if isinstance(code, int) else 500
         text = f"{self.name} refuses the request: {' '.join(error_message(error).split())[:200]}"

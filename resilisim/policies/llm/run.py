@@ -18,6 +18,7 @@ from resilisim.policies.llm.tools import Toolbox
 from resilisim.seeding import Draws
 
 LOGGER = logging.getLogger("resilisim.agents")
+LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so; the record has it all
 EXCERPT_LENGTH = 300  # characters of a reply that an event repeats
 
 _UNSET: Final[Any] = object()

@@ -1,0 +1,1 @@
+"""The model talks to the environment itself, with nothing in between."""

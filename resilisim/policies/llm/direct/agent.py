@@ -1,0 +1,84 @@
+"""The direct agent: what the model replies is the message to the environment, as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from resilisim.chat import ChatMessage, ChatReply
+from resilisim.envs.protocol import native_tools
+from resilisim.policies.llm.conversation import Reply
+from resilisim.policies.llm.options import AgentOptions, limit
+from resilisim.policies.llm.policy import LlmPolicy
+from resilisim.policies.llm.react.dialogue import IGNORED, kept_calls
+from resilisim.policies.llm.reading import excerpt, visible
+from resilisim.policies.llm.run import AgentRun
+
+# What an event of the environment says about the message that brought it about.
+_EVENT_KINDS: Final = {"format_error": "malformed_reply", "rejected": "invalid_action"}
+_COUNTERS: Final = {"malformed_reply": "malformed_replies", "invalid_action": "invalid_actions"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectOptions(AgentOptions):
+    """Options of the direct agent."""
+
+    history_chars: int = limit(20_000, "characters after which a reply or an observation is cut in the chat", least=200)
+
+
+class Direct(LlmPolicy[DirectOptions]):
+    """A chat with the environment: one reply of the model is one message, nothing is read, mended or added.
+
+    The environment reads tags, native calls and completion signals, and answers what it cannot read with a reminder.
+    It also ends the episode; the agent has no answer of its own.
+    """
+
+    name = "direct"
+    options_class = DirectOptions
+    components = ("agent",)
+    uses_native_calls = True
+
+    async def play(self, run: AgentRun) -> str | None:
+        """Pass messages on until the environment ends the episode."""
+        functions = native_tools() if run.native else []
+        chat = [ChatMessage("system", self.prompts.fill("system", examples=self.prompts.examples()))]
+        chat.append(ChatMessage("user", run.prompt))
+        while True:
+            reply = await run.ask("agent", chat, tools=functions)
+            answer = await run.send(_native_message(reply) if run.native else reply.text)
+            _note(run, reply, answer)
+            chat += self._exchange(reply, answer)
+
+    def _exchange(self, reply: ChatReply, answer: Reply) -> list[ChatMessage]:
+        """Return what the chat keeps of a turn: the reply without thoughts, and what the environment said."""
+        longest = self.options.history_chars
+        words, observation = excerpt(visible(reply.text), longest), excerpt(answer.observation, longest)
+        calls = kept_calls(reply.tool_calls)
+        if not calls:
+            return [ChatMessage("assistant", words or "(an empty reply)"), ChatMessage("user", observation)]
+        answers = [observation, *(IGNORED for _ in calls[1:])]
+        results = [ChatMessage("tool", text, tool_call_id=call.id) for call, text in zip(calls, answers, strict=True)]
+        return [ChatMessage("assistant", words, tool_calls=calls), *results]
+
+
+def _native_message(reply: ChatReply) -> Mapping[str, Any]:
+    """Return a reply as the assistant message that it is."""
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+    if reply.tool_calls:
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in reply.tool_calls
+        ]
+    return message
+
+
+def _note(run: AgentRun, reply: ChatReply, answer: Reply) -> None:
+    """Write down what the environment could not use."""
+    kind = _EVENT_KINDS.get(str(answer.info.get("event")))
+    if kind is None:
+        return
+    problems = answer.info.get("problems") or [answer.observation]
+    words = reply.text or " ".join(f"{call.name} {call.arguments}" for call in reply.tool_calls[:1])
+    run.note(kind, "agent", str(problems[0]), excerpt=excerpt(words))
+    run.count(_COUNTERS[kind])

@@ -1,0 +1,194 @@
+"""YAML as models write it, read into plain JSON values, and JSON values written as YAML for prompts.
+
+Values are built from the parser's events instead of by a loader, for these reasons: a document of a few bytes must not
+unfold into gigabytes (aliases are refused), a plain scalar must not turn into what JSON does not have (dates, sets,
+base-60 numbers, `no` as False), a name that stands twice must not silently win, and nesting must not exhaust the stack.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from resilisim.errors import MissingExtraError
+
+try:
+    import yaml
+except ImportError as error:
+    raise MissingExtraError(f"kpi-chain needs 'yaml' ({error}): pip install 'resilisim[llm]'") from error
+
+MAX_CHARACTERS: Final = 100_000
+MAX_DEPTH: Final = 20
+_MAX_PROBLEM: Final = 200  # characters of the parser's words that a message repeats
+
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z")
+_DECIMAL = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.?[0-9]+)(?:[eE][-+]?[0-9]{1,4})?\Z")
+_WORDS: Final[dict[str, Any]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
+_FENCED = re.compile(r"^[^\S\n]*(?:```|~~~)[\w-]*[^\S\n]*\n(.*?)(?=^[^\S\n]*(?:```|~~~)|\Z)", re.MULTILINE | re.DOTALL)
+_FENCE_LINE = re.compile(r"^[^\S\n]*(?:```|~~~)", re.MULTILINE)
+
+
+class UnreadableReplyError(ValueError):
+    """What a model wrote is not what it was asked for; the text says why, in words that a model can act on."""
+
+
+def read_yaml(text: str, typed: bool = True) -> Any:
+    """Return the value of a YAML document.
+
+    Args:
+        text: The document.
+        typed: Whether plain scalars become numbers, booleans and null; if not, they stay the text that was written.
+
+    Raises:
+        UnreadableReplyError: It is no YAML, holds aliases, tags or several documents, is too long or nested too deeply.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableReplyError(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
+    events = iter(_events(text))
+    next(events)  # the stream begins
+    first = next(events)
+    if isinstance(first, yaml.StreamEndEvent):
+        raise UnreadableReplyError("the reply is empty")
+    value = _value(next(events), events, typed, 0)
+    next(events)  # the document ends
+    if not isinstance(next(events), yaml.StreamEndEvent):
+        raise UnreadableReplyError("the reply holds several YAML documents; write exactly one")
+    return value
+
+
+def yaml_with(text: str, key: str, beside: tuple[str, ...] = (), typed: bool = True) -> dict[str, Any]:
+    """Find the YAML mapping that a reply gives, among prose and fences.
+
+    Args:
+        text: The visible part of a reply.
+        key: A name that the mapping must have at its top.
+        beside: Names that may stand beside it, also before it.
+        typed: See `read_yaml`.
+
+    Raises:
+        UnreadableReplyError: There is none, it cannot be read, or there are several that differ.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableReplyError(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
+    if not text.strip():
+        raise UnreadableReplyError("the reply is empty")
+    found: list[dict[str, Any]] = []
+    problem: UnreadableReplyError | None = None
+    for candidate in _candidates(text, (key, *beside)):
+        try:
+            value = read_yaml(candidate, typed)
+        except UnreadableReplyError as error:
+            problem = problem or error
+            continue
+        if isinstance(value, dict) and key in value and value not in found:
+            found.append(value)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UnreadableReplyError(f"the reply holds {len(found)} different blocks with {key!r}; write exactly one")
+    raise problem or UnreadableReplyError(f"the reply holds no YAML with {key!r} at its top")
+
+
+def dump_yaml(value: Any) -> str:
+    """Return a JSON value as YAML for a prompt."""
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _candidates(text: str, names: tuple[str, ...]) -> Iterator[str]:
+    """Yield what may be the YAML: in each fenced block, or else in the whole, what begins at a line with a name."""
+    pattern = "|".join(re.escape(name) for name in names)
+    line = re.compile(rf"^(?P<indent>[^\S\n]*)[\"']?(?:{pattern})[\"']?[^\S\n]*:", re.MULTILINE)
+    fenced = [block for block in _FENCED.findall(text) if line.search(block)]
+    for block in fenced or [text]:
+        start = line.search(block)
+        if block.lstrip().startswith("{"):  # JSON is YAML, too
+            yield block.strip()
+        elif start is not None:
+            body = block[start.start() :]
+            end = _FENCE_LINE.search(body)
+            yield _outdented(body if end is None else body[: end.start()], start["indent"])
+
+
+def _outdented(body: str, indent: str) -> str:
+    lines = body.split("\n")
+    return "\n".join(row.removeprefix(indent) for row in lines) if indent else body
+
+
+def _events(text: str) -> Iterator[Any]:
+    try:
+        yield from yaml.parse(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        raise UnreadableReplyError(f"no valid YAML: {place}{str(error.problem)[:_MAX_PROBLEM]}") from None
+    except yaml.YAMLError as error:
+        raise UnreadableReplyError(f"no valid YAML: {' '.join(str(error).split())[:_MAX_PROBLEM]}") from None
+    except (RecursionError, ValueError, OverflowError) as error:
+        # The scanner converts escapes such as "\UFFFFFFFF" without a check of its own.
+        raise UnreadableReplyError(f"no valid YAML: {str(error)[:_MAX_PROBLEM]}") from None
+
+
+def _value(event: Any, events: Iterator[Any], typed: bool, depth: int) -> Any:
+    if isinstance(event, yaml.AliasEvent):
+        raise UnreadableReplyError(
+            f"{_place(event)}aliases such as *{event.anchor} are not allowed; write the value out"
+        )
+    if depth > MAX_DEPTH:
+        raise UnreadableReplyError(f"{_place(event)}the YAML is nested more than {MAX_DEPTH} deep")
+    if isinstance(event, yaml.ScalarEvent):
+        return _scalar(event, typed)
+    if event.tag not in (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
+        raise UnreadableReplyError(f"{_place(event)}the tag {event.tag!r} is not allowed")
+    if isinstance(event, yaml.SequenceStartEvent):
+        return list(_items(events, typed, depth + 1))
+    return _mapping(events, typed, depth + 1)
+
+
+def _items(events: Iterator[Any], typed: bool, depth: int) -> Iterator[Any]:
+    event = next(events)
+    while not isinstance(event, yaml.SequenceEndEvent):
+        yield _value(event, events, typed, depth)
+        event = next(events)
+
+
+def _mapping(events: Iterator[Any], typed: bool, depth: int) -> dict[str, Any]:
+    mapping: dict[str, Any] = {}
+    event = next(events)
+    while not isinstance(event, yaml.MappingEndEvent):
+        if not isinstance(event, yaml.ScalarEvent):
+            raise UnreadableReplyError(f"{_place(event)}a name has to be a plain text")
+        name = event.value
+        if name in mapping:
+            raise UnreadableReplyError(f"{_place(event)}the name {name[:50]!r} stands twice in one mapping")
+        mapping[name] = _value(next(events), events, typed, depth)
+        event = next(events)
+    return mapping
+
+
+def _scalar(event: Any, typed: bool) -> Any:
+    if event.tag not in _TEXT_TAGS:
+        raise UnreadableReplyError(f"{_place(event)}the tag {event.tag!r} is not allowed")
+    text: str = event.value
+    is_plain = event.implicit[0] and event.tag is None
+    if not is_plain or not typed:
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.match(text):
+        return int(text)
+    if _DECIMAL.match(text) and ("." in text or "e" in text.lower()):
+        number = float(text)
+        return number if math.isfinite(number) else text
+    return text
+
+
+def _place(event: Any) -> str:
+    return f"line {event.start_mark.line + 1}: "

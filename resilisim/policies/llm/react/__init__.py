@@ -1,0 +1,1 @@
+"""ReAct: thought, action, observation, one call of the model a step."""

