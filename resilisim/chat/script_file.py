@@ -48,6 +48,10 @@ class ScriptLine:
     has_usage: bool
 
 
+class ScriptFileError(ScriptError, InvalidInputError):
+    """A script that a user wrote does not fit what is asked: it is too short, or a line expects something else."""
+
+
 def call_number(cache_scope: str) -> int | None:
     """Return the number of the call within its episode that a scope EPISODE#CALL names; None for other scopes."""
     match = _SCOPE.fullmatch(cache_scope)
@@ -99,16 +103,19 @@ class FileScriptedChatModel:
         """Answer with the line that the request's scope names, else with the next one.
 
         Raises:
-            ScriptError: The script has no such line, or the line expects another request.
+            ScriptFileError: The script has no such line, or the line expects another request.
         """
         place = call_number(request.cache_scope)
         if place is None:
             place = self._asked_in_order
             self._asked_in_order += 1
         if place >= len(self._lines):
-            raise ScriptError(f"{self.name} has {len(self._lines)} replies and was asked for reply {place + 1}")
+            raise ScriptFileError(f"{self.name} has {len(self._lines)} replies and was asked for reply {place + 1}")
         line = self._lines[place]
-        check_condition(line.condition, request, place)
+        try:
+            check_condition(line.condition, request, place)
+        except ScriptError as error:
+            raise ScriptFileError(f"{self.name}: {error}") from None
         if line.has_usage:
             return line.reply
         return dataclasses.replace(line.reply, usage=_estimate(line.reply, request))

@@ -7,18 +7,31 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from resilisim.cli.model_options import (
+    BaseUrlOption,
+    CacheOption,
+    ConcurrencyOption,
+    GiveUpOption,
+    ModelsOption,
+    PricesOption,
+    RequestsPerMinuteOption,
+    RetriesOption,
+    TimeoutOption,
+    TokensPerMinuteOption,
+    model_settings,
+)
 from resilisim.cli.options import (
     ENVIRONMENT_PANEL,
     OUTPUT_PANEL,
     PROMPT_HELP,
     BaseOption,
+    EmbeddingModelOption,
     FailedOption,
     FailuresOption,
     HistoryOption,
     JsonFlag,
     LibraryOption,
     LoopOption,
-    EmbeddingModelOption,
     NotExecutedOption,
     PayloadOption,
     PlannerOption,
@@ -27,7 +40,7 @@ from resilisim.cli.options import (
     load,
     make_retriever,
 )
-from resilisim.cli.output import STOPPED_BY_USER, console, note, print_json
+from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
 from resilisim.cli.tasks import TasksOption
 
 if TYPE_CHECKING:
@@ -40,7 +53,8 @@ def evaluate(
         list[str],
         typer.Option(
             "--policy",
-            help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy; again for more.",
+            help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy, options in "
+            "brackets: kpi-chain[theta=0.8]; again for more. 'resilisim agents' lists LLM agents and their options.",
         ),
     ],
     out: Annotated[
@@ -88,10 +102,22 @@ def evaluate(
         typer.Option("--salt", help="Any text: other luck, a private leaderboard.", rich_help_panel=ENVIRONMENT_PANEL),
     ] = None,
     embedding_model: EmbeddingModelOption = None,
+    model: ModelsOption = None,
+    base_url: BaseUrlOption = None,
+    concurrency: ConcurrencyOption = 8,
+    retries: RetriesOption = 4,
+    timeout: TimeoutOption = 60.0,
+    requests_per_minute: RequestsPerMinuteOption = None,
+    tokens_per_minute: TokensPerMinuteOption = None,
+    cache: CacheOption = None,
+    prices: PricesOption = None,
+    give_up_after: GiveUpOption = 20,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Evaluate policies; each episode becomes one line of OUT/episodes.jsonl."""
+    from resilisim.evaluation.agent_sums import agent_table
+    from resilisim.evaluation.failures import FAILURES_NAME
     from resilisim.evaluation.report.facts import count_of
     from resilisim.evaluation.runner import RunInterrupted
     from resilisim.evaluation.runner import evaluate as run
@@ -123,6 +149,18 @@ def evaluate(
             protocol=protocol,
             library=None if library is None else chosen,
             embedding_model=embedding_model,
+            model=model_settings(
+                model,
+                base_url,
+                concurrency,
+                retries,
+                timeout,
+                requests_per_minute,
+                tokens_per_minute,
+                cache,
+                prices,
+                give_up_after,
+            ),
         )
     except RunInterrupted as interrupted:
         note(f"{interrupted}; the same command goes on")
@@ -135,9 +173,17 @@ def evaluate(
         )
     if as_json:
         print_json(result.to_mapping())
-        return
-    console().print(result.table())
-    note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: resilisim report {out}")
+    else:
+        console().print(result.table())
+        if result.agents():
+            console().print(agent_table(result.agents()))
+        note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: resilisim report {out}")
+    if result.num_failures:
+        note(
+            f"{count_of(result.num_failures, 'episode')} broke for want of an answer and are in no score "
+            f"({out / FAILURES_NAME}); the same command tries again"
+        )
+        raise typer.Exit(INCOMPLETE)
 
 
 def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Task]:

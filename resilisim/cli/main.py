@@ -10,9 +10,23 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from resilisim import __version__
-from resilisim.cli import bound, dataset, demo, evaluate, play, prompts, report, tasks, tools, train
-from resilisim.cli.output import STOPPED_BY_USER, write_what_cannot_be_encoded_as_escapes
-from resilisim.errors import ResiliSimError
+from resilisim.cli import (
+    agents,
+    bound,
+    dataset,
+    demo,
+    episode,
+    evaluate,
+    models,
+    play,
+    prompts,
+    report,
+    tasks,
+    tools,
+    train,
+)
+from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, write_what_cannot_be_encoded_as_escapes
+from resilisim.errors import InfrastructureError, ResiliSimError
 
 BAD_INPUT = 2
 
@@ -29,9 +43,12 @@ app.add_typer(tasks.app, name="tasks")
 app.add_typer(prompts.app, name="prompts")
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(train.app, name="train")
+app.add_typer(models.app, name="models")
 app.command("bound")(bound.bound)
 app.command("play")(play.play)
 app.command("evaluate")(evaluate.evaluate)
+app.command("agents")(agents.agents)
+app.add_typer(episode.app, name="episode")
 app.command("report")(report.report)
 app.command("demo")(demo.demo)
 
@@ -68,10 +85,10 @@ def _usage_message(error: Exception, arguments: Sequence[str]) -> str:
     return message
 
 
-def _refuse(text: str) -> NoReturn:
-    """Print one line on standard error and leave with the code for bad input."""
+def _refuse(text: str, code: int = BAD_INPUT) -> NoReturn:
+    """Print one line on standard error and leave."""
     sys.stderr.write("resilisim: " + " ".join(text.split()) + "\n")
-    sys.exit(BAD_INPUT)
+    sys.exit(code)
 
 
 def _show_warning(
@@ -97,6 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         warnings.showwarning = _show_warning
         try:
             code = app(args=arguments, prog_name="resilisim", standalone_mode=False)
+        except InfrastructureError as error:
+            _refuse(str(error), INCOMPLETE)
         except ResiliSimError as error:
             _refuse(str(error))
         except (typer.Abort, KeyboardInterrupt):

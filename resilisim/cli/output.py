@@ -16,6 +16,7 @@ from rich.text import Text
 
 # Wide enough that no cell is cut when the output goes to a file or a pipe, where no terminal tells a width.
 PIPE_WIDTH = 160
+INCOMPLETE = 3  # exit code of a run that something outside of it has kept from its end
 STOPPED_BY_USER = 130  # exit code after Ctrl-C, as shells have it
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and line ends: a terminal would obey them

@@ -11,7 +11,7 @@ import typer
 from rich.columns import Columns
 
 from resilisim.cli.enhance import enhance
-from resilisim.cli.options import JsonFlag, LibraryOption, EmbeddingModelOption, command_group, load, make_retriever
+from resilisim.cli.options import EmbeddingModelOption, JsonFlag, LibraryOption, command_group, load, make_retriever
 from resilisim.cli.output import console, note, plain, print_json, table
 from resilisim.cli.progress import Progressing
 from resilisim.errors import unknown_name

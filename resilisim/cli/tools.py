@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from resilisim.cli.options import JsonFlag, LibraryOption, EmbeddingModelOption, command_group, load, make_retriever
+from resilisim.cli.options import EmbeddingModelOption, JsonFlag, LibraryOption, command_group, load, make_retriever
 from resilisim.cli.output import console, error_console, note, plain, print_json, table, write_json
 from resilisim.errors import unknown_name
 

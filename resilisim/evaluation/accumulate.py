@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from resilisim.evaluation.agent_sums import AgentSums
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.statistics import NUM_FOLDS, FloatArray, FoldSums, fold_of
 
@@ -120,6 +121,7 @@ class RunSums:
 
     Attributes:
         tasks: Traits of the tasks met so far; their place is their number in every `TaskVector`.
+        agents: Sums of LLM agents, keyed in the same way.
         groups: The sums, keyed by (policy, prompt type), in the order in which they were first met.
         num_episodes: Episodes added.
         largest_identity_error: Largest deviation from 1 - outcome = (1 - optimum) + regret - luck seen so far.
@@ -128,6 +130,7 @@ class RunSums:
     def __init__(self) -> None:
         self.tasks: list[TaskFacts] = []
         self.groups: dict[tuple[str, str], GroupSums] = {}
+        self.agents: dict[tuple[str, str], AgentSums] = {}
         self.num_episodes = 0
         self.largest_identity_error = 0.0
         self._task_numbers: dict[str, int] = {}
@@ -148,6 +151,8 @@ class RunSums:
         if group is None:
             group = self.groups[key] = GroupSums(*key, record["privileged"], record["planner"])
         group.add(task, self.tasks[task].fold, record)
+        if "agent" in record:
+            self.agents.setdefault(key, AgentSums(*key)).add(record)
         self.num_episodes += 1
         error = abs((record["optimum"] - record["outcome"]) - (record["regret"] - record["luck"]))
         self.largest_identity_error = max(self.largest_identity_error, error)

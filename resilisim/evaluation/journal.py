@@ -112,6 +112,13 @@ def discard_journal(directory: Path | str, index: int) -> None:
         journal_path(directory, index).unlink(missing_ok=True)
 
 
+def discard_journals(directory: Path | str) -> None:
+    """Remove what a finished run has left of its folder of replies."""
+    folder = Path(directory) / JOURNALS_NAME
+    with contextlib.suppress(OSError):
+        folder.rmdir()  # empty, unless somebody else has put something there
+
+
 def _read(path: Path) -> list[tuple[str, ChatReply]]:
     """Return the replies in a file up to the first line that is none."""
     kept: list[tuple[str, ChatReply]] = []

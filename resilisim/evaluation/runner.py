@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.evaluation.agent_sums import AgentSums
 from resilisim.evaluation.arguments import (
     TaskSpec,
     check_environment,
@@ -21,7 +22,7 @@ from resilisim.evaluation.arguments import (
     check_tasks,
 )
 from resilisim.evaluation.failures import Patience, is_failure
-from resilisim.evaluation.journal import discard_journal
+from resilisim.evaluation.journal import discard_journal, discard_journals
 from resilisim.evaluation.models import ModelSpec, check_models
 from resilisim.evaluation.plan import (
     EnvironmentSettings,
@@ -122,6 +123,12 @@ class EvaluationResult:
         """
         return write_page(self._facts, Path(path) if path is not None else self.directory / REPORT_NAME)
 
+    def agents(self) -> tuple[AgentSums, ...]:
+        """Return what the LLM agents used and where they gave up, in the order of the rows."""
+        sums = self._facts.sums.agents
+        keys = [(row.policy, row.prompt_type) for row in self.rows]
+        return tuple(sums[key] for key in keys if key in sums)
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
         return {
@@ -130,6 +137,7 @@ class EvaluationResult:
             "num_episodes": self.num_episodes,
             "num_failures": self.num_failures,
             "results": [row.to_mapping() for row in self.rows],
+            "agents": [sums.to_mapping() for sums in self.agents()],
         }
 
 
@@ -295,6 +303,8 @@ def _run(
                 collector.add(record)
                 patience.restore()
                 shown.advance()
+            if kept_in is not None and store.num_finished == len(plan):
+                discard_journals(kept_in)
         except KeyboardInterrupt as error:
             raise RunInterrupted(store.num_finished if temporary is None else 0, len(plan)) from error
         finally:

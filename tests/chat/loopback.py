@@ -114,7 +114,7 @@ def hanging() -> Answer:
 
 
 def dripping(text: str = "slowly") -> Answer:
-    """A completion of which a byte is sent every 10 ms."""
+    """A completion of which a byte is sent every 4 ms."""
     whole = completion(text)
     return Answer(200, whole.body, whole.headers, kind="drip")
 
@@ -239,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_byte_by_byte(self, body: bytes) -> None:
         for byte in body:
-            if self.server.owner.stopping.wait(0.01):
+            if self.server.owner.stopping.wait(0.004):
                 self.close_connection = True
                 return
             self.wfile.write(bytes([byte]))

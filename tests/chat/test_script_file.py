@@ -83,8 +83,10 @@ def test_conditions_are_checked(tmp_path):
     model = make_chat_model(f"scripted:{path}")
     with pytest.raises(ScriptError, match="reply 1 is for 'planner', and 'agent' asks"):
         asked(model)
-    with pytest.raises(ScriptError, match="reply 2 expects 'later'"):
+    with pytest.raises(ScriptError, match="reply 2 expects 'later'") as caught:
         asked(model)
+    assert isinstance(caught.value, InvalidInputError)  # commands tell a user in one line
+    assert str(caught.value).startswith(model.name)
 
 
 def test_many_episodes_are_served_at_once_and_each_from_its_start(tmp_path):

@@ -89,6 +89,15 @@ def test_seeds_decide_draws_and_the_global_state_is_left_alone(model):
     assert ask(model, temperature=5.0, top_p=1e-9, seed=4).text == ask(model).text  # only the likeliest is left
 
 
+def test_models_of_one_folder_share_their_weights(folder, model):
+    from resilisim.chat.local import transformers_model
+
+    text = ask(model).text
+    before = len(transformers_model._models)
+    assert ask(make_chat_model(f"local:{folder}/")).text == text
+    assert len(transformers_model._models) == before
+
+
 def test_limits_stops_and_contexts(model):
     reply = ask(model, max_tokens=3)
     assert (reply.usage.completion_tokens, reply.finish_reason) == (3, "length")

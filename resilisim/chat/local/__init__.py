@@ -46,8 +46,7 @@ def make_local_model(
         InvalidInputError: There is no such model, or a number is out of range.
         MissingExtraError: A package that runs it is not installed.
     """
-    threads = _usual_threads() if threads is None else threads
-    if threads < 1:
+    if threads is not None and threads < 1:
         raise InvalidInputError(f"{threads!r} threads of a local model: expected 1 or more")
     if context is not None and context < 1:
         raise InvalidInputError(f"context of {context!r} tokens of a local model: expected 1 or more")
@@ -56,6 +55,7 @@ def make_local_model(
     if path.is_dir():
         return _make_transformers_model(spec, path, threads, context)
     _require("xllamacpp")
+    threads = _usual_threads() if threads is None else threads
     return GgufChatModel(
         spec,
         path,
@@ -132,7 +132,7 @@ def _require(package: str) -> None:
         )
 
 
-def _make_transformers_model(spec: str, path: Path, threads: int, context: int | None) -> ChatModel:
+def _make_transformers_model(spec: str, path: Path, threads: int | None, context: int | None) -> ChatModel:
     for package in ("torch", "transformers"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(

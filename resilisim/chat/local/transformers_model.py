@@ -22,6 +22,9 @@ from resilisim.errors import InvalidInputError
 
 DEFAULT_TEMPERATURE = 1.0
 
+_models: dict[Path, tuple[Any, Any]] = {}
+_loading = threading.Lock()
+
 
 class TransformersChatModel:
     """A transformers model in this process, loaded at the first request; one request is answered at a time.
@@ -31,17 +34,15 @@ class TransformersChatModel:
     Args:
         name: What records call it.
         path: The folder, with weights, tokenizer and chat template.
-        threads: Threads of the computation.
+        threads: Threads of the computation, a setting of the whole process; None leaves it as it is.
         context: Tokens of prompt and answer together; None takes what the model was trained for.
     """
 
-    def __init__(self, name: str, path: Path, *, threads: int, context: int | None = None) -> None:
+    def __init__(self, name: str, path: Path, *, threads: int | None = None, context: int | None = None) -> None:
         self.name = name
-        self._path = path
+        self._path = path.resolve()
         self._threads = threads
         self._context = context
-        self._loaded: tuple[Any, Any] | None = None
-        self._loading = threading.Lock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="resilisim-local")
 
     async def complete(self, request: ChatRequest) -> ChatReply:
@@ -57,7 +58,7 @@ class TransformersChatModel:
         """Do nothing: the model stays in memory for the next request."""
 
     def _answer(self, request: ChatRequest) -> ChatReply:
-        tokenizer, model = self._load()
+        tokenizer, model = _loaded(self._path, self._threads)
         began = time.perf_counter()
         prompt = self._prompt(tokenizer, request)
         most = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
@@ -77,26 +78,6 @@ class TransformersChatModel:
             latency_seconds=time.perf_counter() - began,
         )
 
-    def _load(self) -> tuple[Any, Any]:
-        with self._loading:
-            if self._loaded is None:
-                torch.set_num_threads(self._threads)
-                try:
-                    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(str(self._path), local_files_only=True)
-                    model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-                        str(self._path), local_files_only=True
-                    )
-                except (OSError, ValueError, KeyError) as error:
-                    reason = " ".join(str(error).split())[:200]
-                    raise InvalidInputError(f"local model {str(self._path)!r} cannot be loaded: {reason}") from error
-                if not tokenizer.chat_template:
-                    raise InvalidInputError(
-                        f"local model {str(self._path)!r} has no chat template: expected a model that was trained for "
-                        "conversations"
-                    )
-                self._loaded = (tokenizer, model.eval())
-            return self._loaded
-
     def _prompt(self, tokenizer: Any, request: ChatRequest) -> list[int]:
         messages = [{"role": message.role, "content": message.content} for message in request.messages]
         text = tokenizer.apply_chat_template(
@@ -107,6 +88,29 @@ class TransformersChatModel:
         )
         tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
         return tokens
+
+
+def _loaded(path: Path, threads: int | None) -> tuple[Any, Any]:
+    """Return tokenizer and model of a folder, loading them if nobody in this process has yet."""
+    with _loading:
+        if path not in _models:
+            if threads is not None:
+                torch.set_num_threads(threads)
+            _models[path] = _load(path)
+        return _models[path]
+
+
+def _load(path: Path) -> tuple[Any, Any]:
+    try:
+        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(str(path), local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InvalidInputError(f"local model {str(path)!r} cannot be loaded: {reason}") from error
+    if not tokenizer.chat_template:
+        expected = "expected a model that was trained for conversations"
+        raise InvalidInputError(f"local model {str(path)!r} has no chat template: {expected}")
+    return tokenizer, model.eval()
 
 
 @torch.inference_mode()

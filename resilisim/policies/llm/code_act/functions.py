@@ -7,12 +7,11 @@ import re
 from typing import Any, Final
 
 from resilisim.policies.llm.sandbox import HostCallError, HostFunction, JsonValue
+from resilisim.policies.llm.sandbox.tool_values import value_for_code
 from resilisim.policies.llm.tools import Toolbox, ToolSpec
 
 PRELUDE: Final = "ToolError = RuntimeError"  # what a failed tool raises, by a name that says so
 
-# What these say in words is more than what they give as values: descriptions, parameters, possible errors.
-_READ_AS_TEXT = frozenset({"tool_search", "tool_info"})
 _NOT_IN_NAMES = re.compile(r"\W")
 
 
@@ -47,7 +46,7 @@ class ToolFunctions:
             self.progress = result.progress or self.progress
             if result.error is not None:
                 raise HostCallError(result.error)
-            return result.text if result.value is None or spec.name in _READ_AS_TEXT else result.value
+            return value_for_code(spec.name, result)
 
         return call
 
@@ -117,4 +116,4 @@ _KINDS = {
 
 
 def _kind(schema: Any) -> str:
-    return _KINDS.get(schema.get("type"), "object") if isinstance(schema, dict) else "object"
+    return _KINDS.get(str(schema.get("type")), "object") if isinstance(schema, dict) else "object"

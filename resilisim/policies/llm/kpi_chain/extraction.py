@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from resilisim.policies.llm.kpi_chain.entity_types import ARRAY, DICT, as_written, is_missing
 from resilisim.policies.llm.kpi_chain.kpi import Candidate
@@ -40,8 +40,7 @@ def read_extraction(text: str, expected: Sequence[EntitySpec]) -> ChunkExtractio
         UnreadableReplyError: It does not have the form that was asked for.
     """
     beside = (*_CONFIDENCE_NAMES, "entities_summary")
-    typed = yaml_with(text, "extracted_entities", beside)
-    written = yaml_with(text, "extracted_entities", beside, typed=False)
+    typed, written = yaml_with(text, "extracted_entities", beside)
     values = typed["extracted_entities"] or {}
     texts = written["extracted_entities"] or {}
     if not isinstance(values, dict):
@@ -52,22 +51,19 @@ def read_extraction(text: str, expected: Sequence[EntitySpec]) -> ChunkExtractio
         value = values.get(entity.name)
         text_of_value = texts.get(entity.name) if isinstance(texts, dict) else None
         confidence = confidences
-        if _is_rated(value, entity):
-            confidence, value, text_of_value = _rating(value), value["value"], text_of_value["value"]
+        if _is_rated(value, entity) and isinstance(text_of_value, dict):
+            confidence = value.get("confidence", value.get("confidence_score"))
+            value, text_of_value = value["value"], text_of_value["value"]
         candidates[entity.name] = _candidate(entity, value, text_of_value, confidence)
     summary = typed.get("entities_summary")
     return ChunkExtraction(candidates, summary.strip() if isinstance(summary, str) else "")
 
 
-def _is_rated(value: Any, entity: EntitySpec) -> bool:
+def _is_rated(value: Any, entity: EntitySpec) -> TypeGuard[dict[str, Any]]:
     """Return whether a value is written as `{value: ..., confidence: ...}`."""
     if not isinstance(value, dict) or "value" not in value or entity.type == DICT:
         return False
     return set(value) in ({"value", "confidence"}, {"value", "confidence_score"})
-
-
-def _rating(value: Mapping[str, Any]) -> Any:
-    return value.get("confidence", value.get("confidence_score"))
 
 
 def _candidate(entity: EntitySpec, value: Any, text: Any, stated: Any) -> Candidate:

@@ -1,4 +1,4 @@
-"""What the replanner is told about a failure: what was missing, how sure the extractor was, why, or the tool's words."""
+"""What the replanner is told about a failure: what was missing, how sure the extractor was and why, a tool's error."""
 
 from __future__ import annotations
 

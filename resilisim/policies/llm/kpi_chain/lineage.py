@@ -1,4 +1,4 @@
-"""How often a task may be planned anew: ids of continuations change, so attempts are counted by what they descend from."""
+"""How often a task may be planned anew: ids change with every continuation, so attempts are counted by lineage."""
 
 from __future__ import annotations
 

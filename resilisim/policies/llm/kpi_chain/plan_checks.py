@@ -22,7 +22,6 @@ class PlanRules:
         memory: Whether a reference stands for an entity; if not, for the whole output of its task.
         kept: For a continuation, the tasks that stay.
         used_ids: For a continuation, every id of any plan so far.
-        failed_id: For a continuation, the task that failed.
     """
 
     specs: Sequence[ToolSpec] = ()
@@ -31,7 +30,6 @@ class PlanRules:
     memory: bool = True
     kept: tuple[PlanTask, ...] = ()
     used_ids: frozenset[str] = field(default_factory=frozenset)
-    failed_id: str | None = None
 
     @property
     def tools(self) -> Mapping[str, ToolSpec]:
@@ -68,8 +66,7 @@ def _id_problems(ids: list[str], rules: PlanRules) -> Iterable[str]:
         if ids.count(task_id) > 1:
             yield f"the task_id {task_id!r} stands twice"
         if task_id in rules.used_ids:
-            example = f"{rules.failed_id}a" if rules.failed_id else "a new one"
-            yield f"the task_id {task_id!r} is used already; write only tasks still to do, with new ids such as {example}"
+            yield f"the task_id {task_id!r} is used already; write only tasks still to do, under ids such as {task_id}a"
 
 
 def _with_implied_dependencies(task: PlanTask, warnings: list[str]) -> PlanTask:

@@ -58,8 +58,7 @@ def read_plan(text: str, rules: PlanRules) -> tuple[Plan, tuple[str, ...]]:
     Raises:
         UnreadableReplyError: There is no plan, or it breaks a rule; the text lists what is wrong.
     """
-    typed = yaml_with(text, "tasks")["tasks"]
-    written = yaml_with(text, "tasks", typed=False)["tasks"]
+    typed, written = (mapping["tasks"] for mapping in yaml_with(text, "tasks"))
     if not isinstance(typed, list) or not typed:
         raise UnreadableReplyError("'tasks' has to be a list with at least one task")
     if len(typed) > MAX_TASKS:
@@ -192,13 +191,15 @@ class _Reader:
     def _entity(self, task_id: str, entry: Mapping[str, Any]) -> EntitySpec:
         name = self._text(entry.get("name"))
         if not _NAME.match(name):
-            self.problems.append(f"{task_id}: an entity needs a name of letters, digits and underscores, not {name!r:.60}")
+            self.problems.append(
+                f"{task_id}: an entity needs a name of letters, digits and underscores, not {name!r:.60}"
+            )
         stated = self._text(entry.get("type"))
         kind = canonical_type(stated) if stated else None
         if kind is None:
             self.problems.append(f"{task_id}: the entity {name!r:.60} has the type {stated[:50]!r}; expected {_TYPES}")
         description = self._text(entry.get("description"))
-        return EntitySpec(name, kind or STRING, description, entry.get("required") is not False)
+        return EntitySpec(name, kind or STRING, description, name == FINAL_ANSWER or entry.get("required") is not False)
 
     def _dependencies(self, task_id: str, given: Any) -> tuple[str, ...]:
         if given in (None, "", "null"):

@@ -39,8 +39,7 @@ def read_reasoning(text: str, expected: Sequence[EntitySpec]) -> ReasoningResult
     Raises:
         UnreadableReplyError: It does not have the form that was asked for.
     """
-    typed = yaml_with(text, "execution_result")
-    written = yaml_with(text, "execution_result", typed=False)
+    typed, written = yaml_with(text, "execution_result")
     result, raw = typed["execution_result"], written["execution_result"]
     if not isinstance(result, dict):
         raise UnreadableReplyError("'execution_result' has to be a mapping with status and outputs")

@@ -76,7 +76,9 @@ def _point(samples: list[LabelledExtraction], theta: float, same: Callable[[Any,
     accepted = [sample for sample in samples if not is_missing(sample.extracted) and sample.confidence >= theta]
     correct = sum(not is_missing(sample.gold) and bool(same(sample.extracted, sample.gold)) for sample in accepted)
     present = sum(not is_missing(sample.gold) for sample in samples)
-    return ThresholdPoint(theta, len(accepted), correct, present, _ratio(correct, len(accepted)), _ratio(correct, present))
+    return ThresholdPoint(
+        theta, len(accepted), correct, present, _ratio(correct, len(accepted)), _ratio(correct, present)
+    )
 
 
 def _ratio(part: int, whole: int) -> float:

@@ -19,7 +19,7 @@ try:
 except ImportError as error:
     raise MissingExtraError(f"kpi-chain needs 'yaml' ({error}): pip install 'resilisim[llm]'") from error
 
-MAX_CHARACTERS: Final = 100_000
+MAX_CHARACTERS: Final = 50_000
 MAX_DEPTH: Final = 20
 _MAX_PROBLEM: Final = 200  # characters of the parser's words that a message repeats
 
@@ -31,6 +31,7 @@ _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
+_COLLECTION_TAGS = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _FENCED = re.compile(r"^[^\S\n]*(?:```|~~~)[\w-]*[^\S\n]*\n(.*?)(?=^[^\S\n]*(?:```|~~~)|\Z)", re.MULTILINE | re.DOTALL)
 _FENCE_LINE = re.compile(r"^[^\S\n]*(?:```|~~~)", re.MULTILINE)
 
@@ -39,56 +40,44 @@ class UnreadableReplyError(ValueError):
     """What a model wrote is not what it was asked for; the text says why, in words that a model can act on."""
 
 
-def read_yaml(text: str, typed: bool = True) -> Any:
+def read_yaml(text: str) -> Any:
     """Return the value of a YAML document.
-
-    Args:
-        text: The document.
-        typed: Whether plain scalars become numbers, booleans and null; if not, they stay the text that was written.
 
     Raises:
         UnreadableReplyError: It is no YAML, holds aliases, tags or several documents, is too long or nested too deeply.
     """
-    if len(text) > MAX_CHARACTERS:
-        raise UnreadableReplyError(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
-    events = iter(_events(text))
-    next(events)  # the stream begins
-    first = next(events)
-    if isinstance(first, yaml.StreamEndEvent):
-        raise UnreadableReplyError("the reply is empty")
-    value = _value(next(events), events, typed, 0)
-    next(events)  # the document ends
-    if not isinstance(next(events), yaml.StreamEndEvent):
-        raise UnreadableReplyError("the reply holds several YAML documents; write exactly one")
-    return value
+    return _value_of(_events_of(text), typed=True)
 
 
-def yaml_with(text: str, key: str, beside: tuple[str, ...] = (), typed: bool = True) -> dict[str, Any]:
+def yaml_with(text: str, key: str, beside: tuple[str, ...] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
     """Find the YAML mapping that a reply gives, among prose and fences.
 
     Args:
         text: The visible part of a reply.
         key: A name that the mapping must have at its top.
         beside: Names that may stand beside it, also before it.
-        typed: See `read_yaml`.
+
+    Returns:
+        The mapping, and the same with plain scalars as the texts that were written (`1945`, not the number).
 
     Raises:
         UnreadableReplyError: There is none, it cannot be read, or there are several that differ.
     """
-    if len(text) > MAX_CHARACTERS:
-        raise UnreadableReplyError(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
     if not text.strip():
         raise UnreadableReplyError("the reply is empty")
-    found: list[dict[str, Any]] = []
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableReplyError(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
+    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
     problem: UnreadableReplyError | None = None
     for candidate in _candidates(text, (key, *beside)):
         try:
-            value = read_yaml(candidate, typed)
+            events = _events_of(candidate)
+            pair = _value_of(events, typed=True), _value_of(events, typed=False)
         except UnreadableReplyError as error:
             problem = problem or error
             continue
-        if isinstance(value, dict) and key in value and value not in found:
-            found.append(value)
+        if isinstance(pair[0], dict) and key in pair[0] and pair not in found:
+            found.append(pair)
     if len(found) == 1:
         return found[0]
     if found:
@@ -98,7 +87,9 @@ def yaml_with(text: str, key: str, beside: tuple[str, ...] = (), typed: bool = T
 
 def dump_yaml(value: Any) -> str:
     """Return a JSON value as YAML for a prompt."""
-    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False)
+    text: str = yaml.dump(
+        value, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False
+    )
     return text.removesuffix("\n").removesuffix("\n...")
 
 
@@ -106,8 +97,7 @@ def _candidates(text: str, names: tuple[str, ...]) -> Iterator[str]:
     """Yield what may be the YAML: in each fenced block, or else in the whole, what begins at a line with a name."""
     pattern = "|".join(re.escape(name) for name in names)
     line = re.compile(rf"^(?P<indent>[^\S\n]*)[\"']?(?:{pattern})[\"']?[^\S\n]*:", re.MULTILINE)
-    fenced = [block for block in _FENCED.findall(text) if line.search(block)]
-    for block in fenced or [text]:
+    for block in [block for block in _FENCED.findall(text) if _may_hold(block, line)] or [text]:
         start = line.search(block)
         if block.lstrip().startswith("{"):  # JSON is YAML, too
             yield block.strip()
@@ -117,65 +107,99 @@ def _candidates(text: str, names: tuple[str, ...]) -> Iterator[str]:
             yield _outdented(body if end is None else body[: end.start()], start["indent"])
 
 
+def _may_hold(block: str, line: re.Pattern[str]) -> bool:
+    return block.lstrip().startswith("{") or line.search(block) is not None
+
+
 def _outdented(body: str, indent: str) -> str:
     lines = body.split("\n")
     return "\n".join(row.removeprefix(indent) for row in lines) if indent else body
 
 
-def _events(text: str) -> Iterator[Any]:
+def _dumper() -> Any:
+    """Return a dumper that writes values out wherever they stand, and texts of several lines as blocks."""
+
+    def text_of(dumper: Any, value: str) -> Any:
+        style = "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    dumper: Any = type("_PromptDumper", (yaml.SafeDumper,), {"ignore_aliases": lambda self, data: True})
+    dumper.add_representer(str, text_of)
+    return dumper
+
+
+_DUMPER: Final = _dumper()
+
+
+def _events_of(text: str) -> list[Any]:
+    """Return the parser's events of one document, from its first node on."""
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableReplyError(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
+    nodes: list[Any] = []
+    documents = depth = 0
     try:
-        yield from yaml.parse(text, Loader=yaml.SafeLoader)
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            documents += isinstance(event, yaml.DocumentStartEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if documents > 1:
+                raise UnreadableReplyError("the reply holds several YAML documents; write exactly one")
+            if depth > MAX_DEPTH:
+                raise UnreadableReplyError(f"{_place(event)}the YAML is nested more than {MAX_DEPTH} deep")
+            if isinstance(event, yaml.NodeEvent | yaml.CollectionEndEvent):
+                nodes.append(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
         raise UnreadableReplyError(f"no valid YAML: {place}{str(error.problem)[:_MAX_PROBLEM]}") from None
     except yaml.YAMLError as error:
         raise UnreadableReplyError(f"no valid YAML: {' '.join(str(error).split())[:_MAX_PROBLEM]}") from None
+    except UnreadableReplyError:
+        raise
     except (RecursionError, ValueError, OverflowError) as error:
         # The scanner converts escapes such as "\UFFFFFFFF" without a check of its own.
         raise UnreadableReplyError(f"no valid YAML: {str(error)[:_MAX_PROBLEM]}") from None
+    if not nodes:
+        raise UnreadableReplyError("the reply is empty")
+    return nodes
 
 
-def _value(event: Any, events: Iterator[Any], typed: bool, depth: int) -> Any:
+def _value_of(nodes: list[Any], typed: bool) -> Any:
+    events = iter(nodes)
+    return _value(next(events), events, typed)
+
+
+def _value(event: Any, events: Iterator[Any], typed: bool) -> Any:
     if isinstance(event, yaml.AliasEvent):
-        raise UnreadableReplyError(
-            f"{_place(event)}aliases such as *{event.anchor} are not allowed; write the value out"
-        )
-    if depth > MAX_DEPTH:
-        raise UnreadableReplyError(f"{_place(event)}the YAML is nested more than {MAX_DEPTH} deep")
+        raise UnreadableReplyError(f"{_place(event)}aliases such as *{event.anchor:.50} are not allowed; write it out")
     if isinstance(event, yaml.ScalarEvent):
         return _scalar(event, typed)
-    if event.tag not in (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
-        raise UnreadableReplyError(f"{_place(event)}the tag {event.tag!r} is not allowed")
+    if event.tag not in _COLLECTION_TAGS:
+        raise UnreadableReplyError(f"{_place(event)}the tag {event.tag[:50]!r} is not allowed")
     if isinstance(event, yaml.SequenceStartEvent):
-        return list(_items(events, typed, depth + 1))
-    return _mapping(events, typed, depth + 1)
+        return list(_items(events, typed))
+    return _mapping(events, typed)
 
 
-def _items(events: Iterator[Any], typed: bool, depth: int) -> Iterator[Any]:
-    event = next(events)
-    while not isinstance(event, yaml.SequenceEndEvent):
-        yield _value(event, events, typed, depth)
-        event = next(events)
+def _items(events: Iterator[Any], typed: bool) -> Iterator[Any]:
+    while not isinstance(event := next(events), yaml.SequenceEndEvent):
+        yield _value(event, events, typed)
 
 
-def _mapping(events: Iterator[Any], typed: bool, depth: int) -> dict[str, Any]:
+def _mapping(events: Iterator[Any], typed: bool) -> dict[str, Any]:
     mapping: dict[str, Any] = {}
-    event = next(events)
-    while not isinstance(event, yaml.MappingEndEvent):
+    while not isinstance(event := next(events), yaml.MappingEndEvent):
         if not isinstance(event, yaml.ScalarEvent):
             raise UnreadableReplyError(f"{_place(event)}a name has to be a plain text")
         name = event.value
         if name in mapping:
             raise UnreadableReplyError(f"{_place(event)}the name {name[:50]!r} stands twice in one mapping")
-        mapping[name] = _value(next(events), events, typed, depth)
-        event = next(events)
+        mapping[name] = _value(next(events), events, typed)
     return mapping
 
 
 def _scalar(event: Any, typed: bool) -> Any:
     if event.tag not in _TEXT_TAGS:
-        raise UnreadableReplyError(f"{_place(event)}the tag {event.tag!r} is not allowed")
+        raise UnreadableReplyError(f"{_place(event)}the tag {event.tag[:50]!r} is not allowed")
     text: str = event.value
     is_plain = event.implicit[0] and event.tag is None
     if not is_plain or not typed:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import os
-import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
+from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.sandbox import (
     NO_OUTPUT,
     RESTARTED,
@@ -23,6 +19,7 @@ from resilisim.policies.llm.sandbox import (
     SandboxLimits,
 )
 from resilisim.policies.llm.sandbox.results import cut_error, cut_output
+from tests.policies.llm.sandbox.processes import live_children
 
 JSON = st.recursive(
     st.none()
@@ -44,20 +41,6 @@ def run(*blocks: str, limits: SandboxLimits | None = None, prelude: str = "", **
             return [await box.run(block) for block in blocks]
 
     return asyncio.run(play())
-
-
-def processes() -> set[int]:
-    """Live children of this process."""
-    children = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-            except OSError:
-                continue
-            if int(parent) == os.getpid() and state != "Z":
-                children.add(int(entry.name))
-    return children
 
 
 def test_names_stay_for_later_blocks():
@@ -146,7 +129,7 @@ class Ended(BaseException):
 
 @pytest.mark.parametrize("error", [Ended("over"), ValueError("a bug of the host")])
 def test_what_else_a_function_raises_passes_through_and_ends_the_process(error):
-    before = processes()
+    before = live_children()
 
     async def tool(positional, named):
         raise error
@@ -157,7 +140,7 @@ def test_what_else_a_function_raises_passes_through_and_ends_the_process(error):
                 await box.run("try:\n  tool()\nexcept BaseException:\n  print('caught')")
             finally:
                 assert box.process_id is None
-                assert processes() <= before
+                assert live_children() <= before
 
     with pytest.raises(type(error), match=str(error)):
         asyncio.run(play())
@@ -283,132 +266,3 @@ def test_long_errors_keep_their_beginning_and_their_end(length):
     assert cut.startswith("begin")
     assert cut.endswith("end")
     assert len(cut) <= 1_600
-
-
-def test_twenty_sessions_at_once_do_not_meet_and_leave_the_loop_free():
-    longest = 0.0
-
-    async def watch():
-        nonlocal longest
-        while True:
-            begun = time.perf_counter()
-            await asyncio.sleep(0.005)
-            longest = max(longest, time.perf_counter() - begun)
-
-    async def session(number):
-        async def mine(positional, named):
-            await asyncio.sleep(0.001)
-            return number
-
-        async with Sandbox(SandboxLimits(seconds=0.5), {"mine": mine}) as box:
-            await box.run(f"x = {number}")
-            for _ in range(3):
-                await box.run("x = x + 1")
-            shown = await box.run("(x, mine())")
-            if number % 5 == 0:
-                assert (await box.run("while True: pass")).restarted
-            return shown.output
-
-    async def play():
-        watcher = asyncio.create_task(watch())
-        outputs = await asyncio.gather(*(session(number) for number in range(20)))
-        watcher.cancel()
-        return outputs
-
-    before = processes()
-    assert asyncio.run(play()) == [f"({number + 3}, {number})" for number in range(20)]
-    assert processes() <= before
-    assert longest < 0.25  # seconds; a blocked loop would wait for the endless loops
-
-
-@pytest.mark.parametrize("code", ["while True: pass", "hang()"])
-def test_cancellation_in_the_middle_ends_the_process_at_once(code):
-    before = processes()
-
-    async def hang(positional, named):
-        await asyncio.sleep(60)
-
-    async def play():
-        async with Sandbox(SandboxLimits(seconds=60), {"hang": hang}) as box:
-            await box.run("1")
-            await box.run(code)
-
-    async def cancelled():
-        task = asyncio.create_task(play())
-        await asyncio.sleep(0.2)
-        assert len(processes() - before) == 1
-        task.cancel()
-        begun = time.perf_counter()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return time.perf_counter() - begun
-
-    assert asyncio.run(cancelled()) < 2
-    assert processes() <= before
-
-
-def test_cancellation_while_starting_leaves_no_process():
-    before = processes()
-
-    async def play():
-        async with Sandbox() as box:
-            await box.run("1")
-
-    async def cancelled(delay):
-        task = asyncio.create_task(play())
-        await asyncio.sleep(delay)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    for delay in (0, 0.001, 0.005, 0.01, 0.02):
-        asyncio.run(cancelled(delay))
-    assert processes() <= before
-
-
-def test_no_process_starts_before_the_first_block():
-    before = processes()
-
-    async def play():
-        async with Sandbox() as box:
-            assert box.process_id is None
-            assert processes() <= before
-            await box.run("1")
-            assert box.process_id in processes() - before
-
-    asyncio.run(play())
-    assert processes() <= before
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch):
-    def missing(name):
-        raise ImportError(f"No module named {name!r}")
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-
-    async def play():
-        async with Sandbox():
-            raise AssertionError("the sandbox opened without its package")
-
-    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[llm\]'"):
-        asyncio.run(play())
-
-
-def test_without_the_program_the_extra_is_named(monkeypatch):
-    class NoProgram:
-        def __init__(self, **options):
-            raise FileNotFoundError("could not locate the binary")
-
-    monkeypatch.setattr(importlib.import_module("pydantic_monty"), "AsyncMonty", NoProgram)
-    with pytest.raises(MissingExtraError, match=r"program is missing.*pip install 'resilisim\[llm\]'"):
-        run("1")
-
-
-def test_a_program_that_does_not_start_is_an_infrastructure_failure(monkeypatch, tmp_path):
-    monkeypatch.setenv("MONTY_BIN", str(tmp_path / "nothing"))
-    with pytest.raises(InfrastructureError, match="does not start"):
-        run("1")
-
-
-def test_a_prelude_that_fails_is_a_bug_and_raises():
-    with pytest.raises(RuntimeError, match="prelude fails"):
-        run("1", prelude="1/0")

@@ -1,0 +1,194 @@
+"""Trying out a chat model: whether it answers, what it can do, and how fast it is, in a handful of small requests."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from resilisim.chat.errors import EndpointError
+from resilisim.chat.json_answers import json_object_in
+from resilisim.chat.types import ChatMessage, ChatModel, ChatReply, ChatRequest
+from resilisim.errors import InfrastructureError, InvalidInputError
+
+DEFAULT_SECONDS_PER_CHECK = 20.0
+TEXT_PROTOCOL = "text"
+NATIVE_PROTOCOL = "native"
+
+_STOP = "5"
+_COUNTING = "Count from 1 to 20, with commas between the numbers."
+_WEATHER = "What is the weather in Paris now? Find out with the tool get_weather; do not answer by yourself."
+_CAPITAL = 'Give the capital of France as a JSON object with the keys "city" and "country", and nothing else.'
+_SENTENCE = "Write one short sentence about the sea."
+_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Tells the weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "description": "Name of the city."}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCheck:
+    """One thing that was tried.
+
+    Attributes:
+        name: What was tried.
+        passed: Whether the model can do it; None if its answers do not tell.
+        detail: What was seen, in a few words.
+        seconds: How long it took.
+    """
+
+    name: str
+    passed: bool | None
+    detail: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """What a model can do.
+
+    Attributes:
+        model: Its name.
+        answering: What the endpoint says has answered.
+        checks: What was tried.
+        protocols: The protocols that agents can use with it: "text", and "native" if it calls tools by itself.
+        latency_seconds: How long an answer of a line took.
+        tokens_per_second: Speed of that answer, reading the prompt included; None if it had no tokens.
+        counts_tokens: Whether it counts tokens; they are estimated otherwise.
+    """
+
+    model: str
+    answering: str
+    checks: tuple[ModelCheck, ...]
+    protocols: tuple[str, ...]
+    latency_seconds: float
+    tokens_per_second: float | None
+    counts_tokens: bool
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return dataclasses.asdict(self) | {"protocols": list(self.protocols)}
+
+
+async def check_model(model: ChatModel, *, seconds_per_check: float = DEFAULT_SECONDS_PER_CHECK) -> ModelReport:
+    """Try out a model: first whether it answers at all, then everything else at once.
+
+    Args:
+        model: One that keeps no answers, or its speed and its repetitions mean nothing.
+        seconds_per_check: How long each check may take.
+
+    Raises:
+        InfrastructureError: It does not answer, not in time, or without a text.
+        InvalidInputError: The endpoint refuses key, model or request.
+    """
+    try:
+        async with asyncio.timeout(seconds_per_check):
+            first = await model.complete(_request(_COUNTING, max_tokens=64))
+    except TimeoutError:
+        raise EndpointError(f"{model.name} gives no answer within {seconds_per_check:g} s") from None
+    if not first.text.strip():
+        raise EndpointError(f"{model.name} answers without a text (finish reason {first.finish_reason!r})")
+    tried = await asyncio.gather(
+        _tried("stop sequences", lambda: _check_stop(model, first), seconds_per_check),
+        _tried("native tool calls", lambda: _check_tool_call(model), seconds_per_check),
+        _tried("JSON answers", lambda: _check_json(model), seconds_per_check),
+        _tried("repeats itself", lambda: _check_repetition(model), seconds_per_check),
+    )
+    native = next(check for check in tried if check.name == "native tool calls")
+    counts = not first.usage.is_estimate
+    answer = ModelCheck("answers", True, _excerpt(first.text), first.latency_seconds)
+    counting = ModelCheck("counts tokens", counts, _tokens(first), 0.0)
+    return ModelReport(
+        model=model.name,
+        answering=first.model,
+        checks=(answer, *tried, counting),
+        protocols=(TEXT_PROTOCOL, NATIVE_PROTOCOL) if native.passed else (TEXT_PROTOCOL,),
+        latency_seconds=first.latency_seconds,
+        tokens_per_second=_speed(first),
+        counts_tokens=counts,
+    )
+
+
+_Finding = tuple[bool | None, str]
+
+
+async def _tried(name: str, check: Callable[[], Awaitable[_Finding]], seconds: float) -> ModelCheck:
+    """Run a check; a model that fails at it is a finding, not a failure of ours."""
+    began = time.perf_counter()
+    try:
+        async with asyncio.timeout(seconds):
+            passed, detail = await check()
+    except TimeoutError:
+        passed, detail = False, f"no answer within {seconds:g} s"
+    except (InfrastructureError, InvalidInputError) as error:
+        passed, detail = False, str(error)
+    return ModelCheck(name, passed, detail, time.perf_counter() - began)
+
+
+async def _check_stop(model: ChatModel, unstopped: ChatReply) -> _Finding:
+    reply = await model.complete(_request(_COUNTING, max_tokens=64, stop=(_STOP,)))
+    if _STOP in reply.text:
+        return False, f"the answer goes on past {_STOP!r}: {_excerpt(reply.text)}"
+    if _STOP not in unstopped.text:
+        return None, f"{_STOP!r} does not come up without them either"
+    return True, f"the answer ends before {_STOP!r}"
+
+
+async def _check_tool_call(model: ChatModel) -> _Finding:
+    reply = await model.complete(_request(_WEATHER, max_tokens=128, tools=(_TOOL,)))
+    if not reply.tool_calls:
+        return False, f"answers in text: {_excerpt(reply.text)}"
+    call = reply.tool_calls[0]
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return False, f"calls {call.name!r} with arguments that are not JSON: {_excerpt(call.arguments)}"
+    if call.name != "get_weather" or not isinstance(arguments, dict) or not isinstance(arguments.get("city"), str):
+        return False, f"calls something else: {_excerpt(f'{call.name} {call.arguments}')}"
+    return True, f"{call.name} {_excerpt(call.arguments)}"
+
+
+async def _check_json(model: ChatModel) -> _Finding:
+    reply = await model.complete(_request(_CAPITAL, max_tokens=96))
+    found = json_object_in(reply.text, ("city", "country"))
+    return (False, found) if isinstance(found, str) else (True, _excerpt(json.dumps(found, ensure_ascii=False)))
+
+
+async def _check_repetition(model: ChatModel) -> _Finding:
+    texts = [(await model.complete(_request(_SENTENCE, max_tokens=32))).text for _ in range(2)]
+    if texts[0] == texts[1]:
+        return True, "the same answer twice at temperature 0 with one seed"
+    return False, f"two answers at temperature 0 with one seed: {_excerpt(texts[0], 40)} / {_excerpt(texts[1], 40)}"
+
+
+def _request(question: str, **more: Any) -> ChatRequest:
+    return ChatRequest((ChatMessage("user", question),), role="check", temperature=0.0, seed=1, **more)
+
+
+def _speed(reply: ChatReply) -> float | None:
+    if reply.usage.completion_tokens == 0 or reply.latency_seconds <= 0.0:
+        return None
+    return reply.usage.completion_tokens / reply.latency_seconds
+
+
+def _tokens(reply: ChatReply) -> str:
+    usage = reply.usage
+    estimate = " (estimated: the endpoint does not say)" if usage.is_estimate else ""
+    return f"{usage.prompt_tokens} of a prompt, {usage.completion_tokens} of an answer{estimate}"
+
+
+def _excerpt(text: str, length: int = 60) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 3] + "..."

@@ -1,0 +1,56 @@
+"""`resilisim agents`: the LLM agents and what each can be told."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any
+
+import typer
+
+from resilisim.cli.options import JsonFlag
+from resilisim.cli.output import console, note, print_json, table
+
+
+def agents(
+    name: Annotated[str | None, typer.Argument(help="An agent, to see its options; all agents if left out.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the LLM agents, or the options of one."""
+    from resilisim.errors import unknown_name
+    from resilisim.policies.registry import LLM_POLICIES
+
+    if name is None:
+        rows = [[agent, _summary(agent), ", ".join(_class_of(agent).components)] for agent in LLM_POLICIES]
+        if as_json:
+            print_json([{"name": row[0], "summary": row[1], "components": row[2].split(", ")} for row in rows])
+            return
+        console().print(table("LLM agents", ["name", "what it does", "components"], rows))
+        note("resilisim agents NAME lists the options of one")
+        return
+    if name not in LLM_POLICIES:
+        raise unknown_name("LLM agent", name, LLM_POLICIES)
+    from resilisim.policies.llm.options import describe_options
+
+    options = describe_options(_class_of(name).options_class)
+    if as_json:
+        keys = ("name", "default", "takes", "help")
+        print_json([dict(zip(keys, option, strict=True)) for option in options])
+        return
+    shown = [
+        [option, "none" if default is None else str(default), takes, text] for option, default, takes, text in options
+    ]
+    console().print(table(f"Options of {name}", ["option", "default", "takes", "what it is"], shown))
+    note(f'given in brackets: --policy "{name}[{options[0][0]}={options[0][1]}]"')
+
+
+def _class_of(name: str) -> Any:
+    import importlib
+
+    from resilisim.policies.registry import BUILT_IN_POLICIES
+
+    module, _, attribute = BUILT_IN_POLICIES[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _summary(name: str) -> str:
+    return (inspect.getdoc(_class_of(name)) or "").partition("\n")[0]

@@ -1,0 +1,108 @@
+"""`resilisim episode`: one episode of a run, read as a transcript or played again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from resilisim.cli.episode_view import print_failure, print_transcript
+from resilisim.cli.model_options import (
+    BaseUrlOption,
+    ModelsOption,
+    PricesOption,
+    RetriesOption,
+    TimeoutOption,
+    model_settings,
+)
+from resilisim.cli.options import JsonFlag, LibraryOption, command_group, load
+from resilisim.cli.output import console, note, print_json
+from resilisim.cli.tasks import TasksOption, find_task
+
+if TYPE_CHECKING:
+    from resilisim.evaluation.models import ModelSettings
+
+app = command_group("Read one episode of a run, or play it again.")
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the results.")]
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="Number of the episode, or its task's id; TASK:SEED:POLICY:PROMPT.")
+]
+
+
+@app.command("show")
+def show(
+    run: RunArgument,
+    episode: IdArgument,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every message whole, prompts included; long ones are cut otherwise.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show an episode: messages, calls, plan, memory; value, regret and luck beside each turn."""
+    from resilisim.evaluation.failures import is_failure
+    from resilisim.evaluation.replay import find_episode, finished
+
+    found = find_episode(run, episode)
+    record = finished(found)
+    if as_json:
+        print_json(found)
+    elif record is not None:
+        print_transcript(record, console(), full)
+    elif is_failure(found):
+        print_failure(found, console())
+
+
+@app.command("replay")
+def replay(
+    run: RunArgument,
+    episode: IdArgument,
+    live: Annotated[
+        bool, typer.Option("--live", help="Ask the models of the run anew instead of taking the recorded replies.")
+    ] = False,
+    model: ModelsOption = None,
+    base_url: BaseUrlOption = None,
+    retries: RetriesOption = 4,
+    timeout: TimeoutOption = 60.0,
+    prices: PricesOption = None,
+    tasks: TasksOption = "benchmark-v1",
+    library: LibraryOption = None,
+    full: Annotated[bool, typer.Option("--full", help="Every message whole, prompts included.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Play an episode again, alone; nothing is written. From the recorded replies it must come to the same end."""
+    from resilisim.evaluation.replay import find_episode, finished, first_difference, replay_episode
+
+    found = find_episode(run, episode)
+    record = finished(found)
+    chosen = load(library)
+    settings: ModelSettings | None = None
+    if live or model or record is None:
+        named = model or _models_of(run)
+        settings = model_settings(named, base_url, 1, retries, timeout, None, None, None, prices, 1)
+    again = replay_episode(run, found, lambda task: find_task(task, tasks, chosen), chosen, settings)
+    if as_json:
+        print_json(again)
+    else:
+        print_transcript(again, console(), full)
+    if record is None:
+        note("the episode came to its end; nothing was written, the run's own command finishes it")
+    elif settings is not None:
+        note(f"recorded: {record['score']['level']}; now: {again['score']['level']}")
+    else:
+        difference = first_difference(record, again)
+        note("the same as recorded, to the last digit" if difference is None else f"not as recorded: {difference}")
+        if difference is not None:
+            raise typer.Exit(1)
+
+
+def _models_of(run: Path) -> list[str]:
+    """Return the models that a run was made with, as they are spelt on the command line."""
+    from resilisim.evaluation.store import read_manifest
+
+    named = read_manifest(run)["arguments"].get("models", {})
+    return [
+        identity.partition(" at ")[0] if role == "default" else f"{role}={identity.partition(' at ')[0]}"
+        for role, identity in named.items()
+    ]

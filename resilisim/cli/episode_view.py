@@ -1,0 +1,207 @@
+"""An episode as a transcript in the terminal: what was asked, answered, done, and what each call was worth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from resilisim.cli.output import plain, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from resilisim.evaluation.failures import FailureRecord
+    from resilisim.evaluation.records import EpisodeRecord, StepRecord
+
+CUT_LINES, CUT_LENGTH = 12, 1200  # of a text that is not shown whole
+LABEL_WIDTH = 15
+
+
+def print_failure(failure: FailureRecord, out: Console) -> None:
+    """Print why an episode is not finished."""
+    out.print(plain(f"Episode {failure['index']}: not finished", "bold"))
+    out.print(
+        plain(f"{failure['policy']} on {failure['instance_id']}, {failure['prompt_type']}, seed {failure['seed']}")
+    )
+    out.print(plain(f"{failure['reason']}: {failure['error']}"))
+    out.print(plain(f"{failure['calls']} calls of the model were answered before; their replies are kept."))
+
+
+def print_transcript(record: EpisodeRecord, out: Console, full: bool = False) -> None:
+    """Print an episode.
+
+    Args:
+        record: The episode.
+        out: Where to.
+        full: Whether long texts are shown whole.
+    """
+    _print_head(record, out)
+    agent = record.get("agent")
+    if agent is not None:
+        _print_dialogue(record, agent, out, full)
+        _print_structure(agent["structure"], out, full)
+        _print_components(agent, out)
+    else:
+        for step in record["steps"]:
+            _print_step(step, out, full)
+    _print_end(record, out)
+
+
+def _print_head(record: EpisodeRecord, out: Console) -> None:
+    level = record["score"]["level"].replace("_", " ")
+    out.print(plain(f"Episode {record['index']}: {record['policy']}, {level}", "bold"))
+    out.print(
+        plain(
+            f"task {record['instance_id']} ({record['task_type']}), prompt {record['prompt_type']}, seed "
+            f"{record['seed']}, ended by {record['ended_by']}"
+        )
+    )
+    out.print(plain("required: " + ", ".join(record["required_tools"])))
+
+
+def _print_dialogue(record: EpisodeRecord, agent: Mapping[str, Any], out: Console, full: bool) -> None:
+    """Print calls of the model, events and turns in the order in which they happened."""
+    steps = iter(record["steps"])
+    sent = 0
+    shown: set[int] = set()
+    events = list(agent["events"])
+    for number, call in enumerate(agent["calls"]):
+        while events and events[0]["call"] <= number:
+            sent = _print_steps_until(steps, sent, events[0]["turn"], out, full)
+            _print_event(events.pop(0), out, full)
+        sent = _print_steps_until(steps, sent, call["turn"], out, full)
+        _print_call(number, call, agent["messages"], shown, out, full)
+    for event in events:
+        sent = _print_steps_until(steps, sent, event["turn"], out, full)
+        _print_event(event, out, full)
+    for step in steps:
+        _print_step(step, out, full)
+
+
+def _print_steps_until(steps: Any, sent: int, turn: int, out: Console, full: bool) -> int:
+    while sent < turn:
+        step = next(steps, None)
+        if step is None:
+            break
+        _print_step(step, out, full)
+        sent += 1
+    return sent
+
+
+def _print_call(
+    number: int,
+    call: Mapping[str, Any],
+    messages: Sequence[Mapping[str, Any]],
+    shown: set[int],
+    out: Console,
+    full: bool,
+) -> None:
+    reply = call["reply"]
+    usage = reply["usage"]
+    facts = f"{usage['prompt_tokens']}+{usage['completion_tokens']} tokens, {reply['latency_seconds']:.2f} s"
+    if call["from_cache"]:
+        facts += ", from the cache"
+    out.print()
+    out.print(plain(f"-- call {number}: {call['role']} asks {call['model']} ({facts})", "bold"))
+    for place in call["messages"]:
+        if place not in shown:
+            shown.add(place)
+            message = messages[place]
+            _print_text(message["role"], _message_text(message), out, full, "dim")
+    written = reply["text"] + "".join(f"\n{call_['name']}({call_['arguments']})" for call_ in reply["tool_calls"])
+    _print_text("reply", written or "(nothing)", out, full)
+
+
+def _message_text(message: Mapping[str, Any]) -> str:
+    calls = "".join(f"\n{call['name']}({call['arguments']})" for call in message.get("tool_calls", ()))
+    return str(message["content"]) + calls
+
+
+def _print_event(event: Mapping[str, Any], out: Console, full: bool) -> None:
+    details = event.get("details")
+    text = event["text"]
+    if details:
+        text += ("\n" if text else "") + json.dumps(details, ensure_ascii=False)
+    style = "yellow" if event["kind"] in ("malformed_reply", "invalid_action", "warning", "limit") else ""
+    style = "red" if event["kind"] in ("failure", "task_failed") else style
+    _print_text(
+        event["kind"].replace("_", " "),
+        f"{event['component']}: {text}" if text else event["component"],
+        out,
+        full,
+        style,
+    )
+
+
+def _print_step(step: StepRecord, out: Console, full: bool) -> None:
+    result = {True: "success", False: step["error"] or "failure", None: ""}[step["success"]]
+    chance = "" if step["success_probability"] is None else f" at {step['success_probability']:.3f}"
+    what = " ".join(filter(None, [step["kind"], step["tool"]])) + (f": {result}{chance}" if result else "")
+    out.print(plain(f"== turn {step['turn']}: {what}", "bold cyan"))
+    if step["kind"] not in ("finish", "stop") and step["message"]:
+        _print_text("message", step["message"], out, full, "cyan")
+    worth = (
+        f"V* {step['value']:.4f}, Q* {step['action_value']:.4f}, regret {step['regret']:.4f}, luck {step['luck']:+.4f}"
+    )
+    _print_text("worth", worth + (f" ({step['label'].replace('_', ' ')})" if step["label"] else ""), out, True, "cyan")
+
+
+def _print_structure(structure: Mapping[str, Any], out: Console, full: bool) -> None:
+    for name, value in structure.items():
+        out.print()
+        out.print(plain(f"-- {name.replace('_', ' ')}", "bold"))
+        _print_text("", json.dumps(value, indent=2, ensure_ascii=False), out, full)
+
+
+def _print_components(agent: Mapping[str, Any], out: Console) -> None:
+    rows = [
+        [
+            role,
+            usage["calls"],
+            usage["prompt_tokens"],
+            usage["completion_tokens"],
+            usage["latency_seconds"],
+            usage["from_cache"],
+            usage["cost"],
+        ]
+        for role, usage in agent["components"].items()
+    ]
+    columns = ["component", "calls", "prompt tokens", "reply tokens", "seconds", "from cache", "US dollars"]
+    out.print()
+    out.print(table(f"Calls of the model ({agent['protocol']} protocol)", columns, rows))
+    failure = agent["first_failure"]
+    out.print(plain(f"the agent ended by {agent['ended_by'].replace('_', ' ')}"))
+    if failure is not None:
+        out.print(plain(f"first component to give up: {failure['component']} ({failure['text']})"))
+    counters = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in agent["counters"].items())
+    if counters:
+        out.print(plain(counters))
+
+
+def _print_end(record: EpisodeRecord, out: Console) -> None:
+    out.print(
+        plain(
+            f"points lost: {1 - record['outcome']} = {1 - record['optimum']:.4f} unavoidable + {record['regret']:.4f} "
+            f"by calls {'-' if record['luck'] > 0 else '+'} {abs(record['luck']):.4f} by "
+            f"{'good' if record['luck'] > 0 else 'bad'} luck"
+        )
+    )
+
+
+def _print_text(label: str, text: str, out: Console, full: bool, style: str = "") -> None:
+    shown = text.strip("\n") if full else _cut(text.strip("\n"))
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=LABEL_WIDTH)
+    grid.add_column(overflow="fold")
+    grid.add_row(plain(label, style), plain(shown, style))
+    out.print(grid)
+
+
+def _cut(text: str) -> str:
+    lines = text.splitlines()
+    kept = "\n".join(lines[:CUT_LINES])[:CUT_LENGTH]
+    left = len(text) - len(kept)
+    return f"{kept}\n[{left:,} more characters: --full]" if left > 0 else kept

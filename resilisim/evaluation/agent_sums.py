@@ -1,0 +1,129 @@
+"""What LLM agents used and where they gave up, summed over episodes: calls, tokens, seconds, dollars, replans."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from resilisim.evaluation.records import EpisodeRecord
+
+# An episode that failed although no component gave up: the agent was wrong and did not notice.
+NOBODY = "nobody"
+SUM_FIELDS = ("calls", "prompt_tokens", "completion_tokens", "latency_seconds", "from_cache")
+
+
+@dataclass(slots=True)
+class AgentSums:
+    """Sums over the episodes of one LLM agent under one prompt type.
+
+    Attributes:
+        policy: Name of the policy.
+        prompt_type: Prompt type.
+        num_episodes: Episodes.
+        num_right: Episodes that were a full success.
+        protocols: Episodes by how the model called tools.
+        components: Component -> sums of `SUM_FIELDS`.
+        cost: US dollars; None once the price of a model was not known.
+        has_estimates: Whether some tokens were estimated, because an endpoint did not count.
+        first_failures: Failed episodes by the first component to give up.
+        endings: Episodes by what ended the agent.
+        malformed_replies: Replies that could not be read.
+        replans: Episodes by number of replans: all, those that the agent ended with an answer, those that were right.
+    """
+
+    policy: str
+    prompt_type: str
+    num_episodes: int = 0
+    num_right: int = 0
+    protocols: Counter[str] = field(default_factory=Counter)
+    components: dict[str, dict[str, float]] = field(default_factory=dict)
+    cost: float | None = 0.0
+    has_estimates: bool = False
+    first_failures: Counter[str] = field(default_factory=Counter)
+    endings: Counter[str] = field(default_factory=Counter)
+    malformed_replies: int = 0
+    replans: dict[str, Counter[int]] = field(
+        default_factory=lambda: {"all": Counter(), "finished": Counter(), "right": Counter()}
+    )
+
+    def add(self, record: EpisodeRecord) -> None:
+        """Add one episode, which must have an agent's part."""
+        agent = record["agent"]
+        is_right = record["outcome"] == 1
+        self.num_episodes += 1
+        self.num_right += is_right
+        self.protocols[agent["protocol"]] += 1
+        for role, usage in agent["components"].items():
+            sums = self.components.setdefault(role, dict.fromkeys(SUM_FIELDS, 0))
+            for name in SUM_FIELDS:
+                sums[name] += usage[name]
+            self.has_estimates = self.has_estimates or usage["is_estimate"]
+            self.cost = None if self.cost is None or usage["cost"] is None else self.cost + usage["cost"]
+        if not is_right:
+            failure = agent["first_failure"]
+            self.first_failures[NOBODY if failure is None else failure["component"]] += 1
+        self.endings[agent["ended_by"]] += 1
+        self.malformed_replies += sum(event["kind"] == "malformed_reply" for event in agent["events"])
+        replans = agent["counters"].get("replans", 0)
+        self.replans["all"][replans] += 1
+        if agent["ended_by"] == "answer":
+            self.replans["finished"][replans] += 1
+        if is_right:
+            self.replans["right"][replans] += 1
+
+    def total(self, name: str) -> float:
+        """Return a sum over all components."""
+        return sum(sums[name] for sums in self.components.values())
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the sums as JSON values."""
+        return {
+            "policy": self.policy,
+            "prompt_type": self.prompt_type,
+            "num_episodes": self.num_episodes,
+            "num_right": self.num_right,
+            "protocols": dict(self.protocols),
+            "components": {role: dict(sums) for role, sums in self.components.items()},
+            "has_estimates": self.has_estimates,
+            "cost": self.cost,
+            "first_failures": dict(self.first_failures),
+            "endings": dict(self.endings),
+            "malformed_replies": self.malformed_replies,
+            "replans": {which: {str(n): counts[n] for n in sorted(counts)} for which, counts in self.replans.items()},
+        }
+
+
+def agent_table(agents: Sequence[AgentSums]) -> Table:
+    """Return a table for the terminal: one row for each component of each agent, then what the agent came to."""
+    table = Table(box=box.SIMPLE_HEAD, title="LLM agents, per episode", title_justify="left")
+    for name in ("policy", "prompt", "component"):
+        table.add_column(name)
+    for name in ("calls", "prompt tokens", "reply tokens", "seconds"):
+        table.add_column(name, justify="right")
+    table.add_column("first to give up in failed episodes")
+    for sums in agents:
+        rows = [(role, values) for role, values in sums.components.items()]
+        for place, (role, values) in enumerate(rows):
+            head = (sums.policy, sums.prompt_type) if place == 0 else ("", "")
+            per_episode = [values[name] / sums.num_episodes for name in SUM_FIELDS]
+            cells = [
+                f"{per_episode[0]:.1f}",
+                f"{per_episode[1]:,.0f}",
+                f"{per_episode[2]:,.0f}",
+                f"{per_episode[3]:.1f}",
+            ]
+            blame = _shares(sums.first_failures) if place == 0 else ""
+            table.add_row(*(Text(cell) for cell in (*head, role, *cells, blame)))
+    return table
+
+
+def _shares(failures: Mapping[str, int]) -> str:
+    total = sum(failures.values())
+    ordered = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} {count / total:.0%}" for name, count in ordered)

@@ -1,0 +1,1 @@
+"""RP-ReAct: a planner that asks sub-questions, and executors that answer them with tools."""

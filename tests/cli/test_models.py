@@ -1,0 +1,114 @@
+"""`resilisim models check` against a server on loopback and the model that runs here."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tests.chat.loopback import LoopbackServer, completion, error, hanging
+
+KEY = "sk-secret-0123456789"
+COUNTED = ", ".join(str(number) for number in range(1, 21))
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+def able(seen):
+    if "tools" in seen.body:
+        call = {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
+        return completion(None, message={"tool_calls": [call]}, finish_reason="tool_calls")
+    if "JSON" in seen.last_message:
+        return completion('{"city": "Paris", "country": "France"}')
+    if "sea" in seen.last_message:
+        return completion("The [bold]sea[/bold] is wide.")
+    return completion("1, 2, 3, 4, " if "stop" in seen.body else COUNTED)
+
+
+def unable(seen):
+    if "tools" in seen.body:
+        return error(400, f"this server knows no tools, {KEY}")
+    return completion("[red]I am a teapot[/red]")
+
+
+def check(command, server, *more):
+    return command("models", "check", "--model", "openai:small", "--base-url", server.base_url, *more)
+
+
+def test_an_endpoint_that_can_everything(command):
+    with LoopbackServer(able) as server:
+        outcome = check(command, server)
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[-1] == "protocols: text, native"
+    assert f"openai:small at {server.base_url}" in outcome.out
+    assert outcome.out.count("│ yes │") == 6
+    assert "'loopback-model' answers" in outcome.err
+    assert "tokens/s" in outcome.err
+
+
+def test_an_endpoint_that_can_little(command):
+    with LoopbackServer(unable) as server:
+        outcome = check(command, server)
+        report = check(command, server, "--json").json()
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[-1] == "protocols: text"
+    assert "[red]I am a teapot[/red]" in outcome.out
+    checks = {entry["name"]: entry["passed"] for entry in report["checks"]}
+    assert checks == {
+        "answers": True,
+        "stop sequences": None,
+        "native tool calls": False,
+        "JSON answers": False,
+        "repeats itself": True,
+        "counts tokens": True,
+    }
+    assert report["protocols"] == ["text"]
+    assert report["identity"] == f"openai:small at {server.base_url}"
+    assert KEY not in outcome.out + outcome.err + json.dumps(report)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (error(401, f"wrong key {KEY}"), "refuses the key"),
+        (error(404, "no such model"), "knows no model 'small'"),
+        (error(500), "does not answer (status 500"),
+        (hanging(), "no answer within 0.2 s"),
+        (completion("  "), "answers without a text"),
+    ],
+    ids=["key", "model", "broken", "hanging", "silent"],
+)
+def test_one_that_does_not_work_is_told_in_one_line(command, answer, words):
+    with LoopbackServer(lambda seen: answer) as server:
+        line = check(command, server, "--timeout", 0.2 if answer == hanging() else 20).refusal()
+    assert words in line
+    assert KEY not in line
+
+
+def test_the_model_that_runs_here(command):
+    report = command("models", "check", "--model", "local", "--timeout", 60, "--json").json()
+    checks = {entry["name"]: entry["passed"] for entry in report["checks"]}
+    assert report["model"] == "local"
+    assert report["protocols"] == ["text"]  # SmolLM2 does not call tools by itself
+    assert checks["answers"] is checks["stop sequences"] is checks["repeats itself"] is checks["counts tokens"] is True
+    assert report["tokens_per_second"] > 0.0
+
+
+def test_what_cannot_be_tried_is_refused(command, monkeypatch):
+    assert "did you mean 'openai'?" in command("models", "check", "--model", "opneai:x").refusal()
+    assert "no address" in command("models", "check", "--model", "openai:x", "--base-url", "nowhere").refusal()
+    assert "--model" in command("models", "check").refusal()
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    assert "pip install 'resilisim[local]'" in command("models", "check", "--model", "local").refusal()
+
+
+def test_the_group_alone_shows_its_help(command):
+    outcome = command("models")
+    assert outcome.code == 0
+    assert "check" in outcome.out

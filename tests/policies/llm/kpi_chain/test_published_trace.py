@@ -1,0 +1,269 @@
+"""The published trace of KPI-Chain: who played Corliss Archer, and which office did she hold?
+
+Queries, ids, values and confidences are those of the trace; descriptions and responses are shortened. The merge differs
+by decision: T2 stays in the plan as history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from resilisim.chat import ScriptedChatModel, ScriptedReply
+from resilisim.policies.llm.kpi_chain.agent import KpiChain
+from resilisim.policies.llm.run import AgentRun
+from tests.policies.llm.kpi_chain.chains import events, statuses
+from tests.policies.llm.toolboxes import ScriptedToolbox, spec
+
+QUESTION = "What government position was held by the woman who portrayed Corliss Archer in the film Kiss and Tell?"
+WIKIPEDIA = spec("wikipedia_search", "query", description="Finds articles of an encyclopedia")
+
+PLAN = """
+tasks:
+  - task_id: T1
+    task_description: |-
+      Look up the film Kiss and Tell and who played Corliss Archer in it
+    task_type: Tool call
+    tool_name: wikipedia_search
+    input_parameters:
+      - name: query
+        type: string
+        value: Kiss and Tell Corliss Archer
+        is_reference: false
+    expected_output_parameters:
+      - name: actress_name
+        description: The actress in the part of Corliss Archer
+        type: string
+    dependencies: []
+    execution_status: pending
+    execution_result: {}
+  - task_id: T2
+    task_description: |-
+      Look up the career of the actress
+    task_type: Tool call
+    tool_name: wikipedia_search
+    input_parameters:
+      - name: query
+        type: string
+        value: <JSON_PATH>T1.actress_name</JSON_PATH>
+        is_reference: true
+    expected_output_parameters:
+      - name: government_position
+        description: Office that the actress held
+        type: string
+    dependencies: [T1]
+    execution_status: pending
+    execution_result: {}
+  - task_id: T3
+    task_description: |-
+      State the office as the answer
+    task_type: Reasoning
+    tool_name: ""
+    input_parameters:
+      - name: position
+        type: string
+        value: <JSON_PATH>T2.government_position</JSON_PATH>
+        is_reference: true
+    expected_output_parameters:
+      - name: final_answer
+        description: The office that she held
+        type: string
+    dependencies: [T2]
+    execution_status: pending
+    execution_result: {}
+"""
+
+CONTINUATION = """
+tasks:
+  - task_id: T2a
+    task_description: |-
+      Look up the diplomatic career of the actress with a narrower query
+    task_type: Tool call
+    tool_name: wikipedia_search
+    input_parameters:
+      - name: query
+        type: string
+        value: <JSON_PATH>T1.actress_name</JSON_PATH> diplomat government position Chief of Protocol Ambassador
+        is_reference: true
+    expected_output_parameters:
+      - name: government_position
+        description: |-
+          The title of the office, such as Ambassador or Chief of Protocol; "diplomat" alone is none.
+        type: string
+    dependencies: [T1]
+    execution_status: pending
+    execution_result: {}
+  - task_id: T3a
+    task_description: |-
+      State the office as the answer
+    task_type: Reasoning
+    tool_name: ""
+    input_parameters:
+      - name: position
+        type: string
+        value: <JSON_PATH>T2a.government_position</JSON_PATH>
+        is_reference: true
+    expected_output_parameters:
+      - name: final_answer
+        description: The office that she held
+        type: string
+    dependencies: [T2a]
+    execution_status: pending
+    execution_result: {}
+"""
+
+FOUND_ACTRESS = """```yaml
+confidence_score: 0.95
+extracted_entities:
+  actress_name: "Shirley Temple"
+entities_summary: |-
+  The article names her in the part (0.95).
+```"""
+FOUND_NOTHING = """confidence_score: 0.15
+extracted_entities:
+  government_position: null
+entities_summary: |-
+  Only the word diplomat, no office; hence 0.2.
+"""
+FOUND_OFFICE = """confidence_score: 0.98
+extracted_entities:
+  government_position: "Chief of Protocol"
+entities_summary: |-
+  Listed with its years.
+"""
+REASONED = """Justifications:
+1. The question asks for an office.
+2. The input position names it.
+
+execution_result:
+  status: completed
+  outputs:
+    final_answer: "Chief of Protocol"
+execution_details:
+  reasoning_steps:
+    - "Took the office from the input"
+"""
+
+FILM_ARTICLE = "Kiss and Tell (1945) is a comedy with Shirley Temple as Corliss Archer."
+CAREER_ARTICLE = "Shirley Temple Black was an actress and, later, a diplomat. Her films include Bright Eyes."
+OFFICE_ARTICLE = "Offices: Ambassador to Ghana (1974-1976); Chief of Protocol of the United States (1976-1977)."
+
+SCRIPT = [
+    ScriptedReply(PLAN, QUESTION, "planner"),
+    ScriptedReply(FOUND_ACTRESS, FILM_ARTICLE, "extractor"),
+    ScriptedReply(FOUND_NOTHING, CAREER_ARTICLE, "extractor"),
+    ScriptedReply(CONTINUATION, "entity 'government_position' was not found (confidence 0.15)", "replanner"),
+    ScriptedReply(FOUND_OFFICE, OFFICE_ARTICLE, "extractor"),
+    ScriptedReply(REASONED, "value: Chief of Protocol", "reasoner"),
+]
+
+
+def replay():
+    """Play the trace, and keep plan and memory as they stood at every call of tool and model."""
+    snapshots = []
+    model = ScriptedChatModel(SCRIPT)
+    policy = KpiChain(models=model)
+    toolbox = ScriptedToolbox([WIKIPEDIA], {"wikipedia_search": [FILM_ARTICLE, CAREER_ARTICLE, OFFICE_ARTICLE]})
+    run = AgentRun(task=QUESTION, tools=toolbox, models=policy.models, options=policy.options)
+    ask, call = model.complete, toolbox.call
+
+    def keep(what):
+        snapshots.append((what, statuses(run), run.structure["memory"]))
+
+    async def watched_ask(request):
+        keep(request.role)
+        return await ask(request)
+
+    async def watched_call(name, arguments):
+        keep("tool")
+        return await call(name, arguments)
+
+    model.complete, toolbox.call = watched_ask, watched_call
+    answer = asyncio.run(policy.play(run))
+    keep("end")
+    return answer, run, model, toolbox, snapshots
+
+
+def test_the_answer_and_the_calls():
+    answer, run, model, toolbox, snapshots = replay()
+    assert answer == "Chief of Protocol"
+    assert [what for what, _, _ in snapshots] == [
+        "planner",
+        "tool",
+        "extractor",
+        "tool",
+        "extractor",
+        "replanner",
+        "tool",
+        "extractor",
+        "reasoner",
+        "end",
+    ]
+    assert len(model.requests) == 6, "calls of tools are none of a model"
+    assert model.remaining == 0
+    assert toolbox.calls == [
+        ("wikipedia_search", {"query": "Kiss and Tell Corliss Archer"}),
+        ("wikipedia_search", {"query": "Shirley Temple"}),
+        (
+            "wikipedia_search",
+            {"query": "Shirley Temple diplomat government position Chief of Protocol Ambassador"},
+        ),
+    ]
+    assert dict(run.transcript.counters) == {"replans": 1}
+    assert run.structure["replans"] == {"T2": 1}
+    assert run.transcript.first_failure() is None, "what failed was made good"
+
+
+def test_memory_and_statuses_after_each_step():
+    snapshots = replay()[-1]
+    first = {"T1": {"actress_name": "Shirley Temple"}}
+    second = {**first, "T2a": {"government_position": "Chief of Protocol"}}
+    third = {**second, "T3a": {"final_answer": "Chief of Protocol"}}
+    done = {"T1": "done", "T2": "failed"}
+    assert [memory for _, _, memory in snapshots] == [{}] * 3 + [first] * 5 + [second, third]
+    assert [status for _, status, _ in snapshots] == [
+        {},
+        *[{"T1": "pending", "T2": "pending", "T3": "pending"}] * 2,
+        *[{"T1": "done", "T2": "pending", "T3": "pending"}] * 2,
+        {**done, "T3": "pending"},
+        *[{**done, "T2a": "pending", "T3a": "pending"}] * 2,
+        {**done, "T2a": "done", "T3a": "pending"},
+        {**done, "T2a": "done", "T3a": "done"},
+    ]
+
+
+def test_the_failed_task_stays_as_history():
+    tasks = {task["task_id"]: task for task in replay()[1].structure["plan"]["tasks"]}
+    assert list(tasks) == ["T1", "T2", "T2a", "T3a"]
+    assert tasks["T2"]["execution_result"] == {}
+    assert tasks["T2"]["failure_reason"] == "entity 'government_position' was not found (confidence 0.15)"
+    assert tasks["T2a"]["execution_result"] == {"government_position": "Chief of Protocol"}
+
+
+def test_the_confidences_are_those_of_the_extractor():
+    found = [event["details"]["candidates"] for event in events(replay()[1], "extraction")]
+    assert found == [
+        {"actress_name": {"value": "Shirley Temple", "confidence": 0.95}},
+        {"government_position": {"value": None, "confidence": 0.15}},
+        {"government_position": {"value": "Chief of Protocol", "confidence": 0.98}},
+    ]
+
+
+def test_what_the_replanner_is_told():
+    _, _, model, _, _ = replay()
+    request = next(request for request in model.requests if request.role == "replanner").messages[-1].content
+    assert QUESTION in request
+    assert "- wikipedia_search(query: string): Finds articles of an encyclopedia" in request
+    assert "## Failed task\n\nT2\n" in request
+    assert "actress_name: Shirley Temple" in request, "what succeeded is shown with its results"
+    assert "Only the word diplomat, no office" in request, "the extractor's reasons"
+    assert CAREER_ARTICLE not in request, "the raw response is not passed on"
+
+
+def test_what_the_extractor_and_the_reasoner_are_told():
+    _, _, model, _, _ = replay()
+    extraction = model.requests[4].messages[-1].content
+    assert "Look up the diplomatic career of the actress with a narrower query" in extraction
+    assert '"diplomat" alone is none.' in extraction
+    reasoning = model.requests[5].messages[-1].content
+    assert "JSON_PATH" not in reasoning
+    assert "name: final_answer" in reasoning
