@@ -108,7 +108,10 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
                 "expected reset(observation, info) and act(observation, info)"
             )
     if options:
-        policy.name = spec.strip()
+        try:
+            policy.name = spec.strip()
+        except AttributeError as error:
+            raise InvalidInputError(f"{where} cannot be shown under its options: {_one_line(error)}") from error
     made: Policy = policy
     return made
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import struct
 import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from resilisim.chat import (
     ChatMessage,
@@ -161,6 +165,41 @@ def test_a_cut_file_is_refused_before_it_is_loaded(tmp_path, size):
         path.write_bytes(stream.read(size))
     with pytest.raises(InvalidInputError, match="is no GGUF file, or its beginning is damaged"):
         make_chat_model(f"local:{path}")
+
+
+def _text(text):
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+# A head of the format by hand: a string, a number, an array of numbers, one of strings, a flag.
+FACTS = [
+    _text("general.architecture") + struct.pack("<I", 8) + _text("llama"),
+    _text("llama.context_length") + struct.pack("<II", 4, 128),
+    _text("tokenizer.scores") + struct.pack("<IIQ3f", 9, 6, 3, 0.0, 1.0, 2.0),
+    _text("tokenizer.tokens") + struct.pack("<IIQ", 9, 8, 2) + _text("a") + _text("bc"),
+    _text("tokenizer.add_bos") + struct.pack("<I?", 7, True),
+    _text("tokenizer.chat_template") + struct.pack("<I", 8) + _text("{{ messages }}"),
+]
+HEAD = b"GGUF" + struct.pack("<IQQ", 3, 0, len(FACTS)) + b"".join(FACTS)
+
+
+def test_a_head_is_read_by_the_format(tmp_path):
+    path = tmp_path / "small.gguf"
+    path.write_bytes(HEAD)
+    assert read_gguf_facts(path) == GgufFacts("llama", 128, chat_template=True)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+    assert read_gguf_facts(path) == GgufFacts("", None, chat_template=False)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(HEAD) - 1), st.integers(0, 255)), max_size=4))
+def test_a_damaged_head_is_read_or_refused(tmp_path_factory, changes):
+    path = tmp_path_factory.getbasetemp() / "damaged.gguf"
+    data = bytearray(HEAD)
+    for place, byte in changes:
+        data[place] = byte
+    path.write_bytes(data)
+    with contextlib.suppress(InvalidInputError):
+        assert isinstance(read_gguf_facts(path), GgufFacts)
 
 
 def test_a_file_without_weights_is_refused_when_it_is_loaded(tmp_path):

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from resilisim.envs.conversation import MAX_MESSAGE_LENGTH
 from resilisim.envs.protocol import NATIVE_FUNCTIONS, native_tools
 from resilisim.errors import nearest_name
 from resilisim.policies.base import Info
@@ -69,7 +70,8 @@ class ConversationToolbox:
     def __init__(self, send: Send, prompt: str, native: bool = False) -> None:
         self._send = send
         self._native = native
-        self._shown = [prompt]
+        # The words that say how to write calls ("finish") are no names of tools.
+        self._shown = [task_of(prompt)]
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -78,21 +80,33 @@ class ConversationToolbox:
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool; only what is really sent uses a turn."""
-        read = self._read(name, arguments)
+        read = self._read_json(name, arguments)
         if isinstance(read, str):
             return ToolResult(f"Error: {read}", read)
         function, given = read
-        reply = await self._send(native_action(function, given) if self._native else _tag(function, given))
-        self._shown.append(reply.observation)
-        return result_of(reply)
+        text = _tag(function, given)
+        if len(text) > MAX_MESSAGE_LENGTH:  # under the native protocol, too: both are to give the same episodes
+            problem = f"the call has {len(text):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
+            return ToolResult(f"Error: {problem}", problem)
+        result = result_of(await self._send(native_action(function, given) if self._native else text))
+        self._shown.append(result.text)
+        return result
+
+    def _read_json(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | str:
+        try:
+            return self._read(name, _plain(dict(arguments)))
+        except (TypeError, ValueError, RecursionError) as error:
+            return f"the arguments are no JSON: {' '.join(str(error).split())[:_EXCERPT_LENGTH]}"
 
     def _read(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | str:
         """Return the environment's function and its arguments, or what is wrong, on one line."""
         if name == "tool_search":
             query = arguments.get("query")
-            if set(arguments) != {"query"} or not isinstance(query, str) or not query.strip():
+            # In a tag a query cannot hold "<"; it is left out everywhere, so that both protocols ask for the same.
+            words = " ".join(query.replace("<", " ").split()) if isinstance(query, str) else ""
+            if set(arguments) != {"query"} or not words:
                 return f"tool_search needs a text 'query' and nothing else, not {_excerpt(arguments)}"
-            return name, {"query": query}
+            return name, {"query": words}
         if name == "tool_info":
             tool = arguments.get("name")
             if set(arguments) != {"name"} or not isinstance(tool, str) or not _NAME.match(tool.strip()):
@@ -119,7 +133,7 @@ def _read_call(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | str
     parameters = arguments.get("parameters")
     if isinstance(parameters, str) and parameters.strip():
         try:
-            parameters = json.loads(parameters)
+            parameters = _plain(json.loads(parameters))
         except (ValueError, RecursionError):
             return f"tool_call: 'parameters' are no JSON object: {parameters[:_EXCERPT_LENGTH]!r}"
     if parameters is None or parameters == "":
@@ -130,9 +144,20 @@ def _read_call(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | str
     return "tool_call", {"name": tool.strip(), "parameters": {**parameters, **others}}
 
 
+def _plain(value: Any) -> Any:
+    """Return what JSON makes of a value: the environment will read exactly that, whatever the protocol.
+
+    Raises:
+        TypeError: It holds something that JSON has no form for.
+        ValueError: It holds NaN, an infinity, an integer that is too long, or itself.
+        RecursionError: It is nested too deeply.
+    """
+    return json.loads(json.dumps(value, allow_nan=False))
+
+
 def _tag(function: str, given: Mapping[str, Any]) -> str:
     if function == "tool_search":
-        return messages.search(" ".join(given["query"].split()))
+        return messages.search(given["query"])
     if function == "tool_info":
         return messages.ask(given["name"])
     return messages.call(given["name"], given["parameters"])

@@ -67,6 +67,8 @@ class _Rule:
             return str(value) if isinstance(value, str) or hasattr(value, "__fspath__") else None
         if isinstance(value, bool):
             return None
+        if self.kind is int and isinstance(value, int):
+            return value  # exactly, also where a float would be rounded
         try:
             number = float(value) if isinstance(value, str | int | float) else math.nan
         except (ValueError, OverflowError):
@@ -87,6 +89,8 @@ class _Rule:
             words += f" from {self.least:g} to {self.most:g}"
         elif self.least is not None:
             words += f" of {self.least:g} or more"
+        elif self.most is not None:
+            words += f" of {self.most:g} or less"
         return words + (" (or none)" if self.optional else "")
 
 

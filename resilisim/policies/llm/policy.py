@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from resilisim.chat import ChatModel, RoleModels
 from resilisim.chat.prices import PriceTable
+from resilisim.envs.conversation import public_info
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import Info
 from resilisim.policies.llm.conversation import (
@@ -129,9 +130,9 @@ class LlmPolicy(ABC, Generic[Options]):
     def close(self) -> None:
         """Let go of the event loop that `act` uses; what is under way is given up."""
         runner, self._runner = self._runner, None
-        self._episode = None
         if runner is not None:
-            runner.close()
+            runner.close()  # before the loop is let go of, or it might be collected while it is pending
+        self._episode = None
 
     def _drop_episode(self) -> None:
         if self._episode is not None:
@@ -161,6 +162,7 @@ class _Episode:
 
     async def next_action(self, observation: str, info: Info) -> Action | None:
         """Give the environment's reply to the loop and return what it sends next; None if it stopped."""
+        info = public_info(info)  # a loop by hand passes on all that the environment tells
         loop = asyncio.get_running_loop()
         self._outgoing = loop.create_future()
         if self._task is None or self._run is None:
@@ -192,6 +194,7 @@ class _Episode:
             hooks=self._hooks,
             prices=self._prices,
             turns_left=info.get("turns_left"),
+            turns_at_start=info.get("turns_left"),
         )
 
     async def _send(self, action: Action) -> Reply:

@@ -90,6 +90,8 @@ class AgentRun:
             date, because an episode may end inside any call of a tool.
         turn: Messages sent to the environment so far.
         turns_left: Turns that the environment still gives; None where there is no environment.
+        turns_at_start: Turns that it gave at the start, and gives again in a fresh episode.
+        oracle_was_asked: Whether the agent got hold of the oracle.
     """
 
     task: str
@@ -105,6 +107,7 @@ class AgentRun:
     structure: dict[str, Any] = field(default_factory=dict)
     turn: int = 0
     turns_left: int | None = None
+    turns_at_start: int | None = None
     oracle_was_asked: bool = False
 
     @property
@@ -204,6 +207,7 @@ class AgentRun:
         if self.hooks.restart is None:
             raise InvalidInputError("fresh episodes need a player that can begin them, such as `evaluate`")
         observation = await self.hooks.restart()
+        self.turn, self.turns_left = 0, self.turns_at_start
         self.transcript.restarts += 1
         self.note("restart", "agent", "a fresh episode on the same seed")
         return observation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +43,6 @@ class PromptTexts:
         return content_hash([dict(self.texts), self.examples_text])
 
 
-@functools.lru_cache(maxsize=64)
 def load_prompts(package: str, folder: str | None, examples: str) -> PromptTexts:
     """Return the prompts of an agent.
 
@@ -65,6 +65,7 @@ def load_prompts(package: str, folder: str | None, examples: str) -> PromptTexts
     )
 
 
+@functools.cache  # the user's files are read every time: they change while somebody works on them
 def _packaged(package: str) -> dict[str, str]:
     folder = resources.files(package).joinpath("prompts")
     files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".md"))
@@ -72,7 +73,7 @@ def _packaged(package: str) -> dict[str, str]:
 
 
 def _own_templates(folder: Path, packaged: Mapping[str, str]) -> dict[str, str]:
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # unlike the method, it takes a name that is too long
         raise InvalidInputError(f"templates={str(folder)!r} does not exist: expected a folder of .md files")
     texts = {}
     for path in sorted(folder.glob("*.md")):
@@ -106,7 +107,7 @@ def _examples(choice: str, default: str) -> str:
     if choice == DEFAULT_EXAMPLES:
         return default.strip()
     path = Path(choice)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InvalidInputError(f"examples={choice!r}: expected none, default, or a file that exists")
     return _read(path, "examples").strip()
 

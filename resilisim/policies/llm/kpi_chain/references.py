@@ -97,7 +97,7 @@ def references_in(value: Any) -> tuple[list[Reference], list[str]]:
 
 def is_interpolated(value: Any) -> bool:
     """Return whether a reference stands within a longer text anywhere in a value."""
-    return any(_TAG.search(text) and not _TAG.fullmatch(text.strip()) for text, _ in _texts(value))
+    return any(_TAG.search(text) and _whole_path(text) is None for text, _ in _texts(value))
 
 
 def read_path(path: str) -> Reference | str:
@@ -138,10 +138,9 @@ def _resolved(value: Any, lookup: Lookup, problems: list[str], interpolated: lis
         return [_resolved(item, lookup, problems, interpolated) for item in value]
     if not isinstance(value, str) or not _TAG.search(value):
         return value
-    whole = _TAG.fullmatch(value.strip())
-    # `.*?` of a full match may run over an inner pair of tags: then it is a text with several references.
-    if whole is not None and not _HALF_TAG.search(whole[1]):
-        return _looked_up(whole[1], lookup, problems)
+    path = _whole_path(value)
+    if path is not None:
+        return _looked_up(path, lookup, problems)
 
     def written(match: re.Match[str]) -> str:
         found = _looked_up(match[1], lookup, problems)
@@ -151,6 +150,13 @@ def _resolved(value: Any, lookup: Lookup, problems: list[str], interpolated: lis
         return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
 
     return _TAG.sub(written, value)
+
+
+def _whole_path(text: str) -> str | None:
+    """Return the path of a text that is one reference and nothing else."""
+    match = _TAG.fullmatch(text.strip())
+    # A full match may run over an inner pair of tags: then there are several references.
+    return match[1] if match is not None and not _HALF_TAG.search(match[1]) else None
 
 
 def _looked_up(path: str, lookup: Lookup, problems: list[str]) -> Any:

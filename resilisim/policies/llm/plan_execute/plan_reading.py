@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from resilisim.policies.llm.literals import LONGEST_READ, NotALiteral, json_value_at
@@ -15,10 +15,14 @@ MOST_STEPS: Final = 50
 _MOST_ATTEMPTS = 16  # places at which a JSON value is looked for
 
 _FENCE = re.compile(r"```[\w-]{0,20}[^\S\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_PLAN_START = re.compile(r"\{\s*[\"'](?:steps|plan|remaining_steps|answer)[\"']|\[\s*\{")
 _OPENING = re.compile(r"[\[{]")
-_LINE = re.compile(r"^[ \t]{0,8}(?:[*-][ \t])?\*{0,2}(?:step[ \t]{1,3})?(\d{1,4})[.):]\*{0,2}[ \t]+(\S.*)$", re.I | re.M)
+_LINE = re.compile(
+    r"^[ \t]{0,8}(?:[*-][ \t])?\*{0,2}(?:step[ \t]{1,3})?(\d{1,4})[.):]\*{0,2}[ \t]+(\S.*)$", re.I | re.M
+)
 _NEEDS = re.compile(r"[ \t]*\(needs?:?([^()]{0,200})\)[ \t]*\Z", re.IGNORECASE)
 _ANSWER = re.compile(r"^[*#\s]{0,5}(?:final[ \t])?answer[*]{0,2}:[*]{0,2}", re.IGNORECASE | re.MULTILINE)
+_NUMBER = re.compile(r"\s*(?:step|task|[a-z#])?[\s_.-]{0,3}(\d{1,4})[.:)]?\s*\Z", re.IGNORECASE)
 _DIGITS = re.compile(r"\d{1,4}")
 _CALL = re.compile(r"[A-Za-z_][\w.\-]*[ \t]*[({]")
 
@@ -32,27 +36,29 @@ _NEEDS_KEYS = ("needs", "depends_on", "dependencies", "requires")
 _NO_TOOL = ("", "none", "null", "n/a", "no tool")
 
 
-def read_plan(text: str, first_number: int, tools: Sequence[ToolSpec]) -> Plan | Unreadable:
+def read_plan(text: str, tools: Sequence[ToolSpec], taken: Collection[int] = ()) -> Plan | Unreadable:
     """Read what a planner or replanner wrote.
 
     A step whose arguments cannot be read is still a step of the plan, and says so; it will fail when its turn comes.
 
     Args:
         text: The reply.
-        first_number: The lowest number that a step can have: those below are taken.
         tools: The tools that steps call; empty if steps name none.
+        taken: Numbers of the steps that were done, which no step can have.
 
     Returns:
         The plan, possibly with neither steps nor answer, if the reply says so; or why it cannot be read.
     """
     shown = visible(text)[:LONGEST_READ]
     for value in _values(shown):
-        plan = _plan_from(value, first_number)
+        if isinstance(value, Unreadable):
+            return value
+        plan = _plan_from(value, taken)
         if plan is not None:
             return plan
     lines = [(int(found.group(1)), found.group(2).strip()) for found in _LINE.finditer(shown)]
     if lines:
-        return _plan([_step_from_line(number, line, tools) for number, line in lines], None, first_number, shown)
+        return _plan([_step_from_line(number, line, tools) for number, line in lines], None, taken, shown)
     answer = _ANSWER.search(shown)
     if answer is not None:
         return Plan((), shown[answer.end() :].strip(" \t\n*"))
@@ -61,8 +67,9 @@ def read_plan(text: str, first_number: int, tools: Sequence[ToolSpec]) -> Plan |
 
 
 def _values(text: str) -> Iterator[Any]:
-    """Yield the JSON values of a reply that could be a plan, those in fences first."""
-    for part in [fenced.group(1) for fenced in _FENCE.finditer(text)][:_MOST_ATTEMPTS] + [text]:
+    """Yield the JSON values of a reply that could be a plan, those in fences first; `Unreadable` for a broken plan."""
+    fenced = [found.group(1) for found in _FENCE.finditer(text)]
+    for part in [*fenced[:_MOST_ATTEMPTS], text]:
         position = 0
         for _ in range(_MOST_ATTEMPTS):
             opening = _OPENING.search(part, position)
@@ -70,13 +77,16 @@ def _values(text: str) -> Iterator[Any]:
                 break
             try:
                 value, position = json_value_at(part, opening.start())
-            except NotALiteral:
+            except NotALiteral as error:
+                if _PLAN_START.match(part, opening.start()):
+                    # What stands inside of a broken plan could be taken for another plan, or for the answer.
+                    yield Unreadable(f"the plan is no JSON: {error}", excerpt(part[opening.start() :]))
                 position = opening.end()
             else:
                 yield value
 
 
-def _plan_from(value: Any, first_number: int) -> Plan | Unreadable | None:
+def _plan_from(value: Any, taken: Collection[int]) -> Plan | Unreadable | None:
     """Return the plan that a JSON value is; None if it is none."""
     if isinstance(value, list):
         entries, answer = value, None
@@ -94,7 +104,7 @@ def _plan_from(value: Any, first_number: int) -> Plan | Unreadable | None:
     unreadable = [entry for entry, step in zip(entries, steps, strict=True) if step is None]
     if unreadable:
         return Unreadable("a step is neither a text nor an object with a task", excerpt(repr(unreadable[0])))
-    return _plan([step for step in steps if step is not None], answer, first_number, repr(value))
+    return _plan([step for step in steps if step is not None], answer, taken, repr(value))
 
 
 def _looks_like_step(entry: Any) -> bool:
@@ -102,19 +112,19 @@ def _looks_like_step(entry: Any) -> bool:
 
 
 def _plan(
-    steps: Sequence[tuple[int | None, PlanStep]], answer: str | None, first_number: int, words: str
+    steps: Sequence[tuple[int | None, PlanStep]], answer: str | None, taken: Collection[int], words: str
 ) -> Plan | Unreadable:
     """Return the plan of these steps, numbers checked; steps without one get the next."""
     if len(steps) > MOST_STEPS:
         return Unreadable(f"the plan has {len(steps)} steps: expected at most {MOST_STEPS}", excerpt(words))
     numbered: dict[int, PlanStep] = {}
-    following = first_number
+    following = 1 + max(taken, default=0)
     for given, step in steps:
         number = following if given is None else given
         if number in numbered:
             return Unreadable(f"two steps have the number {number}", excerpt(words))
-        if number < first_number:
-            problem = f"step {number} was there before: new steps are numbered from {first_number} on"
+        if number in taken:
+            problem = f"step {number} was done already: other steps have numbers above {max(taken)}"
             return Unreadable(problem, excerpt(words))
         numbered[number] = PlanStep(number, step.task, step.needs, step.tool, step.arguments, step.problem)
         following = number + 1
@@ -175,9 +185,8 @@ def _number_of(given: Any) -> int | None:
         return None
     if isinstance(given, int):
         return given
-    # "3" and "step_3" are numbers, "Read the 3 files" is a task.
-    digits = _DIGITS.findall(given) if isinstance(given, str) and len(given) <= 10 else []
-    return int(digits[0]) if len(digits) == 1 else None
+    named = _NUMBER.match(given) if isinstance(given, str) else None
+    return None if named is None else int(named.group(1))
 
 
 def _answer_of(given: Any) -> str | None:

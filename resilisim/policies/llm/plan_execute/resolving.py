@@ -9,7 +9,7 @@ from typing import Any
 
 from resilisim.chat import ChatMessage
 from resilisim.policies.llm.plan_execute.plan import ErrorKind, PlanStep, StepOutcome
-from resilisim.policies.llm.plan_execute.references import fill_in
+from resilisim.policies.llm.plan_execute.references import fill_in, references_in
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import PromptTexts
@@ -82,6 +82,8 @@ def _read(text: str, step: PlanStep) -> dict[str, Any] | Unresolved:
     if isinstance(inner, dict) and "arguments" not in step.arguments:
         read = inner
     filled, problems = fill_in(dict(step.arguments), read)
+    if not problems and references_in(filled):
+        problems = ["a parameter's name: unresolved"]
     if not problems:
         return dict(filled)
     kind: ErrorKind = "resolution_incomplete"

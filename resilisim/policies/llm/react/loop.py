@@ -97,6 +97,7 @@ async def react_loop(
     native: bool | None = None,
     prompts: PromptTexts | None = None,
     longest_observation: int = LONGEST_OBSERVATION,
+    limit_is_failure: bool = True,
     stop_when: Callable[[], bool] | None = None,
     on_step: Callable[[LoopStep], None] | None = None,
 ) -> LoopResult:
@@ -117,11 +118,12 @@ async def react_loop(
         native: Whether the model calls tools natively; None takes that from the run.
         prompts: Texts `retry`, `retry_native` and `invalid`; None takes the packaged ones.
         longest_observation: Characters after which an observation is cut, with a mark.
+        limit_is_failure: Whether the limit is put down as the component's failure; not if the caller can make it good.
         stop_when: Asked before each step; True ends the loop.
         on_step: Told each step as soon as it is over, so that a record is up to date when the episode ends.
 
     Returns:
-        The answer, if there is one, and the steps. Where the limit is hit, the component has failed, and that is noted.
+        The answer, if there is one, and the steps.
 
     Raises:
         EpisodeEnded: The environment ended the episode inside a call.
@@ -150,7 +152,8 @@ async def react_loop(
         step = await _carry_out(run, role, turn, tools, specs, texts, longest_observation)
         keep(step)
         dialogue.add(turn, step.observation)
-    run.fail(role, f"no finish within {steps} steps")
+    if limit_is_failure:
+        run.fail(role, f"no finish within {steps} steps")
     return LoopResult(None, tuple(done), "steps")
 
 

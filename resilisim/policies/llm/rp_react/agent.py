@@ -30,7 +30,7 @@ _EXAMPLE_OF = "example_{}"  # the template with the executors' example of a tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RpReactOptions(AgentOptions):
+class RPReActOptions(AgentOptions):
     """Options of RP-ReAct."""
 
     temperature: float | None = number(0.6, "sampling temperature; none leaves it to the model", least=0.0, most=2.0)
@@ -45,7 +45,7 @@ class RpReactOptions(AgentOptions):
     memory_mib: int = limit(64, "memory of Python code in MiB", least=8)
 
 
-class RpReact(LlmPolicy[RpReactOptions]):
+class RPReAct(LlmPolicy[RPReActOptions]):
     """A reasoner-planner that supervises ReAct executors (Molinari and Ciravegna, 2026).
 
     The planner asks one sub-question after the other, each answered by an executor with a ReAct loop of its own. Long
@@ -53,7 +53,7 @@ class RpReact(LlmPolicy[RpReactOptions]):
     """
 
     name = "rp-react"
-    options_class = RpReactOptions
+    options_class = RPReActOptions
     components = (PLANNER, EXECUTOR)
 
     def __init__(
@@ -74,7 +74,7 @@ class _Task:
     """One task: the planner's conversation and the executors' work."""
 
     def __init__(
-        self, options: RpReactOptions, prompts: PromptTexts, run: AgentRun, team: tuple[Executor, ...]
+        self, options: RPReActOptions, prompts: PromptTexts, run: AgentRun, team: tuple[Executor, ...]
     ) -> None:
         self._options = options
         self._prompts = prompts

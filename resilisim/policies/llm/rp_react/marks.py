@@ -66,7 +66,7 @@ def read_move(text: str) -> Move:
     move = _first_move(shown)
     if not isinstance(move, Unreadable) or _BEGIN.search(shown):
         return move
-    thoughts = [mark for mark in _THOUGHT.finditer(text)][-1:]
+    thoughts = list(_THOUGHT.finditer(text))[-1:]
     if not thoughts or thoughts[0].group().startswith("</"):
         return move
     within = _first_move(visible(text[thoughts[0].end() :])[:LONGEST_READ])

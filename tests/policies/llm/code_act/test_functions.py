@@ -70,7 +70,7 @@ def test_values_come_back_as_data_and_the_directory_as_text():
 
 def test_a_failed_tool_is_never_a_result():
     toolbox = ScriptedToolbox([spec("read", "source")], {"read": [ToolResult("words", "TIMEOUT: too slow", {"x": 1})]})
-    with pytest.raises(HostCallError, match="^TIMEOUT: too slow$"):
+    with pytest.raises(HostCallError, match=r"^TIMEOUT: too slow$"):
         asyncio.run(ToolFunctions(toolbox).by_name["read"](["a"], {}))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 
 import pytest
@@ -147,8 +148,6 @@ def test_nothing_that_a_model_writes_raises(text, is_cut):
     )
 )
 def test_every_fenced_code_is_read_as_it_stands(code):
-    import textwrap
-
     proposal = read_proposal(f"thought\n```python\n{code}\n```")
     if "\r" not in code:
         assert proposal == Block(textwrap.dedent(code + "\n").strip("\n"), "thought")

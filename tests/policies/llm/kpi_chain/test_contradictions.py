@@ -1,4 +1,4 @@
-"""Where the papers contradict themselves or each other: one test for each decision, in the order of `docs/decisions.md`."""
+"""Where the papers contradict themselves or each other: a test for each decision of `docs/decisions.md`, in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tests.policies.llm.kpi_chain.chains import (
     entity,
     events,
     extracted,
-    extraction,
     given,
     plan_of,
     planned,
@@ -196,9 +195,7 @@ def test_justifications_before_the_result_are_passed_over():
 
 
 def test_reasoning_needs_no_confidence_but_completion_values_and_types():
-    start = [TWO_STEPS, extracted(0.9, name="x")]
-    assert play([*start, reasoned(final_answer="y")], searching("here"), theta=1.0, replanning=False)[0] is None
-    start[1] = extracted(1.0, name="x")
+    start = [TWO_STEPS, extracted(1.0, name="x")]
     assert play([*start, reasoned(final_answer="y")], searching("here"), theta=1.0)[0] == "y"
     for bad in (reasoned(status="failed", final_answer="y"), reasoned(final_answer=None), reasoned(final_answer=["y"])):
         answer, run = play([*start, bad], searching("here"), replanning=False)

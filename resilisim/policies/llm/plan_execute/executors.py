@@ -1,0 +1,153 @@
+"""Who carries out a step: a ReAct sub-agent, or the step's own tool called directly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from resilisim.chat import ChatMessage
+from resilisim.policies.llm.kpi_chain.tool_errors import error_of
+from resilisim.policies.llm.plan_execute.plan import PlanStep, StepOutcome, failed, unusable_step
+from resilisim.policies.llm.plan_execute.references import references_in
+from resilisim.policies.llm.plan_execute.resolving import Unresolved, resolve
+from resilisim.policies.llm.react.loop import loop_tools, react_loop
+from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
+from resilisim.policies.llm.run import AgentRun
+from resilisim.policies.llm.templates import PromptTexts
+
+UNLIMITED: Final = "not limited"
+
+
+class StepExecutor(Protocol):
+    """Carries out steps; the least that is one has this method."""
+
+    async def carry_out(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
+        """Carry out a step.
+
+        Args:
+            step: The step.
+            done: What became of the steps before it, by number.
+        """
+        ...
+
+
+class ReActExecutor:
+    """Each step is done by a ReAct sub-agent, which is shown the results that the step needs and has all tools.
+
+    Args:
+        run: The episode.
+        prompts: Holds `executor` and `executor_task`.
+        steps: Limit of each sub-agent.
+        longest_result: Characters of a result that a later step is shown.
+    """
+
+    def __init__(self, run: AgentRun, prompts: PromptTexts, steps: int, longest_result: int) -> None:
+        self._run = run
+        self._prompts = prompts
+        self._steps = steps
+        self._longest_result = longest_result
+
+    async def carry_out(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
+        """Run the sub-agent; its answer is the step's result."""
+        unusable = unusable_step(step, step.needs or (), done)
+        if unusable is not None:
+            return unusable
+        question = self._prompts.fill(
+            "executor_task",
+            objective=self._run.task,
+            task=step.task,
+            results=results_for(step, done, self._longest_result),
+            turns_left=turns_left(self._run),
+        )
+        loop = await react_loop(
+            self._run,
+            role="executor",
+            system=self._prompts.fill("executor", tools=loop_tools(self._run.tools)),
+            question=question,
+            tools=self._run.tools,
+            steps=self._steps,
+            limit_is_failure=False,
+        )
+        if loop.answer is None:
+            return failed(step, "executor", f"the executor did not finish within {self._steps} steps")
+        if not loop.answer.strip():
+            return failed(step, "executor", "the executor finished without a result")
+        return StepOutcome(step, loop.answer)
+
+
+class DirectExecutor:
+    """Each step is one call of its tool; references in its arguments are turned into values first.
+
+    A step without a tool is worked out by the model from earlier results; nothing that the plan expects of it counts.
+
+    Args:
+        run: The episode.
+        prompts: Holds `resolver`, `resolver_again` and `conclusion`.
+        longest_result: Characters of a result that the model is shown.
+    """
+
+    def __init__(self, run: AgentRun, prompts: PromptTexts, longest_result: int) -> None:
+        self._run = run
+        self._prompts = prompts
+        self._longest_result = longest_result
+
+    async def carry_out(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
+        """Call the tool, if everything that it is to be passed is there."""
+        if step.problem is not None:
+            message = f"the arguments of step {step.number} cannot be read: {step.problem.problem}"
+            return failed(step, "arguments", message, step.problem.excerpt)
+        references = references_in(step.arguments)
+        if references.unclear:
+            words = ", ".join(references.unclear)
+            return failed(step, "reference", f"step {step.number}: {excerpt(words, 100)} names no step", words)
+        unusable = unusable_step(step, references.numbers | set(step.needs or ()), done)
+        if unusable is not None:
+            return unusable
+        if step.tool is None:
+            return await self._conclude(step, done)
+        arguments = dict(step.arguments)
+        if references:
+            needed = {number: done[number] for number in references.numbers}
+            resolved = await resolve(self._run, self._prompts, step, needed, self._longest_result)
+            if isinstance(resolved, Unresolved):
+                message = f"the references of step {step.number} could not be resolved: {resolved.problem}"
+                return failed(step, resolved.kind, message, resolved.excerpt)
+            arguments = resolved
+        return await self._call(step, step.tool, arguments)
+
+    async def _call(self, step: PlanStep, tool: str, arguments: Mapping[str, object]) -> StepOutcome:
+        if self._run.turns_left == 0:
+            return failed(step, "turns", f"step {step.number}: no turns are left, so {tool} was not called")
+        result = await self._run.tools.call(tool, arguments)
+        error = error_of(result)
+        if error is not None:
+            return failed(step, "tool", f"{tool}: {error}", result.text)
+        return StepOutcome(step, result.text)
+
+    async def _conclude(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
+        """Have a step without a tool worked out from the results before it."""
+        results = results_for(step, done, self._longest_result)
+        request = self._prompts.fill("conclusion", objective=self._run.task, task=step.task, results=results)
+        reply = await self._run.ask("executor", [ChatMessage("user", request)])
+        read = read_json(reply.text)
+        if isinstance(read, Unreadable):
+            self._run.note("malformed_reply", "executor", f"step {step.number}: {read.problem}", excerpt=read.excerpt)
+            self._run.count("malformed_replies")
+            return failed(step, "executor", f"step {step.number} has no tool, and {read.problem}", visible(reply.text))
+        result = read.get("result")
+        if result is None or (isinstance(result, str) and not result.strip()):
+            reason = excerpt(str(read.get("problem") or "the model gave no result"), 200)
+            return failed(step, "executor", f"step {step.number} has no tool and no result: {reason}", reply.text)
+        return StepOutcome(step, result if isinstance(result, str) else str(result))
+
+
+def results_for(step: PlanStep, done: Mapping[int, StepOutcome], longest: int) -> str:
+    """Return the results that a step is shown: those it needs, or all there are if the plan does not say."""
+    numbers = [number for number, outcome in done.items() if outcome.ok] if step.needs is None else list(step.needs)
+    shown = [f"Step {n} ({done[n].step.task}):\n{excerpt(done[n].result, longest)}" for n in sorted(set(numbers))]
+    return "\n\n".join(shown) or "(none)"
+
+
+def turns_left(run: AgentRun) -> str:
+    """Return how many turns the environment still gives, for prompts."""
+    return UNLIMITED if run.turns_left is None else str(run.turns_left)

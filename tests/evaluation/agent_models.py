@@ -1,0 +1,77 @@
+"""Models that follow the plan in their prompt, for whole runs of LLM agents: in this process and behind an endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from resilisim.chat import ChatReply, ChatRequest, EndpointError, TokenUsage
+from resilisim.policies.llm.react.agent import ReAct
+from resilisim.workflows import parse_steps
+from tests.chat.loopback import Answer, Seen, completion
+
+
+def next_reply(contents: Sequence[str]) -> str:
+    """Return what a ReAct agent says that does the plan's steps in turn, each until it succeeds.
+
+    Args:
+        contents: The messages of the conversation, without the system's.
+    """
+    steps = [step.tool for step in parse_steps(contents[0])]
+    for content in contents[1:]:
+        if steps and f"{steps[0]} executed successfully" in content:
+            steps.pop(0)
+    if not steps:
+        return 'Thought: all done\nAction: finish {"answer": "done"}'
+    return f'Thought: next\nAction: tool_call {{"name": "{steps[0]}"}}'
+
+
+def following_answer(seen: Seen) -> Answer:
+    """The same as an endpoint."""
+    return completion(next_reply([message["content"] for message in seen.body["messages"][1:]]))
+
+
+class FollowingModel:
+    """The same as a model in this process.
+
+    Args:
+        fails: Says whether the endpoint is down for a request; called with all that was asked before.
+
+    Attributes:
+        requests: What was answered.
+        most_at_once: Largest number of requests under way at once.
+    """
+
+    name = "following"
+
+    def __init__(self, fails: Callable[[ChatRequest], bool] = lambda request: False) -> None:
+        self.requests: list[ChatRequest] = []
+        self.most_at_once = 0
+        self._under_way = 0
+        self._fails = fails
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        self._under_way += 1
+        self.most_at_once = max(self.most_at_once, self._under_way)
+        await asyncio.sleep(0.001)
+        self._under_way -= 1
+        if self._fails(request):
+            raise EndpointError("http://nowhere does not answer (status 503); asked 5 times", 503, 5)
+        self.requests.append(request)
+        return ChatReply(next_reply([message.content for message in request.messages[1:]]), usage=TokenUsage(100, 10))
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+def following(model: FollowingModel) -> Callable[[], ReAct]:
+    """Return what makes ReAct agents that ask a model."""
+    return lambda: ReAct(models=model)
+
+
+def calls_by_scope(requests: Sequence[ChatRequest]) -> Mapping[str, int]:
+    """Count how often each call of each episode was answered."""
+    counts: dict[str, int] = {}
+    for request in requests:
+        counts[request.cache_scope] = counts.get(request.cache_scope, 0) + 1
+    return counts

@@ -1,0 +1,106 @@
+"""One episode of a run, found and played again."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation import evaluate
+from resilisim.evaluation.models import ModelSettings
+from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.replay import find_episode, finished, first_difference, replay_episode
+from resilisim.evaluation.store import read_records
+from resilisim.tasks import Task
+from resilisim.tool_library import default_library
+from tests.chat.loopback import LoopbackServer, error
+from tests.evaluation.agent_models import following_answer
+from tests.evaluation.test_agent_runs import endpoint
+from tests.evaluation.toy_policies import toy_tasks
+
+TASKS = {task.instance_id: task for task in toy_tasks(2)}
+
+
+def find_task(instance_id: str) -> Task:
+    return TASKS[instance_id]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("replay") / "run"
+    with LoopbackServer(following_answer) as server:
+        policies = ["react", "react[steps=2]", "plan-follower"]
+        evaluate(policies, list(TASKS.values()), ["optimal", "baseline"], 2, out=folder, model=endpoint(server))
+    return folder
+
+
+def replay(folder: Path, wanted: str, models: ModelSettings | None = None) -> tuple[EpisodeRecord, EpisodeRecord]:
+    record = finished(find_episode(folder, wanted))
+    assert record is not None
+    return record, replay_episode(folder, record, find_task, default_library(), models)
+
+
+def test_every_episode_comes_to_the_same_end_without_its_model(run: Path) -> None:
+    for record in read_records(run):
+        again = replay_episode(run, record, find_task, default_library())
+        assert first_difference(record, again) is None
+        assert json.dumps(again) == json.dumps(record)
+
+
+def test_an_episode_is_found_by_number_or_by_what_it_is(run: Path) -> None:
+    for record in read_records(run):
+        assert find_episode(run, str(record["index"])) == record
+        name = f"{record['instance_id']}:{record['seed']}:{record['policy']}:{record['prompt_type']}"
+        assert find_episode(run, name) == record
+    task = next(iter(TASKS))
+    with pytest.raises(InvalidInputError, match=f"episode '{task}' could be 12 episodes of "):
+        find_episode(run, task)
+    with pytest.raises(InvalidInputError, match="holds no episode '24': expected a number from 0 to 23"):
+        find_episode(run, "24")
+
+
+def test_models_are_asked_anew_only_when_told_to(run: Path) -> None:
+    with LoopbackServer(following_answer) as server:
+        record, again = replay(run, "0", endpoint(server))
+        assert len(server.requests) == len(record["agent"]["calls"])
+    assert [step["message"] for step in again["steps"]] == [step["message"] for step in record["steps"]]
+
+
+def test_a_record_that_the_agent_no_longer_fits_is_refused(run: Path) -> None:
+    record = copy.deepcopy(finished(find_episode(run, "0")))
+    assert record is not None
+    agent: dict[str, Any] = record["agent"]
+    agent["messages"][0]["content"] += " "
+    with pytest.raises(InvalidInputError, match=r"call 0 of the model \(agent\) is not the recorded one"):
+        replay_episode(run, record, find_task, default_library())
+    record = copy.deepcopy(finished(find_episode(run, "0")))
+    assert record is not None
+    record["agent"]["calls"].pop()
+    with pytest.raises(InvalidInputError, match="asks openai:loopback for more than the record holds"):
+        replay_episode(run, record, find_task, default_library())
+
+
+def test_the_first_difference_is_named() -> None:
+    then: Any = {"a": [1, {"b": 2}], "c": 3}
+    assert first_difference(then, copy.deepcopy(then)) is None
+    assert first_difference(then, {**then, "a": [1, {"b": 5}]}) == "a[1].b is 5, was 2"
+    assert first_difference(then, {**then, "a": [1]}) == "a has 1 entries, had 2"
+    assert first_difference(then, {"a": then["a"]}) == "c is None, was 3"
+
+
+def test_a_broken_episode_goes_on_from_the_replies_it_has(tmp_path: Path) -> None:
+    down = error(503)
+    with LoopbackServer(lambda seen: down if len(seen.body["messages"]) > 3 else following_answer(seen)) as server:
+        task = toy_tasks(2)[1]
+        evaluate("react", [task], "optimal", 1, out=tmp_path, model=endpoint(server))
+    failure = find_episode(tmp_path, "0")
+    assert finished(failure) is None
+    with LoopbackServer(following_answer) as server:
+        again = replay_episode(tmp_path, failure, find_task, default_library(), endpoint(server))
+        assert again["agent"]["calls"][0]["reply"]["text"]
+        assert len(server.requests) == len(again["agent"]["calls"])  # another address is another model
+    assert again["score"]["level"]

@@ -1,0 +1,177 @@
+"""Extraction: outputs in pieces, what the extractor writes, and one finding for each entity."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resilisim.chat.estimates import estimated_tokens
+from resilisim.policies.llm.kpi_chain.chunking import chunks_of
+from resilisim.policies.llm.kpi_chain.extraction import (
+    ChunkExtraction,
+    joined_summaries,
+    merge_extractions,
+    read_extraction,
+)
+from resilisim.policies.llm.kpi_chain.kpi import Candidate, evaluate_kpi
+from resilisim.policies.llm.kpi_chain.reasoning import read_reasoning
+from resilisim.policies.llm.kpi_chain.types import EntitySpec
+from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
+from tests.policies.llm.kpi_chain.chains import extraction, reasoning
+
+NAME, YEAR, NAMES = EntitySpec("name", "string"), EntitySpec("year", "number"), EntitySpec("names", "array")
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=400) | st.text("ab \n", max_size=400), st.integers(1, 20))
+def test_no_character_is_lost_and_every_piece_is_short_enough(text, max_tokens):
+    pieces = chunks_of(text, max_tokens)
+    assert "".join(pieces) == text
+    assert all(estimated_tokens(piece) <= max_tokens for piece in pieces)
+    assert len(pieces) == 1 or all(pieces)
+
+
+def test_cuts_are_made_at_line_ends_then_at_spaces():
+    assert chunks_of("aaa bbb\nccc ddd", 3) == ("aaa bbb\n", "ccc ddd")
+    assert chunks_of("aaa bbb ccc", 2) == ("aaa bbb ", "ccc")
+    assert chunks_of("a" * 9, 2) == ("a" * 8, "a")
+    assert chunks_of("short", 3000) == ("short",)
+    assert len(chunks_of("word " * 2400, 3000)) == 1, "12,000 bytes are 3,000 tokens"
+    assert len(chunks_of("word " * 2401, 3000)) == 2
+
+
+def test_reading_in_prose_and_fences():
+    reply = f"Let me look.\n```yaml\n{extraction(0.8, name='Kim', year=1999)}\n```"
+    read = read_extraction(reply, [NAME, YEAR])
+    assert read.candidates == {"name": Candidate("Kim", 0.8), "year": Candidate(1999, 0.8)}
+    assert read.summary == "why"
+
+
+def test_a_plain_number_is_the_text_of_an_entity_that_is_a_string():
+    reply = "confidence_score: 1\nextracted_entities:\n  name: 0042\n  year: 1945"
+    read = read_extraction(reply, [NAME, YEAR, EntitySpec("other", "string")])
+    assert [candidate.value for candidate in read.candidates.values()] == ["0042", 1945, None]
+    assert read_extraction(reply.replace("0042", "1.10"), [NAME]).candidates["name"].value == "1.10"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "confidence_score: {name: 0.9, year: 0.4}\nextracted_entities: {name: Kim, year: 1999}",
+        "confidence_scores: {name: 0.9, year: 0.4}\nextracted_entities: {name: Kim, year: 1999}",
+        "extracted_entities:\n  name: {value: Kim, confidence: 0.9}\n  year: {value: 1999, confidence_score: 0.4}",
+    ],
+)
+def test_confidences_for_each_entity(reply):
+    read = read_extraction(reply, [NAME, YEAR])
+    assert read.candidates == {"name": Candidate("Kim", 0.9), "year": Candidate(1999, 0.4)}
+
+
+@pytest.mark.parametrize("nothing", ["", "null", "{}"])
+def test_nothing_extracted_is_a_valid_finding(nothing):
+    read = read_extraction(f"confidence_score: 0.1\nextracted_entities: {nothing}", [NAME])
+    assert read.candidates == {"name": Candidate(None, 0.1)}
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        ("", "empty"),
+        ("confidence_score: 0.9", "'extracted_entities'"),
+        ("extracted_entities: {name: Kim}", "'confidence_score' has to be a number"),
+        ("confidence_score: high\nextracted_entities: {name: Kim}", "'high'"),
+        ("confidence_score: 95\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
+        ("confidence_score: -0.1\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
+        ("confidence_score: nan\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
+        ("confidence_score: true\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
+        ("confidence_score: {}\nextracted_entities: {name: Kim}", "for 'name' it is 'None'"),
+        ("confidence_score: 0.9\nextracted_entities: [Kim]", "has to be a mapping"),
+        ("confidence_score: 0.9\nextracted_entities: Kim", "has to be a mapping"),
+    ],
+)
+def test_what_has_another_form(reply, problem):
+    with pytest.raises(UnreadableReplyError, match=problem):
+        read_extraction(reply, [NAME])
+
+
+def pieces(entity: str, *found: tuple[object, float]) -> list[ChunkExtraction]:
+    return [ChunkExtraction({entity: Candidate(value, confidence)}) for value, confidence in found]
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.integers(0, 5), st.sampled_from([0.1, 0.5, 0.7, 0.9])), min_size=1, max_size=6)
+)
+def test_the_most_confident_non_null_candidate_wins_the_earliest_of_equals(found):
+    merged = merge_extractions([YEAR], pieces("year", *found), 0.7)["year"]
+    values = [item for item in found if item[0] is not None]
+    best = sorted(values or found, key=lambda item: -item[1])[0]
+    assert (merged.value, merged.confidence) == best
+
+
+def test_arrays_are_united_from_what_is_sure():
+    found = pieces("names", (["a", "b"], 0.9), (["b", "c"], 0.7), (["d"], 0.69), (None, 0.99))
+    assert merge_extractions([NAMES], found, 0.7, unite_arrays=True)["names"] == Candidate(["a", "b", "c"], 0.7)
+    assert merge_extractions([NAMES], found, 0.7)["names"] == Candidate(["a", "b"], 0.9)
+    single = pieces("names", (["a"], 0.6), (["b"], 0.5))
+    assert merge_extractions([NAMES], single, 0.7, unite_arrays=True)["names"] == Candidate(["a"], 0.6)
+    mixed = pieces("names", ([1, True], 0.9), ([1.5, 1], 0.9))
+    assert merge_extractions([NAMES], mixed, 0.7, unite_arrays=True)["names"].value == [1, True, 1.5]
+
+
+def test_summaries_name_their_piece():
+    first, second = ChunkExtraction({}, "one"), ChunkExtraction({}, "two")
+    assert joined_summaries([first]) == "one"
+    assert joined_summaries([first, ChunkExtraction({}), second]) == "piece 1: one\npiece 3: two"
+
+
+def test_the_test_of_a_task():
+    expected = [NAME, YEAR, EntitySpec("note", "string", required=False)]
+    found = {"name": Candidate("Kim", 0.9), "year": Candidate("1999", 0.9), "note": Candidate("x", 0.1)}
+    result = evaluate_kpi(expected, found, 0.7)
+    assert not result.passed
+    assert result.problems == ("entity 'year' is of type string, expected number (confidence 0.9)",)
+    assert result.entities == {"name": "Kim"}, "an optional entity that is unsure is left out"
+    assert evaluate_kpi(expected, {}, 0.7).problems == (
+        "entity 'name' was not found",
+        "entity 'year' was not found",
+    )
+
+
+def test_reading_the_reasoner():
+    read = read_reasoning(reasoning(name="Kim", year=1999), [NAME, YEAR])
+    assert read.completed
+    assert read.candidates == {"name": Candidate("Kim"), "year": Candidate(1999)}
+    assert read.steps == ("looked at the inputs",)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "execution_result:\n  status: |\n    failed\n  outputs: {name: null}",
+        "execution_result:\n  status: Failed\n  outputs:",
+        "execution_result: {status: failed}",
+        "execution_result: {status: failed}\nexecution_details: none",
+        "execution_result: {status: failed}\nexecution_details: {reasoning_steps: none}",
+    ],
+)
+def test_a_reasoner_may_fail_in_many_words(reply):
+    read = read_reasoning(reply, [NAME])
+    assert not read.completed
+    assert read.steps == ()
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        ("It is Kim.", "no YAML with 'execution_result'"),
+        ("execution_result: Kim", "has to be a mapping"),
+        ("execution_result: {outputs: {name: Kim}}", "completed or failed, not 'None'"),
+        ("execution_result: {status: done, outputs: {name: Kim}}", "not 'done'"),
+        ("execution_result: {status: completed}", "'outputs' has to be a mapping"),
+        ("execution_result: {status: completed, outputs: [Kim]}", "'outputs' has to be a mapping"),
+        (f"{reasoning(name='a')}\n{reasoning(name='b')}", "no valid YAML|stands twice"),
+    ],
+)
+def test_what_a_reasoner_must_not_write(reply, problem):
+    with pytest.raises(UnreadableReplyError, match=problem):
+        read_reasoning(reply, [NAME])

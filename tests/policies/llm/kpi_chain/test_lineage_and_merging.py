@@ -1,0 +1,93 @@
+"""Whose attempt a task is, and what is left of a plan after a failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from resilisim.policies.llm.kpi_chain.lineage import ReplanCounts, lineage_of
+from resilisim.policies.llm.kpi_chain.merging import kept_tasks, merge
+from resilisim.policies.llm.kpi_chain.plan_checks import PlanRules
+from resilisim.policies.llm.kpi_chain.plan_reading import read_plan
+from resilisim.policies.llm.kpi_chain.types import descendants
+from tests.policies.llm.kpi_chain.chains import answer_task, plan_of, ref, tool_task
+
+
+@pytest.mark.parametrize(
+    ("task_id", "lineage"),
+    [
+        ("T3", "T3"),
+        ("T3a", "T3"),
+        ("T3b", "T3"),
+        ("T3ab", "T3"),
+        ("T3a2", "T3"),
+        ("T3_retry", "T3"),
+        ("T3-2", "T3"),
+        ("T31", "T31"),
+        ("T31a", "T31"),
+        ("task_2b", "task_2"),
+        ("3a", "3"),
+        ("find_film", "find_film"),
+        ("find_film_again", "find_film"),
+        ("find_filmography", "find_filmography"),
+    ],
+)
+def test_the_lineage_of_an_id(task_id, lineage):
+    assert lineage_of(task_id, ["find_film", "T1"]) == lineage
+
+
+def test_counts_are_shared_within_a_lineage():
+    counts = ReplanCounts(2)
+    counts.register(["T1", "T2", "find"])
+    counts.spend("T2")
+    counts.register(["T2a", "T3a", "find_again"])
+    assert (counts.left("T2a"), counts.left("T2"), counts.left("T3a"), counts.left("T1")) == (1, 1, 2, 2)
+    counts.spend("T2a")
+    assert counts.left("T2a") == 0
+    assert counts.to_mapping() == {"T2": 2}
+    assert counts.lineage("find_again") == "find"
+    assert counts.used_ids == {"T1", "T2", "find", "T2a", "T3a", "find_again"}
+
+
+def a_plan():
+    text = plan_of(
+        tool_task("T1", "a", "x"),
+        tool_task("T2", ref("T1.x"), "y", needs=("T1",)),
+        tool_task("T3", "c", "z"),
+        tool_task("T4", f"{ref('T2.y')} {ref('T3.z')}", "w", needs=("T2", "T3")),
+        answer_task("T5", "T3.z"),
+    )
+    return read_plan(text, PlanRules())[0]
+
+
+def test_descendants_directly_and_through_others():
+    tasks = a_plan().tasks
+    assert descendants(tasks, "T1") == {"T2", "T4"}
+    assert descendants(tasks, "T3") == {"T4", "T5"}
+    assert descendants(tasks, "T5") == set()
+
+
+@pytest.mark.parametrize(
+    ("failed", "kept"),
+    [
+        ("T1", ["T1", "T3"]),
+        ("T2", ["T1", "T2", "T3"]),
+        ("T3", ["T1", "T2", "T3"]),
+        ("T5", ["T1", "T2", "T3", "T4", "T5"]),
+    ],
+)
+def test_what_stays_when_a_task_fails(failed, kept):
+    assert [task.task_id for task in kept_tasks(a_plan().failed(failed, "why"), failed)] == kept
+
+
+def test_a_continuation_stands_last():
+    plan = a_plan().done("T1", {"x": 1}).failed("T2", "why")
+    rules = PlanRules(kept=kept_tasks(plan, "T2"))
+    continuation, _ = read_plan(plan_of(answer_task("T2a", "T1.x", "T3.z")), rules)
+    merged = merge(plan, "T2", continuation)
+    assert [(task.task_id, task.status) for task in merged.tasks] == [
+        ("T1", "done"),
+        ("T2", "failed"),
+        ("T3", "pending"),
+        ("T2a", "pending"),
+    ]
+    assert merged.next_task().task_id == "T3"

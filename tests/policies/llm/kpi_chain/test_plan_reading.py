@@ -1,0 +1,214 @@
+"""Reading plans: every rule that a plan can break, in words that a model can act on, and what is put right."""
+
+from __future__ import annotations
+
+import pytest
+
+from resilisim.policies.llm.kpi_chain.plan_checks import PlanRules
+from resilisim.policies.llm.kpi_chain.plan_reading import MAX_TASKS, read_plan
+from resilisim.policies.llm.kpi_chain.types import FINAL_ANSWER, OUTPUT, REASONING, TOOL_CALL
+from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
+from tests.policies.llm.kpi_chain.chains import SEARCH, answer_task, entity, given, plan_of, ref, tool_task
+from tests.policies.llm.toolboxes import spec
+
+RULES = PlanRules(specs=(SEARCH, spec("add", "a", "b", note="string")))
+FIRST = tool_task("T1", "it", "name")
+LAST = answer_task("T2", "T1.name")
+
+
+def without(task, *fields):
+    return {name: value for name, value in task.items() if name not in fields}
+
+
+def test_a_plan_is_read_whole():
+    plan, warnings = read_plan(
+        plan_of(tool_task("T1", "it", entity("year", "int")), answer_task("T2", "T1.year")), RULES
+    )
+    first, last = plan.tasks
+    assert warnings == ()
+    assert (first.task_type, last.task_type) == (TOOL_CALL, REASONING)
+    assert (first.tool_name, last.tool_name) == ("search", "")
+    assert first.entities[0].type == "number"
+    assert last.dependencies == ("T1",)
+    assert [task.status for task in plan.tasks] == ["pending", "pending"]
+
+
+BROKEN = {
+    "no list": ("tasks: 5", "'tasks' has to be a list"),
+    "empty": ("tasks: []", "'tasks' has to be a list"),
+    "no mapping": ("tasks:\n- go\n", "task number 1 is no mapping"),
+    "too many": (
+        plan_of(*(tool_task(f"T{n}", "it", "name") for n in range(MAX_TASKS)), answer_task("U", "T1.name")),
+        "51 tasks",
+    ),
+    "no id": (plan_of(without(FIRST, "task_id"), LAST), "task number 1 needs a task_id"),
+    "id with a dot": (plan_of({**FIRST, "task_id": "T.1"}, LAST), "needs a task_id"),
+    "id twice": (plan_of(FIRST, FIRST, LAST), "'T1' stands twice"),
+    "no type": (plan_of(without(FIRST, "task_type"), LAST), "T1: task_type has to be"),
+    "unknown type": (plan_of({**FIRST, "task_type": "Magic"}, LAST), "T1: task_type has to be"),
+    "no description": (plan_of({**FIRST, "task_description": " "}, LAST), "T1: task_description"),
+    "no tool": (plan_of({**FIRST, "tool_name": ""}, LAST), "T1: a 'Tool call' task needs a tool_name"),
+    "tool null": (plan_of({**FIRST, "tool_name": None}, LAST), "T1: a 'Tool call' task needs a tool_name"),
+    "tool of a reasoner": (plan_of(FIRST, {**LAST, "tool_name": "search"}), "T2: a 'Reasoning' task has the tool_name"),
+    "misspelt field": (plan_of({**without(FIRST, "dependencies"), "dependancies": []}, LAST), "mean 'dependencies'"),
+    "inputs no list": (plan_of({**FIRST, "input_parameters": {"query": "x"}}, LAST), "T1: input_parameters"),
+    "input without name": (plan_of({**FIRST, "input_parameters": [{"value": 1}]}, LAST), "a name of its own"),
+    "input twice": (
+        plan_of({**FIRST, "input_parameters": [given("query", "a"), given("query", "b")]}, LAST),
+        "not 'query'",
+    ),
+    "input without value": (plan_of({**FIRST, "input_parameters": [{"name": "query"}]}, LAST), "'query' has no value"),
+    "no entities": (plan_of(without(FIRST, "expected_output_entities"), LAST), "T1: expected_output_entities"),
+    "empty entities": (plan_of({**FIRST, "expected_output_entities": []}, LAST), "T1: expected_output_entities"),
+    "entity without name": (plan_of(tool_task("T1", "it", {"type": "string"}), LAST), "T1: an entity needs a name"),
+    "entity name": (plan_of(tool_task("T1", "it", entity("a.b")), LAST), "not 'a.b'"),
+    "entity without type": (plan_of(tool_task("T1", "it", {"name": "name"}), LAST), "expected string, number"),
+    "entity type": (plan_of(tool_task("T1", "it", entity("name", "blob")), LAST), "the type 'blob'"),
+    "entity twice": (plan_of(tool_task("T1", "it", "name", "name"), LAST), "'name' stands twice"),
+    "dependencies": (plan_of(FIRST, {**LAST, "dependencies": {"a": 1}}), "T2: dependencies has to be a list"),
+    "itself": (plan_of({**FIRST, "dependencies": ["T1"]}, LAST), "T1: depends on itself"),
+    "later": (plan_of({**FIRST, "dependencies": ["T2"]}, LAST), "'T2', which stands later"),
+    "missing": (plan_of({**FIRST, "dependencies": ["T7"]}, LAST), "'T7', which does not exist"),
+    "reference to later": (plan_of(tool_task("T1", ref("T2.final_answer"), "name"), LAST), "'T2', which stands later"),
+    "reference to nothing": (plan_of(FIRST, answer_task("T2", "T7.name")), "'T7', which does not exist"),
+    "reference to no entity": (plan_of(FIRST, answer_task("T2", "T1.nome")), "did you mean 'name'"),
+    "half a tag": (plan_of(tool_task("T1", "<JSON_PATH>T0.x", "name"), LAST), "without its partner"),
+    "unreadable path": (plan_of(FIRST, answer_task("T2", "T1")), "cannot be read"),
+    "wrong parameter": (
+        plan_of({**FIRST, "input_parameters": [given("text", "x")]}, LAST),
+        "search has no parameter 'text'; its signature is search\\(query: string\\)",
+    ),
+    "missing parameter": (plan_of({**FIRST, "input_parameters": []}, LAST), "search needs the parameter 'query'"),
+    "last without answer": (plan_of(FIRST), "T1: the last task has to bring exactly one entity, 'final_answer'"),
+    "last with more": (
+        plan_of(tool_task("T1", "it", "final_answer", "name")),
+        "the last task has to bring exactly one entity",
+    ),
+    "answer before the end": (
+        plan_of(tool_task("T1", "it", "final_answer"), answer_task("T2", "T1.final_answer")),
+        "T1: only the last task brings 'final_answer'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "problem"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_rule_is_named(text, problem):
+    with pytest.raises(UnreadableReplyError, match=problem):
+        read_plan(text, RULES)
+
+
+def test_all_problems_are_told_at_once_but_not_without_end():
+    with pytest.raises(UnreadableReplyError) as error:
+        read_plan(plan_of({**FIRST, "tool_name": "", "task_description": ""}, answer_task("T2", "T1.nome")), RULES)
+    assert len(str(error.value).splitlines()) == 4
+    with pytest.raises(UnreadableReplyError, match="and 40 more"):
+        read_plan("tasks:\n" + "- x\n" * 50, RULES)
+
+
+def test_optional_parameters_may_be_left_out_and_unknown_tools_are_left_to_the_toolbox():
+    add = {**FIRST, "tool_name": "add", "input_parameters": [given("a", "1"), given("b", "2")]}
+    unknown = {**FIRST, "tool_name": "file_operations_reader", "input_parameters": [given("source", "x")]}
+    for task in (add, unknown):
+        assert read_plan(plan_of(task, LAST), RULES)[0].tasks[0].tool_name == task["tool_name"]
+
+
+@pytest.mark.parametrize("word", ["tool call", "Tool_call", "TOOL CALL", "tool-call", "ToolCall"])
+def test_the_type_of_a_task_in_other_spellings(word):
+    assert read_plan(plan_of({**FIRST, "task_type": word}, LAST), RULES)[0].tasks[0].task_type == TOOL_CALL
+
+
+@pytest.mark.parametrize("nothing", [None, "", "null", "None", "none"])
+def test_a_reasoning_task_has_no_tool_in_any_word_for_none(nothing):
+    assert read_plan(plan_of(FIRST, {**LAST, "tool_name": nothing}), RULES)[0].tasks[1].tool_name == ""
+
+
+def test_what_is_put_right_is_told():
+    second = {**answer_task("T2", "T1.name"), "dependencies": [], "priority": 3}
+    second["input_parameters"][0] |= {"type": "banana"}
+    plan, warnings = read_plan(plan_of(FIRST, second), RULES)
+    assert plan.tasks[1].dependencies == ("T1",)
+    assert len(warnings) == 3
+    assert any("the dependency was added" in warning for warning in warnings)
+    assert any("'priority' is none of a task's" in warning for warning in warnings)
+    assert any("unknown type 'banana'" in warning for warning in warnings)
+
+
+def test_what_a_plan_says_about_its_own_execution_is_not_believed():
+    plan, _ = read_plan(
+        plan_of(
+            {**FIRST, "execution_status": "done", "execution_result": {"name": "Kim"}, "failure_reason": "x"}, LAST
+        ),
+        RULES,
+    )
+    assert (plan.tasks[0].status, dict(plan.tasks[0].result), plan.tasks[0].failure) == ("pending", {}, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        ("|-\n          5", "number", 5),
+        ("5", "string", "5"),
+        ("007", "string", "007"),
+        ("1.10", "string", "1.10"),
+        ("true", "string", "true"),
+        ("'true'", "bool", True),
+        ("'[1, 2]'", "array", [1, 2]),
+        ("'{\"a\": 1}'", "object", {"a": 1}),
+        ("five", "number", "five"),
+        ("'[1, '", "array", "[1, "),
+        ("{a: [1]}", "object", {"a": [1]}),
+        ("5", "", 5),
+        ("null", "string", None),
+    ],
+)
+def test_literals_are_read_in_the_type_that_the_plan_states(value, kind, expected):
+    text = f"""
+tasks:
+  - task_id: 1
+    task_description: d
+    task_type: Tool call
+    tool_name: other
+    input_parameters:
+      - name: x
+        type: {kind}
+        value: {value}
+    expected_output_entities:
+      - {{name: final_answer, type: string}}
+"""
+    plan, _ = read_plan(text, RULES)
+    assert plan.tasks[0].task_id == "1"
+    read = plan.tasks[0].inputs[0].value
+    assert read == expected
+    assert type(read) is type(expected)
+
+
+def test_without_entities_every_task_brings_its_output():
+    plan, _ = read_plan(plan_of(without(FIRST, "expected_output_entities"), LAST), PlanRules(entities=False))
+    assert [task.entity_names for task in plan.tasks] == [(OUTPUT,), (FINAL_ANSWER,)]
+
+
+def continuation_rules():
+    first, last = read_plan(plan_of(FIRST, LAST), RULES)[0].tasks
+    failed = read_plan(plan_of(tool_task("T3", "x", "final_answer")), RULES)[0].failed("T3", "why").tasks[0]
+    done = read_plan(plan_of(FIRST, LAST), RULES)[0].done("T1", {"name": "Kim"}).tasks[0]
+    return PlanRules(specs=(SEARCH,), kept=(done, failed), used_ids=frozenset({first.task_id, last.task_id, "T3"}))
+
+
+def test_a_continuation_builds_on_what_is_done():
+    plan, _ = read_plan(plan_of(answer_task("T3a", "T1.name")), continuation_rules())
+    assert [task.task_id for task in plan.tasks] == ["T3a"]
+
+
+@pytest.mark.parametrize(
+    ("task", "problem"),
+    [
+        (answer_task("T3", "T1.name"), "'T3' is used already; write only tasks still to do, under ids such as T3a"),
+        (answer_task("T2", "T1.name"), "'T2' is used already"),
+        (answer_task("T3a", "T3.final_answer"), "'T3', which failed and has no results"),
+        ({**answer_task("T3a", "T1.name"), "dependencies": ["T1", "T3"]}, "'T3', which failed"),
+        (answer_task("T3a", "T2.final_answer"), "'T2', which does not exist"),
+    ],
+)
+def test_a_continuation_neither_repeats_nor_leans_on_what_failed(task, problem):
+    with pytest.raises(UnreadableReplyError, match=problem):
+        read_plan(plan_of(task), continuation_rules())

@@ -1,0 +1,158 @@
+"""References: found wherever they stand, replaced in their type, and never passed on unresolved."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resilisim.policies.llm.kpi_chain.memory import Memory
+from resilisim.policies.llm.kpi_chain.references import (
+    Found,
+    NotFound,
+    Reference,
+    has_references,
+    is_interpolated,
+    references_in,
+    resolve,
+)
+from resilisim.policies.llm.kpi_chain.types import TOOL_CALL, Plan, PlanTask
+from tests.policies.llm.kpi_chain.chains import ref
+
+VALUES = {"name": "Kim", "year": 1999, "names": ["a", "b"], "place": {"x": 1}, "none": [], "blank": "", "yes": True}
+
+
+def lookup(reference):
+    if reference.task_id != "T1" or reference.entity not in VALUES:
+        return NotFound(f"{reference}: task {reference.task_id}")
+    return Found(VALUES[reference.entity])
+
+
+@pytest.mark.parametrize(
+    ("value", "resolved"),
+    [
+        ("plain", "plain"),
+        (ref("T1.name"), "Kim"),
+        (f"  {ref(' T1.year ')}\n", 1999),
+        (ref("$.T1.year"), 1999),
+        ("<json_path>T1.year</json_path>", 1999),
+        (ref("T1.names"), ["a", "b"]),
+        (ref("T1.names[*]"), ["a", "b"]),
+        (ref("T1.place"), {"x": 1}),
+        (ref("T1.none[*]"), []),
+        (ref("T1.blank"), ""),
+        ({"a": {"b": [1, {"c": ref("T1.year")}]}}, {"a": {"b": [1, {"c": 1999}]}}),
+        ([ref("T1.name"), [ref("T1.names[*]")]], ["Kim", [["a", "b"]]]),
+        (f"{ref('T1.name')} ({ref('T1.year')}, {ref('T1.yes')})", "Kim (1999, true)"),
+        (f"{ref('T1.name')}{ref('T1.name')}", "KimKim"),
+        ({"x": None, "y": 1.5}, {"x": None, "y": 1.5}),
+    ],
+)
+def test_references_become_values_in_their_types(value, resolved):
+    resolution = resolve(value, lookup)
+    assert resolution.problems == ()
+    assert resolution.value == resolved
+    assert type(resolution.value) is type(resolved)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (ref("T9.name"), "task T9"),
+        ({"deep": [ref("T9.name")]}, "task T9"),
+        (ref("T1.unknown"), "T1.unknown"),
+        (ref("T1"), "cannot be read"),
+        (ref("T1."), "cannot be read"),
+        (ref(""), "cannot be read"),
+        (ref("T1.names[0]"), "cannot be read"),
+        (ref("T1.place.x"), "cannot be read"),
+        ("<JSON_PATH>T1.name", "without its partner"),
+        ("T1.name</JSON_PATH>", "without its partner"),
+        (f"<JSON_PATH>{ref('T1.name')}", "cannot be read"),
+        ({ref("T1.name"): 1}, "can only stand in values"),
+        (ref("T1.name[*]"), "no array"),
+        (f"all of {ref('T1.names')}", "no single value"),
+        (f"in {ref('T1.place')}", "no single value"),
+    ],
+)
+def test_what_cannot_be_resolved_has_a_problem_and_no_value(value, problem):
+    resolution = resolve(value, lookup)
+    assert resolution.value is None
+    assert any(problem in line for line in resolution.problems)
+
+
+def test_a_valid_empty_value_differs_from_one_that_cannot_be_read():
+    empty, unreadable = resolve(ref("T1.none"), lookup), resolve(ref("T1.no ne"), lookup)
+    assert (empty.value, empty.problems) == ([], ())
+    assert unreadable.value is None
+    assert "'T1.no ne'" in unreadable.problems[0], "the excerpt is kept"
+
+
+def test_what_memory_puts_in_is_not_looked_at_again():
+    text = f"see {ref('T1.year')}"
+    assert resolve(ref("T1.name"), lambda _: Found(text)).value == text
+    assert resolve(f"({ref('T1.name')})", lambda _: Found(text)).value == f"({text})"
+
+
+@given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8))
+def test_values_without_tags_stay_what_they_are(value):
+    if not has_references(value):
+        assert resolve(value, lookup).value == value
+
+
+@given(st.text("<>/JSON_PATHT1.name[*] \n", max_size=120))
+def test_no_text_passes_on_a_tag_that_was_not_resolved(text):
+    resolution = resolve(text, lambda _: Found("x"))
+    assert resolution.problems or not has_references(resolution.value)
+
+
+def test_finding_references():
+    assert references_in([ref("T1.a"), {"k": f"x {ref('T2.b[*]')}"}])[0] == [
+        Reference("T1", "a"),
+        Reference("T2", "b", is_array=True),
+    ]
+    assert not is_interpolated(ref("T1.a"))
+    assert is_interpolated({"k": [f"x {ref('T1.a')}"]})
+    assert is_interpolated(ref("T1.a") + ref("T1.b"))
+
+
+def plan(**statuses: str) -> Plan:
+    return Plan(
+        tuple(
+            PlanTask(task_id, "d", TOOL_CALL, "t", (), (), status=status, failure="why")
+            for task_id, status in statuses.items()
+        )
+    )
+
+
+def test_memory_keeps_types_and_lends_copies():
+    memory = Memory()
+    memory.store("T1", VALUES, "raw")
+    assert memory.to_mapping() == {"T1": VALUES}
+    found = memory.lookup(Reference("T1", "names"), plan(T1="done"))
+    found.value.append("c")
+    assert memory.to_mapping() == {"T1": VALUES}
+
+
+@pytest.mark.parametrize(
+    ("reference", "problem"),
+    [
+        (Reference("T9", "name"), "task T9, which is not in the plan"),
+        (Reference("T2", "name"), "task T2, which failed: why"),
+        (Reference("T3", "name"), "task T3, which has not been done"),
+        (Reference("T1", "nome"), "task T1, which found only: name"),
+    ],
+)
+def test_memory_names_the_task_that_has_nothing(reference, problem):
+    memory = Memory()
+    memory.store("T1", {"name": "Kim"}, "raw")
+    found = memory.lookup(reference, plan(T1="done", T2="failed", T3="pending"))
+    assert isinstance(found, NotFound)
+    assert problem in found.problem
+
+
+def test_without_entities_a_reference_is_the_whole_output():
+    memory = Memory(keeps_entities=False)
+    memory.store("T1", {"name": "Kim"}, "the raw text")
+    assert memory.lookup(Reference("T1", "name"), plan(T1="done")) == Found("the raw text")
+    assert memory.to_mapping() == {"T1": {"output": "the raw text"}}

@@ -1,0 +1,151 @@
+"""Reading plans: the forms that are understood, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resilisim.policies.llm.plan_execute.plan import Plan
+from resilisim.policies.llm.plan_execute.plan_reading import MOST_STEPS, read_plan
+from resilisim.policies.llm.reading import Unreadable
+from tests.policies.llm.toolboxes import spec
+
+TOOLS = (spec("fetch", "key"), spec("store", "place", what="object"))
+
+
+def mappings(text: str, tools=TOOLS, taken=()) -> list[dict]:
+    plan = read_plan(text, tools, taken)
+    assert isinstance(plan, Plan), plan
+    return [step.to_mapping() for step in plan.steps]
+
+
+def test_what_the_prompt_asks_for():
+    steps = [
+        {"step": 1, "task": "Fetch {it}", "needs": [], "tool": "fetch", "arguments": {"key": "{step_0}"}},
+        {"step": 2, "task": "Conclude", "needs": [1], "tool": None},
+    ]
+    first, second = mappings(json.dumps({"steps": steps}))
+    assert first == steps[0]
+    assert second == {"step": 2, "task": "Conclude", "needs": [1]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"steps": ["Read it.", "Send it."]}',
+        '<think>{"steps": ["No."]}</think>Here is the plan:\n```json\n{"plan": ["Read it.", "Send it."]}\n```',
+        '["Read it.", "Send it."]',
+        '[{"step": "Read it."}, {"step": "Send it."}]',
+        '{"steps": [{"id": "step_1", "description": "Read it."}, {"id": "S2", "description": "Send it."}]}',
+        '{"steps": [{"number": "1.", "task": "Read it."}, {"task": "Send it."}], "answer": null}',
+        "1. Read it.\n2. Send it.",
+        "The plan:\n\n  1) Read it.\n  2) Send it.\n\nThat is all.",
+        "**1.** Read it.\n**2.** Send it.",
+        "Step 1: Read it.\nStep 2: Send it.",
+        "The task says {it}. [First]\n1. Read it.\n2. Send it.",
+    ],
+)
+def test_plans_in_words(text):
+    assert mappings(text, ()) == [{"step": 1, "task": "Read it."}, {"step": 2, "task": "Send it."}]
+
+
+def test_needs_in_many_forms():
+    for needs in ([1, 2], ["1", "step_2"], "1, 2", "steps 1 and 2"):
+        (step,) = mappings(json.dumps({"steps": [{"step": 3, "task": "t", "depends_on": needs}]}))
+        assert step["needs"] == [1, 2]
+    assert mappings("1. Read it (needs: none)\n2. Send it (needs: 1)", ()) == [
+        {"step": 1, "task": "Read it", "needs": []},
+        {"step": 2, "task": "Send it", "needs": [1]},
+    ]
+
+
+def test_numbered_lines_can_be_calls():
+    text = '1. fetch {"key": "a"}\n2. store(place="b", what={"id": "{step_1}"}) (needs: 1)\n3. Say what was done'
+    first, second, third = mappings(text)
+    assert (first["tool"], first["arguments"]) == ("fetch", {"key": "a"})
+    assert (second["tool"], second["arguments"]) == ("store", {"place": "b", "what": {"id": "{step_1}"}})
+    assert second["needs"] == [1]
+    assert "tool" not in third
+
+
+def test_a_step_without_a_task_is_named_by_its_tool_and_a_tool_can_be_none():
+    (step,) = mappings('{"steps": [{"tool": "fetch", "args": "{\\"key\\": \\"a\\"}"}]}')
+    assert step == {"step": 1, "task": "Call fetch", "tool": "fetch", "arguments": {"key": "a"}}
+    for tool in (None, "", "none", "N/A"):
+        assert "tool" not in mappings(json.dumps({"steps": [{"task": "t", "tool": tool}]}))[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "excerpt"),
+    [
+        ('{"steps": [{"task": "t", "tool": "fetch", "arguments": "{\'key\': "}]}', "{'key': "),
+        ('{"steps": [{"task": "t", "tool": "fetch", "arguments": ["a"]}]}', "['a']"),
+        ('{"steps": [{"task": "t", "tool": "fetch", "arguments": 4}]}', "4"),
+        ('1. fetch {"key": ', '{"key":'),
+    ],
+)
+def test_arguments_that_cannot_be_read_are_kept_as_a_problem_of_their_step(text, excerpt):
+    plan = read_plan(text, TOOLS)
+    (step,) = plan.steps
+    assert step.problem is not None
+    assert step.problem.excerpt == excerpt
+    assert step.tool == "fetch"
+
+
+def test_answers():
+    assert read_plan('{"answer": "4"}', ()) == Plan((), "4")
+    assert read_plan('{"steps": [], "answer": 4}', ()) == Plan((), "4")
+    assert read_plan("Final answer: four\nand a half", ()) == Plan((), "four\nand a half")
+    assert read_plan('{"steps": []}', ()) == Plan(())
+    both = read_plan('{"steps": ["Go on."], "answer": "4"}', ())
+    assert both.answer == "4"
+    assert len(both.steps) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "empty"),
+        ("<think>1. Read it.", "empty"),
+        ("I cannot plan this.", "no plan"),
+        ('{"query": "x"}', "no plan"),
+        ("[1, 2]", "no plan"),
+        ('{"steps": [{"step": 1, "tool": "finish", "arguments": {"answer": "no"}}, {"st', "no JSON"),
+        ('```json\n[{"task": "a", "arguments": {"answer": "no"}},\n```', "no JSON"),
+        ('{"steps": [{"step": 1}]}', "neither a text nor an object"),
+        ('{"steps": [4]}', "neither a text nor an object"),
+        ('{"steps": [{"step": 2, "task": "a"}, {"step": 2, "task": "b"}]}', "two steps have the number 2"),
+        ('{"steps": [{"step": 3, "task": "a"}]}', "step 3 was done already: other steps have numbers above 3"),
+        (json.dumps({"steps": ["a"] * (MOST_STEPS + 1)}), "51 steps"),
+        ('{"steps": [{"step": 1, "task": "a", "arguments": ' + "[" * 100 + "]" * 100 + "}]}", "nested too deeply"),
+    ],
+)
+def test_plans_that_are_refused(text, problem):
+    refused = read_plan(text, TOOLS, {1, 3})
+    assert isinstance(refused, Unreadable)
+    assert problem in refused.problem
+
+
+def test_steps_without_a_number_go_on_behind_those_that_were_done():
+    assert [step["step"] for step in mappings('["a", "b"]', (), {1, 4})] == [5, 6]
+    # A step of the present plan, not yet done, keeps its number.
+    assert mappings('{"steps": [{"step": 2, "task": "a"}]}', (), {1, 3})[0]["step"] == 2
+
+
+@given(st.text(max_size=200))
+def test_no_text_is_too_much(text):
+    for form in (text, f'{{"steps": [{text}', f"1. fetch {{{text}", f"[{{{text}"):
+        assert isinstance(read_plan(form, TOOLS), Plan | Unreadable)
+
+
+@pytest.mark.parametrize(
+    "piece", ['{"steps": [', "[{", "1. a\n", "1. fetch {", "```json\n{", "[", "{", "<think>", "a "]
+)
+def test_reading_is_quick(piece):
+    start = time.process_time()
+    read_plan(piece * (1_000_000 // len(piece)), TOOLS)
+    assert time.process_time() - start < 0.5

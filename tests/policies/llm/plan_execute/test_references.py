@@ -1,0 +1,64 @@
+"""References to results: where they are found, and how values take their place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resilisim.policies.llm.plan_execute.references import fill_in, references_in
+
+NESTED = {"a": {"b": ["x", {"c": "{step_2}"}]}, "d": "no. {step_3} and {Step 4}", "e": 5}
+
+
+def test_they_are_found_at_any_depth_and_in_names():
+    assert references_in(NESTED).numbers == {2, 3, 4}
+    assert references_in({"{step_7}": 1}).numbers == {7}
+    assert references_in("{step_2.output.id}").numbers == {2}
+    assert not references_in({"a": "{it}", "b": "{steps}", "c": "step_1", "d": ["{stepwise 3}", 3, None]})
+
+
+def test_what_looks_like_one_and_names_no_step_is_noticed():
+    found = references_in({"a": ["{step_N}", "{step}", "{step_99999}"]})
+    assert found.numbers == frozenset()
+    assert found.unclear == ("{step_N}", "{step}", "{step_99999}")
+
+
+def test_only_what_holds_references_is_taken_from_the_model():
+    resolved = {"a": {"b": ["changed", {"c": [1]}]}, "d": "no. y and z", "e": 6, "f": 7}
+    filled, problems = fill_in(NESTED, resolved)
+    assert filled == {"a": {"b": ["x", {"c": [1]}]}, "d": "no. y and z", "e": 5}
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("resolved", "problems"),
+    [
+        ({}, ["a: missing", "d: missing"]),
+        ({"a": 4, "d": "y"}, ["a: missing"]),
+        ({"a": {"b": ["x"]}, "d": "y"}, ["a.b[1]: missing"]),
+        ({"a": {"b": ["x", {"c": None}]}, "d": " "}, ["a.b[1].c: empty", "d: empty"]),
+        ({"a": {"b": ["x", {"c": "{step_2}"}]}, "d": "y {step_N}"}, ["a.b[1].c: unresolved", "d: unresolved"]),
+        ({"a": {"b": ["x", {"c": {"deep": ["{step_2}"]}}]}, "d": "y"}, ["a.b[1].c: unresolved"]),
+    ],
+)
+def test_what_is_wrong_with_a_resolution(resolved, problems):
+    assert fill_in(NESTED, resolved)[1] == problems
+
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(max_size=5) | st.just("{step_1}"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(st.text(max_size=3), VALUES, max_size=3), st.dictionaries(st.text(max_size=3), VALUES, max_size=3)
+)
+def test_no_reference_is_left_without_a_problem(given_arguments, resolved):
+    filled, problems = fill_in(given_arguments, resolved)
+    if not problems:
+        assert not references_in(filled)
+    if not references_in(given_arguments):
+        assert (filled, problems) == (given_arguments, [])

@@ -1,0 +1,75 @@
+"""Executors and their tools, as the option names them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from resilisim.chat import ScriptedChatModel
+from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
+from resilisim.policies.llm.rp_react.agent import RPReAct
+from resilisim.policies.llm.rp_react.team import Executor, addressed, read_team, read_tools
+
+TWO = "search:tool_search+tool_info;run:tool_call"
+
+
+def test_all_is_one_executor_with_every_tool():
+    (executor,) = read_team("all")
+    assert executor.specs(CONVERSATION_TOOLS) == CONVERSATION_TOOLS
+
+
+def test_several_executors_have_their_own_tools():
+    search, run = read_team(f" {TWO} ;")
+    assert [spec.name for spec in search.specs(CONVERSATION_TOOLS)] == ["tool_search", "tool_info"]
+    assert [spec.name for spec in run.specs(CONVERSATION_TOOLS)] == ["tool_call"]
+    assert read_team("a:all") == (Executor("a", None),)
+
+
+@pytest.mark.parametrize("text", ["", ";", "search", "search:", ":tool_search", "a b:x", "1a:x", "a:x;a:y", "a:+"])
+def test_what_cannot_be_read_is_refused_when_the_policy_is_made(text):
+    with pytest.raises(InvalidInputError, match="executors="):
+        RPReAct(models=ScriptedChatModel([]), executors=text)
+
+
+def test_an_unknown_tool_is_refused_with_the_nearest():
+    with pytest.raises(InvalidInputError, match="did you mean 'tool_search'"):
+        Executor("a", ("tool_serch",)).specs(CONVERSATION_TOOLS)
+
+
+def test_lists_of_tools():
+    assert read_tools("All") is None
+    assert read_tools("a + b+a") == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("question", "who", "rest"),
+    [
+        ("search: find a reader", "search", "find a reader"),
+        (" Run :  tool x: now ", "run", "tool x: now"),
+    ],
+)
+def test_a_sub_question_names_its_executor(question, who, rest):
+    found = addressed(question, read_team(TWO))
+    assert not isinstance(found, str)
+    assert (found[0].name, found[1]) == (who, rest)
+
+
+@pytest.mark.parametrize(
+    ("question", "problem"),
+    [
+        ("find a reader", r"does not begin with the name of an executor and a colon \(search, run\)"),
+        ("find: a reader", "there is no executor 'find', only search, run"),
+        ("search:  ", "empty behind the executor's name"),
+    ],
+)
+def test_a_sub_question_to_nobody_says_so(question, problem):
+    found = addressed(question, read_team(TWO))
+    assert isinstance(found, str)
+    assert re.search(problem, found)
+
+
+def test_a_single_executor_needs_no_address():
+    team = read_team("all")
+    assert addressed("find: a reader", team) == (team[0], "find: a reader")
