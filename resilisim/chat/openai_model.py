@@ -7,11 +7,12 @@ from seeded draws, and end in errors that say how often and why.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import importlib
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -35,18 +36,50 @@ if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI
 
 DEFAULT_TIMEOUT_SECONDS = 60.0
+_CONNECTIONS_PER_CLIENT = 32
 # Bytes of an answer; longer ones are not read to their end. Bodies of errors are read by the client library itself, and
 # only the timeout ends them.
 LONGEST_BODY = 8_000_000
 
 
-@dataclass(frozen=True, slots=True)
 class _Session:
-    """What belongs to one event loop: connections, and the limit on requests under way."""
+    """What belongs to one event loop: connections, and the limit on requests under way.
 
-    loop: asyncio.AbstractEventLoop
-    client: AsyncOpenAI
-    slots: asyncio.Semaphore
+    The client library looks at all of its connections whenever a request begins or ends, which at 256 of them costs
+    more than all the rest; so each client has a few, and there are as many clients as are needed.
+
+    Args:
+        loop: The event loop.
+        make_client: Makes a client.
+        max_concurrency: Requests under way at once.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, make_client: Callable[[], AsyncOpenAI], max_concurrency: int
+    ) -> None:
+        self.loop = loop
+        self._make_client = make_client
+        self._clients: dict[int, AsyncOpenAI] = {}
+        # The place that was given back last is taken first, so its connection is still open.
+        self._places: asyncio.LifoQueue[int] = asyncio.LifoQueue()
+        for place in reversed(range(max_concurrency)):
+            self._places.put_nowait(place // _CONNECTIONS_PER_CLIENT)
+
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator[AsyncOpenAI]:
+        """Wait for a free place, and lend its client."""
+        place = await self._places.get()
+        try:
+            if place not in self._clients:
+                self._clients[place] = self._make_client()
+            yield self._clients[place]
+        finally:
+            self._places.put_nowait(place)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients.values():
+            await client.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,27 +169,30 @@ class OpenAIChatModel:
             RequestRefusedError: It refuses the request, the key or the model.
         """
         session = self._session_of_running_loop()
-        async with session.slots:
-            return await self._answer(session.client, request)
+        async with session.client() as client:
+            return await self._answer(client, request)
 
     async def aclose(self) -> None:
         """Close the connections; the next request opens new ones."""
         session, self._session = self._session, None
         if session is not None and session.loop is asyncio.get_running_loop():
-            await session.client.close()
+            await session.close()
 
     def _session_of_running_loop(self) -> _Session:
         """Return the connections of this event loop; those of a loop that has ended cannot be used any more."""
         loop = asyncio.get_running_loop()
         if self._session is None or self._session.loop is not loop:
-            client = self._openai.AsyncOpenAI(
-                api_key=self._endpoint.key,
-                base_url=self._endpoint.url,
-                timeout=self._timeout_seconds,
-                max_retries=0,
-            )
-            self._session = _Session(loop, client, asyncio.Semaphore(self._max_concurrency))
+            self._session = _Session(loop, self._make_client, self._max_concurrency)
         return self._session
+
+    def _make_client(self) -> AsyncOpenAI:
+        client: AsyncOpenAI = self._openai.AsyncOpenAI(
+            api_key=self._endpoint.key,
+            base_url=self._endpoint.url,
+            timeout=self._timeout_seconds,
+            max_retries=0,
+        )
+        return client
 
     async def _answer(self, client: AsyncOpenAI, request: ChatRequest) -> ChatReply:
         draws: Draws | None = None  # hashing the request costs more than everything else of ours, and few need it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 MessageRole = Literal["system", "user", "assistant", "tool"]
@@ -135,9 +135,21 @@ class ChatReply:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the reply as JSON values, without what only the present call knows (`from_cache`)."""
-        mapping = asdict(self)
-        del mapping["from_cache"]
-        return mapping
+        # By hand: `asdict` copies deeply, and this is done twice for every call of an agent.
+        usage = self.usage
+        return {
+            "text": self.text,
+            "tool_calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in self.tool_calls],
+            "usage": {
+                "prompt_tokens": usage.prompt_tokens,
+                "completion_tokens": usage.completion_tokens,
+                "is_estimate": usage.is_estimate,
+            },
+            "finish_reason": self.finish_reason,
+            "model": self.model,
+            "latency_seconds": self.latency_seconds,
+            "attempts": self.attempts,
+        }
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ChatReply:

@@ -77,8 +77,9 @@ class EpisodeJournal:
 
     def _write_kept(self) -> None:
         """Begin the file with what was taken from it: without a line that a kill has cut, or that fits no more."""
-        lines = [_line(number, key, reply) for number, (key, reply) in enumerate(self._kept[:-1])]
-        write_file_atomically(self._path, b"".join(lines))
+        kept = self._kept[:-1]
+        if kept or self._path.exists():
+            write_file_atomically(self._path, b"".join(_line(number, *entry) for number, entry in enumerate(kept)))
 
     def close(self) -> None:
         """Let go of the file."""
