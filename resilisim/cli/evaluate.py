@@ -12,10 +12,12 @@ from resilisim.cli.model_options import (
     CacheOption,
     ConcurrencyOption,
     GiveUpOption,
+    LocalThreadsOption,
     ModelsOption,
     PricesOption,
     RequestsPerMinuteOption,
     RetriesOption,
+    ReusePromptsOption,
     TimeoutOption,
     TokensPerMinuteOption,
     model_settings,
@@ -112,6 +114,8 @@ def evaluate(
     cache: CacheOption = None,
     prices: PricesOption = None,
     give_up_after: GiveUpOption = 20,
+    local_threads: LocalThreadsOption = None,
+    local_reuse_prompts: ReusePromptsOption = False,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -160,6 +164,8 @@ def evaluate(
                 cache,
                 prices,
                 give_up_after,
+                local_threads,
+                local_reuse_prompts,
             ),
         )
     except RunInterrupted as interrupted:

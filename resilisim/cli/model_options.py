@@ -64,6 +64,24 @@ PricesOption = Annotated[
         rich_help_panel=MODEL_PANEL,
     ),
 ]
+LocalThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--local-threads",
+        help="Threads of a model that runs here; the processors, at most 4, if left out.",
+        min=1,
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
+ReusePromptsOption = Annotated[
+    bool,
+    typer.Option(
+        "--local-reuse-prompts",
+        help="Let a model that runs here keep what it has read: many times faster, and answers depend, by rounding, on "
+        "what was asked before.",
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
 GiveUpOption = Annotated[
     int,
     typer.Option(
@@ -86,6 +104,8 @@ def model_settings(
     cache: Path | None,
     prices: Path | None,
     give_up_after: int,
+    local_threads: int | None = None,
+    local_reuse_prompts: bool = False,
 ) -> ModelSettings:
     """Return what the options say about language models."""
     from resilisim.chat import ChatModelSettings, RetryPolicy
@@ -98,6 +118,8 @@ def model_settings(
         retry=RetryPolicy(retries=retries),
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
+        local_threads=local_threads,
+        local_reuse_prompts=local_reuse_prompts,
     )
     return ModelSettings(
         models=tuple(models or ()),

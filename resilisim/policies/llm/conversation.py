@@ -209,7 +209,7 @@ def _specs() -> tuple[ToolSpec, ...]:
 
 
 def _excerpt(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = " ".join(json.dumps(value, ensure_ascii=False, default=str).split())
     return text if len(text) <= _EXCERPT_LENGTH else text[:_EXCERPT_LENGTH] + "..."
 
 

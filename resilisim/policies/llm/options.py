@@ -98,14 +98,21 @@ def _field(default: Any, rule: _Rule) -> Any:
     return dataclasses.field(default=default, metadata={"rule": rule})
 
 
-def limit(default: int | None, help: str, least: int = 0, most: int | None = None) -> Any:
-    """Declare an option that is a whole number; with the default None, none at all is a value, too."""
-    return _field(default, _Rule(help, int, least, most, optional=default is None))
+def limit(default: int | None, help: str, least: int = 0, most: int | None = None, *, optional: bool = False) -> Any:
+    """Declare an option that is a whole number; if optional or with the default None, none at all is a value, too."""
+    return _field(default, _Rule(help, int, least, most, optional=optional or default is None))
 
 
-def number(default: float | None, help: str, least: float | None = None, most: float | None = None) -> Any:
-    """Declare an option that is a number; with the default None, none at all is a value, too."""
-    return _field(default, _Rule(help, float, least, most, optional=default is None))
+def number(
+    default: float | None,
+    help: str,
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    optional: bool = False,
+) -> Any:
+    """Declare an option that is a number; if optional or with the default None, none at all is a value, too."""
+    return _field(default, _Rule(help, float, least, most, optional=optional or default is None))
 
 
 def flag(default: bool, help: str) -> Any:
@@ -129,8 +136,10 @@ class AgentOptions:
 
     max_llm_calls: int = limit(100, "calls of the model in one episode; the next one ends the episode", least=1)
     max_total_tokens: int | None = limit(None, "tokens, prompts included, after which an episode ends", least=1)
-    max_tokens: int | None = limit(1024, "longest reply in tokens; none leaves it to the model", least=1)
-    temperature: float | None = number(0.0, "sampling temperature; none leaves it to the model", least=0.0, most=2.0)
+    max_tokens: int | None = limit(1024, "longest reply in tokens; none leaves it to the model", 1, optional=True)
+    temperature: float | None = number(
+        0.0, "sampling temperature; none leaves it to the model", least=0.0, most=2.0, optional=True
+    )
     top_p: float | None = number(None, "nucleus sampling; none leaves it to the model", least=0.0, most=1.0)
     examples: str = text("default", "few-shot examples: none, default (those that ship), or a file")
     templates: str | None = text(None, "folder whose .md files replace prompts of the same name")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Generic, TypeVar
@@ -57,6 +58,10 @@ class LlmPolicy(ABC, Generic[Options]):
     components: ClassVar[tuple[str, ...]]
     uses_native_calls: ClassVar[bool] = False
 
+    # Here, because an object whose options are refused is collected, too.
+    _episode: _Episode | None = None
+    _runner: asyncio.Runner | None = None
+
     def __init__(
         self, models: RoleModels | ChatModel | None = None, *, prices: PriceTable | None = None, **options: object
     ) -> None:
@@ -71,8 +76,6 @@ class LlmPolicy(ABC, Generic[Options]):
         self.models = models if isinstance(models, RoleModels) else RoleModels(models)
         self._prices = PriceTable() if prices is None else prices
         self._hooks: EpisodeHooks | None = None
-        self._episode: _Episode | None = None
-        self._runner: asyncio.Runner | None = None
 
     @abstractmethod
     async def play(self, run: AgentRun) -> str | None:
@@ -100,7 +103,10 @@ class LlmPolicy(ABC, Generic[Options]):
         # Without a player the prompt alone tells episodes apart.
         hooks = self._hooks or EpisodeHooks(identity=content_hash(observation))
         self._hooks = None
-        self._episode = _Episode(self, hooks, self._prices)
+        # The loop gets a copy: who drops the policy in the middle of an episode leaves no cycle that holds the loop.
+        player = copy.copy(self)
+        player._runner = None
+        self._episode = _Episode(player, hooks, self._prices)
 
     async def aact(self, observation: str, info: Info) -> Action | None:
         """Return the next message, or None to stop."""
@@ -130,14 +136,29 @@ class LlmPolicy(ABC, Generic[Options]):
     def close(self) -> None:
         """Let go of the event loop that `act` uses; what is under way is given up."""
         runner, self._runner = self._runner, None
+        self._drop_episode()
         if runner is not None:
-            runner.close()  # before the loop is let go of, or it might be collected while it is pending
-        self._episode = None
+            runner.close()
+
+    def __del__(self) -> None:
+        # A loop by hand knows nothing of `close`, and a task that is collected while it waits is told as an error.
+        if self._runner is not None and _in_event_loop():  # where no other one can run
+            self._runner.get_loop().close()
+        else:
+            self.close()
 
     def _drop_episode(self) -> None:
         if self._episode is not None:
             self._episode.drop()
             self._episode = None
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 @dataclass(slots=True)

@@ -67,7 +67,11 @@ def load_prompts(package: str, folder: str | None, examples: str) -> PromptTexts
 
 @functools.cache  # the user's files are read every time: they change while somebody works on them
 def _packaged(package: str) -> dict[str, str]:
+    if not package:  # an agent in a module of its own, outside of packages
+        return {}
     folder = resources.files(package).joinpath("prompts")
+    if not folder.is_dir():
+        return {}
     files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".md"))
     return {name.removesuffix(".md"): folder.joinpath(name).read_text(encoding="utf-8") for name in files}
 

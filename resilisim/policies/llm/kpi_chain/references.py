@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-_TAG = re.compile(r"<JSON_PATH>(.*?)</JSON_PATH>", re.DOTALL | re.IGNORECASE)
+# No path holds a "<", so a tag without its partner is found out without looking further than the next one.
+_TAG = re.compile(r"<JSON_PATH>([^<]*)</JSON_PATH>", re.IGNORECASE)
 _HALF_TAG = re.compile(r"</?\s*JSON_PATH\b", re.IGNORECASE)
 _PATH = re.compile(r"\s*(?:\$\.)?(?P<task>[\w-]+)\.(?P<entity>[\w-]+)(?P<all>\[\*\])?\s*\Z")
 _MAX_EXCERPT: Final = 200
@@ -155,8 +156,7 @@ def _resolved(value: Any, lookup: Lookup, problems: list[str], interpolated: lis
 def _whole_path(text: str) -> str | None:
     """Return the path of a text that is one reference and nothing else."""
     match = _TAG.fullmatch(text.strip())
-    # A full match may run over an inner pair of tags: then there are several references.
-    return match[1] if match is not None and not _HALF_TAG.search(match[1]) else None
+    return match[1] if match is not None else None
 
 
 def _looked_up(path: str, lookup: Lookup, problems: list[str]) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 from resilisim.errors import MissingExtraError
@@ -21,7 +22,12 @@ except ImportError as error:
 
 MAX_CHARACTERS: Final = 50_000
 MAX_DEPTH: Final = 20
+_MAX_BLOCKS: Final = 20  # fenced blocks that are looked at
 _MAX_PROBLEM: Final = 200  # characters of the parser's words that a message repeats
+
+# The compiled parser, which every wheel of PyYAML has, is thirty times as fast. The other one reads the same, but for
+# tabs between tokens, which it refuses.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z")
 _DECIMAL = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.?[0-9]+)(?:[eE][-+]?[0-9]{1,4})?\Z")
@@ -33,6 +39,7 @@ _WORDS: Final[dict[str, Any]] = {
 _TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
 _COLLECTION_TAGS = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _FENCED = re.compile(r"^[^\S\n]*(?:```|~~~)[\w-]*[^\S\n]*\n(.*?)(?=^[^\S\n]*(?:```|~~~)|\Z)", re.MULTILINE | re.DOTALL)
+_ODD_BREAK = re.compile("[\r\x85\u2028\u2029\ufeff]")  # only double quotes keep these apart from other breaks
 _FENCE_LINE = re.compile(r"^[^\S\n]*(?:```|~~~)", re.MULTILINE)
 
 
@@ -69,7 +76,7 @@ def yaml_with(text: str, key: str, beside: tuple[str, ...] = ()) -> tuple[dict[s
         raise UnreadableReplyError(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
     found: list[tuple[dict[str, Any], dict[str, Any]]] = []
     problem: UnreadableReplyError | None = None
-    for candidate in _candidates(text, (key, *beside)):
+    for candidate in islice(_candidates(text, (key, *beside)), _MAX_BLOCKS):
         try:
             events = _events_of(candidate)
             pair = _value_of(events, typed=True), _value_of(events, typed=False)
@@ -120,7 +127,8 @@ def _dumper() -> Any:
     """Return a dumper that writes values out wherever they stand, and texts of several lines as blocks."""
 
     def text_of(dumper: Any, value: str) -> Any:
-        style = "|" if "\n" in value else None
+        is_block = "\n" in value and not value.endswith("\n")
+        style = '"' if _ODD_BREAK.search(value) else "|" if is_block else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     dumper: Any = type("_PromptDumper", (yaml.SafeDumper,), {"ignore_aliases": lambda self, data: True})
@@ -138,7 +146,7 @@ def _events_of(text: str) -> list[Any]:
     nodes: list[Any] = []
     documents = depth = 0
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        for event in yaml.parse(text.replace("\ufeff", ""), Loader=_LOADER):
             documents += isinstance(event, yaml.DocumentStartEvent)
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if documents > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -55,7 +56,7 @@ class ReActExecutor:
         question = self._prompts.fill(
             "executor_task",
             objective=self._run.task,
-            task=step.task,
+            task=_instruction(step),
             results=results_for(step, done, self._longest_result),
             turns_left=turns_left(self._run),
         )
@@ -69,7 +70,12 @@ class ReActExecutor:
             limit_is_failure=False,
         )
         if loop.answer is None:
-            return failed(step, "executor", f"the executor did not finish within {self._steps} steps")
+            last = next(
+                (past.error for past in reversed(loop.steps) if past.error is not None and past.arguments is not None),
+                None,
+            )
+            why = "" if last is None else f"; the last error of a tool was: {excerpt(last, 200)}"
+            return failed(step, "executor", f"the executor did not finish within {self._steps} steps{why}")
         if not loop.answer.strip():
             return failed(step, "executor", "the executor finished without a result")
         return StepOutcome(step, loop.answer)
@@ -138,7 +144,15 @@ class DirectExecutor:
         if result is None or (isinstance(result, str) and not result.strip()):
             reason = excerpt(str(read.get("problem") or "the model gave no result"), 200)
             return failed(step, "executor", f"step {step.number} has no tool and no result: {reason}", reply.text)
-        return StepOutcome(step, result if isinstance(result, str) else str(result))
+        return StepOutcome(step, result if isinstance(result, str) else json.dumps(result, ensure_ascii=False))
+
+
+def _instruction(step: PlanStep) -> str:
+    """Return what a sub-agent is told to do; some plans name a tool although they need not."""
+    if step.tool is None:
+        return step.task
+    given = json.dumps(dict(step.arguments), ensure_ascii=False) if step.problem is None else step.problem.excerpt
+    return f"{step.task}\nThe plan suggests: {step.tool} {given}"
 
 
 def results_for(step: PlanStep, done: Mapping[int, StepOutcome], longest: int) -> str:

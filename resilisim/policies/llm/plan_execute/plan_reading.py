@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -192,7 +193,7 @@ def _number_of(given: Any) -> int | None:
 def _answer_of(given: Any) -> str | None:
     if given is None or (isinstance(given, str) and not given.strip()):
         return None
-    return given.strip() if isinstance(given, str) else str(given)
+    return given.strip() if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
 
 
 def _first(entry: Mapping[str, Any], keys: Sequence[str]) -> Any:

@@ -53,7 +53,7 @@ class ExecutorToolbox:
         self.stored: list[Variable] = []
         self._run = run
         self._names = {spec.name for spec in specs}
-        self._is_whole = self._names == {spec.name for spec in run.tools.specs}
+        self._everybodys = {spec.name for spec in run.tools.specs}
         self._variables = variables
         self._threshold = threshold
         self._offloaded = offloaded
@@ -63,11 +63,17 @@ class ExecutorToolbox:
         """Call a tool, or run Python; never raises for what a model wrote."""
         if name == PYTHON.name:
             return await self._python(arguments)
-        if name not in self._names and not self._is_whole and CALLS_ANY_TOOL not in self._names:
+        if not self._may_call(name):
             problem = f"this executor has no tool {name[:200]!r}"
             return ToolResult(f"Error: {problem}", problem)
         result = await self._run.tools.call(name, arguments)
         return self._shortened(name, result)
+
+    def _may_call(self, name: str) -> bool:
+        """Return whether a tool is the executor's; what is nobody's is one of the library, or the tools refuse it."""
+        if name in self._everybodys:
+            return name in self._names
+        return CALLS_ANY_TOOL in self._names or self._names == self._everybodys
 
     async def _python(self, arguments: Mapping[str, Any]) -> ToolResult:
         problem = self._wrong(arguments)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from resilisim.chat.estimates import BYTES_PER_TOKEN, estimated_tokens
-from resilisim.policies.llm.sandbox import CodeResult, NotJsonError, Sandbox
-from resilisim.policies.llm.sandbox.values import json_value
+from resilisim.policies.llm.sandbox import CodeResult, JsonValue, Sandbox
 
 PREFIX: Final = "output_"
 
@@ -45,14 +44,14 @@ class Variables:
     def __init__(self, box: Sandbox) -> None:
         self.stored: list[Variable] = []
         self._box = box
-        self._waiting: dict[str, Any] = {}
+        self._waiting: dict[str, JsonValue] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all variables."""
         return tuple(variable.name for variable in self.stored)
 
-    def store(self, tool: str, value: Any, text: str, threshold: int) -> Variable:
+    def store(self, tool: str, value: JsonValue, text: str, threshold: int) -> Variable:
         """Store an output under a new name.
 
         Args:
@@ -61,10 +60,6 @@ class Variables:
             text: What the executor would have been shown.
             threshold: Tokens of the preview.
         """
-        try:
-            value = json_value(value)
-        except NotJsonError:  # an integer of hundreds of digits, a hundred levels: its words are kept
-            value = text
         variable = Variable(
             name=f"{PREFIX}{len(self.stored) + 1}",
             tool=tool,

@@ -2,8 +2,9 @@
 
 The sandbox is `pydantic-monty`: an interpreter of a subset of Python, made for such code, in worker processes. What it
 lacks (inheritance of classes, `del`, generators, most of the standard library) is told to the model as an error of its
-block. Measured on two shared cores: 20 to 30 ms until the first block has run, 0.4 ms for a block, 0.4 ms for a call
-of a host's function.
+block. Measured on two shared cores: 10 ms (45 ms at worst) until the first block has run, 0.5 ms for a block, 0.4 ms
+for a call of a host's function, 1 ms to end; 0.25 ms of each is this process's own; 12 MB for a worker. 256 sandboxes
+that start within 3 s hold the event loop up for at most 13 ms, 256 that start at one moment for 80 to 400 ms.
 """
 
 from resilisim.policies.llm.sandbox.box import Sandbox

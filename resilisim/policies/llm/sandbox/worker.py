@@ -1,24 +1,36 @@
-"""One worker process with one namespace, driven step by step."""
+"""One worker process with one namespace, driven step by step.
+
+The package's asynchronous interface is not used: its threads touch Python objects shortly after they have answered, and
+a program that ends in this moment is aborted. Here the blocking calls are made in threads of ours.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import datetime
+import functools
 import importlib
 import keyword
+import os
+import signal
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
+from resilisim.policies.llm.literals import without_surrogates
 from resilisim.policies.llm.sandbox.limits import SandboxLimits
 from resilisim.policies.llm.sandbox.results import cut_error, shown_value
 from resilisim.policies.llm.sandbox.values import JsonValue, NotJsonError, json_value
 
+Returned = TypeVar("Returned")
 HostFunction = Callable[[list[JsonValue], dict[str, JsonValue]], Awaitable[Any]]
 """What the host offers: called with positional and named arguments, returns a JSON value or raises HostCallError."""
 
 _MIB = 1 << 20
+_MOST_THREADS = 16  # for all workers; a block takes well under a millisecond, and only a runaway one keeps a thread
 _INSTALL = "pip install 'resilisim[llm]'"
 # The clock of the sandbox stands still and its random numbers begin with the same seed, so that an episode that is
 # run again runs alike. Sleeping takes no time.
@@ -81,18 +93,18 @@ class Worker:
     """A worker process; use `Worker.start` and `close`.
 
     Attributes:
-        process_id: Of the worker, for tests and diagnostics; None once it is gone.
+        process_id: Of the worker, for tests and diagnostics.
     """
 
-    def __init__(
-        self, session: Any, stack: AsyncExitStack, limits: SandboxLimits, functions: Mapping[str, HostFunction]
-    ) -> None:
+    def __init__(self, limits: SandboxLimits, functions: Mapping[str, HostFunction]) -> None:
+        self.process_id: int | None = None
         self._monty = load_monty()
-        self._session = session
-        self._stack = stack
         self._limits = limits
         self._functions = functions
         self._placeholders = {name: _placeholder(name) for name in functions}
+        self._stack = contextlib.ExitStack()
+        self._session: Any = None
+        self._under_way: Future[Any] | None = None
 
     @classmethod
     async def start(cls, limits: SandboxLimits, functions: Mapping[str, HostFunction]) -> Worker:
@@ -102,29 +114,46 @@ class Worker:
             MissingExtraError: The package or its program is not installed.
             InfrastructureError: The process does not start.
         """
-        monty = load_monty()
-        stack = AsyncExitStack()
+        worker = cls(limits, functions)
         try:
-            pool = await stack.enter_async_context(monty.AsyncMonty(min_processes=1, max_processes=1))
-            checkout = pool.checkout(limits=_limits(limits), os_policy=_policy(), script_name="block.py")
-            return cls(await stack.enter_async_context(checkout), stack, limits, functions)
+            await worker._off_loop(worker._open)
         except BaseException as error:
-            await stack.aclose()
+            await worker.close()
             if isinstance(error, FileNotFoundError):
                 raise MissingExtraError(f"the sandbox's program is missing ({error}): {_INSTALL}") from error
-            if isinstance(error, (monty.MontyError, OSError, RuntimeError)):
+            if isinstance(error, (worker._monty.MontyError, OSError, RuntimeError)):
                 raise InfrastructureError(f"the sandbox's process does not start: {error}") from error
             raise
+        return worker
+
+    def _open(self) -> None:
+        pool = self._stack.enter_context(self._monty.Monty(min_processes=1, max_processes=1))
+        checkout = pool.checkout(limits=_limits(self._limits), os_policy=_policy(), script_name="block.py")
+        self._session = self._stack.enter_context(checkout)
+        self.process_id = self._session.worker_pid
+
+    async def _off_loop(self, function: Callable[..., Returned], *args: Any, **kwargs: Any) -> Returned:
+        """Call something that blocks in a thread; one call of a worker at a time."""
+        self._under_way = _threads().submit(function, *args, **kwargs)
+        return await asyncio.wrap_future(self._under_way)
 
     @property
-    def process_id(self) -> int | None:
-        """The worker's process; None while it runs a block or once it is gone."""
-        process_id: int | None = self._session.worker_pid
-        return process_id
+    def is_gone(self) -> bool:
+        """Whether the process has ended by itself."""
+        return self._session.worker_pid is None
 
     async def close(self) -> None:
         """End the process, whatever it is doing."""
-        await self._stack.aclose()
+        await asyncio.wrap_future(_threads().submit(self._ended, self._under_way))
+
+    def _ended(self, under_way: Future[Any] | None) -> None:
+        """End the process in a thread: what was under way there has to be over first."""
+        if under_way is not None and not under_way.done():
+            if self.process_id is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.process_id, getattr(signal, "SIGKILL", signal.SIGTERM))
+            wait((under_way,))
+        self._stack.close()
 
     async def run(self, code: str, variables: Mapping[str, JsonValue] | None = None) -> Outcome:
         """Run a block.
@@ -142,7 +171,7 @@ class Worker:
         # The functions are bound anew before every block, so a block that overwrites one does it for itself alone.
         inputs = {**(variables or {}), **self._placeholders}
         try:
-            snapshot = await self._session.feed_start(code, inputs=inputs, print_callback=printed)
+            snapshot = await self._off_loop(self._session.feed_start, code, inputs=inputs, print_callback=printed)
             while not isinstance(snapshot, monty.MontyComplete):
                 snapshot = await self._answered(snapshot, counted)
             value, error, is_alive = shown_value(snapshot.output), None, True
@@ -159,17 +188,18 @@ class Worker:
         counted.round_trips += 1
         if counted.round_trips > self._limits.round_trips:
             raise RoundTripsError(f"the block called out more than {self._limits.round_trips:,} times and was stopped")
-        if isinstance(snapshot, monty.AsyncNameLookupSnapshot):
-            return await snapshot.resume()  # undefined: a NameError
-        if isinstance(snapshot, monty.AsyncFutureSnapshot):
-            return await snapshot.resume({call: counted.promised.pop(call) for call in snapshot.pending_call_ids})
+        if isinstance(snapshot, monty.NameLookupSnapshot):
+            return await self._off_loop(snapshot.resume)  # undefined: a NameError
+        if isinstance(snapshot, monty.FutureSnapshot):
+            awaited = {call: counted.promised.pop(call) for call in snapshot.pending_call_ids}
+            return await self._off_loop(snapshot.resume, awaited)
         if snapshot.is_os_function:
-            return await snapshot.resume_not_handled()  # files, environment, unknown modules: refused
+            return await self._off_loop(snapshot.resume_not_handled)  # files, environment, modules: refused
         answer = await self._called(str(snapshot.function_name), snapshot.args, snapshot.kwargs, counted)
         if snapshot.allow_eager_await:  # the code wrote `await tool(...)`, which is as good as `tool(...)`
             counted.promised[snapshot.call_id] = answer
-            return await snapshot.resume({"future": ...})
-        return await snapshot.resume(answer)
+            answer = {"future": ...}
+        return await self._off_loop(snapshot.resume, answer)
 
     async def _called(self, name: str, args: Any, kwargs: Any, counted: _Counted) -> dict[str, Any]:
         function = self._functions.get(name)
@@ -183,9 +213,9 @@ class Worker:
             return {"exc_type": "TypeError", "message": str(failure)}
         try:
             returned = await function(positional, named)
-        except HostCallError as failure:
-            return {"exc_type": "RuntimeError", "message": str(failure)}
-        return {"return_value": json_value(returned, f"what {name} returned")}
+            return {"return_value": json_value(returned, f"what {name} returned")}
+        except (HostCallError, NotJsonError) as failure:
+            return {"exc_type": "RuntimeError", "message": without_surrogates(str(failure))}
 
     def _explained(self, failure: Any) -> tuple[str, bool]:
         """Return what the agent is told, and whether the namespace can still be used.
@@ -203,7 +233,13 @@ class Worker:
             return f"MemoryError: the block needed more than {limits.memory_mib} MiB and was stopped", False
         # What has no traceback (a conversion, a limit that is not listed above) says what it is about in its text.
         display = getattr(failure, "display", None)
-        return cut_error(display() if display else str(failure)), self.process_id is not None
+        return cut_error(display() if display else str(failure)), not self.is_gone
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads that all workers share."""
+    return ThreadPoolExecutor(_MOST_THREADS, "sandbox")
 
 
 @dataclass(slots=True)

@@ -68,6 +68,11 @@ def test_values_come_back_as_data_and_the_directory_as_text():
     assert toolbox.calls[1] == ("tool_call", {"name": "reader", "parameters": {"source": "x"}})
 
 
+def test_a_value_that_no_sandbox_takes_comes_back_as_words():
+    toolbox = ScriptedToolbox([spec("read")], {"read": [ToolResult("many rows", value=[0] * 100_000)]})
+    assert asyncio.run(ToolFunctions(toolbox).by_name["read"]([], {})) == "many rows"
+
+
 def test_a_failed_tool_is_never_a_result():
     toolbox = ScriptedToolbox([spec("read", "source")], {"read": [ToolResult("words", "TIMEOUT: too slow", {"x": 1})]})
     with pytest.raises(HostCallError, match=r"^TIMEOUT: too slow$"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,7 +70,9 @@ def test_references_become_values_in_their_types(value, resolved):
         (ref("T1.place.x"), "cannot be read"),
         ("<JSON_PATH>T1.name", "without its partner"),
         ("T1.name</JSON_PATH>", "without its partner"),
-        (f"<JSON_PATH>{ref('T1.name')}", "cannot be read"),
+        (f"<JSON_PATH>{ref('T1.name')}", "without its partner"),
+        (ref(ref("T1.name")), "without its partner"),
+        (ref("T1.na<me"), "without its partner"),
         ({ref("T1.name"): 1}, "can only stand in values"),
         (ref("T1.name[*]"), "no array"),
         (f"all of {ref('T1.names')}", "no single value"),
@@ -104,6 +108,13 @@ def test_values_without_tags_stay_what_they_are(value):
 def test_no_text_passes_on_a_tag_that_was_not_resolved(text):
     resolution = resolve(text, lambda _: Found("x"))
     assert resolution.problems or not has_references(resolution.value)
+
+
+def test_many_tags_without_a_partner_are_found_out_in_time():
+    start = time.perf_counter()
+    for text in ("<JSON_PATH>" * 50_000, "<" * 500_000, "<" + " " * 500_000, "</JSON_PATH>" * 50_000):
+        assert resolve([text], lookup).problems or "JSON" not in text
+    assert time.perf_counter() - start < 5
 
 
 def test_finding_references():

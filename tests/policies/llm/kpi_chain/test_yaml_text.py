@@ -7,9 +7,11 @@ import json
 import time
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resilisim.policies.llm.kpi_chain import yaml_text
 from resilisim.policies.llm.kpi_chain.yaml_text import (
     MAX_CHARACTERS,
     UnreadableReplyError,
@@ -17,6 +19,16 @@ from resilisim.policies.llm.kpi_chain.yaml_text import (
     read_yaml,
     yaml_with,
 )
+
+
+@pytest.fixture(params=["compiled", "plain"], autouse=True, scope="module")
+def parser(request):
+    """Every test runs with both parsers of PyYAML: not every installation has the compiled one."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "plain":
+            patch.setattr(yaml_text, "_LOADER", yaml.SafeLoader)
+        yield
+
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.text(st.characters(codec="utf-8"), max_size=20),

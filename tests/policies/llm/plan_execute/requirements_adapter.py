@@ -78,7 +78,7 @@ class _Model:
         observations = [text for text in texts if text.startswith("Observation: ")]
         if not observations:
             return f"Thought: I do it.\nAction: {step.tool} {json.dumps(dict(step.arguments))}"
-        if "Error:" in observations[-1]:
+        if "Error:" in observations[0]:
             return "It cannot be done."
         return f"Action: finish {json.dumps({'answer': observations[-1].removeprefix('Observation: ')})}"
 

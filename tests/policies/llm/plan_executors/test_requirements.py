@@ -10,14 +10,11 @@ import pytest
 from resilisim.policies.llm.tools import ToolResult
 from tests.policies.llm.plan_executors.adapter import REQUIREMENTS, Adapter, Played, Raw, Ref, Scenario, Step
 
-ADAPTERS: list[Adapter] = [
-    adapter
-    for module in (
-        "tests.policies.llm.plan_execute.requirements_adapter",
-        # KPI
-    )
-    for adapter in importlib.import_module(module).ADAPTERS
-]
+MODULES = (
+    "tests.policies.llm.plan_execute.requirements_adapter",
+    "tests.policies.llm.kpi_chain.requirements_adapter",
+)
+ADAPTERS: list[Adapter] = [adapter for module in MODULES for adapter in importlib.import_module(module).ADAPTERS]
 
 
 def concerned(requirement: str):

@@ -168,6 +168,25 @@ def test_an_unknown_tool_uses_up_a_step_and_is_answered_with_those_that_exist():
     assert run.transcript.counters == {"invalid_actions": 1}
 
 
+def test_a_finish_that_cannot_be_read_finishes_nothing():
+    script = [
+        'Action: finish {"answer": "cut o',
+        ScriptedReply("Action: finish[whole]", expect="finish cannot be read"),
+    ]
+    assert loop(new_run(script, toolbox())).answer == "whole"
+
+
+def test_a_tool_that_is_not_listed_but_answers_is_valid_also_when_it_fails():
+    # The environment takes calls by the names of tools that it has shown.
+    failed = ToolResult("shown failed.", "TIMEOUT: late", progress="3 turns left")
+    tools = ScriptedToolbox([SEARCH], {"shown": [failed]})
+    run = new_run(
+        ["Action: shown {}", ScriptedReply("Action: finish[b]", expect="shown failed.\n\n3 turns left")], tools
+    )
+    loop(run)
+    assert kinds(run) == []
+
+
 def test_an_error_of_a_tool_is_an_observation_and_no_result():
     failed = ToolResult("search failed.\nError: TIMEOUT: late", "TIMEOUT: late", progress="3 turns left")
     script = [

@@ -47,7 +47,7 @@ def plan(text: str, expect: str = "") -> ScriptedReply:
     return ScriptedReply(text, expect=expect, role="planner")
 
 
-def act(name: str, expect: str = "", **arguments: Any) -> ScriptedReply:
+def act(name: str, expect: str = "", /, **arguments: Any) -> ScriptedReply:
     return ScriptedReply(f"Thought: I act.\nAction: {name} {json.dumps(arguments)}", expect=expect, role="executor")
 
 

@@ -21,10 +21,10 @@ def test_a_whole_task():
     played = play(
         [
             ask("Find a tool that reads rows.", expect="Count the rows."),
-            act("tool_search", expect="Find a tool that reads rows.", query="read rows"),
+            act("tool_search", "Find a tool that reads rows.", query="read rows"),
             done("reader reads rows", expect="Observation: 1. reader"),
             ask("Run reader.", expect="<|begin_search_result|>reader reads rows<|end_search_result|>"),
-            act("tool_call", expect="Run reader.", name="reader"),
+            act("tool_call", "Run reader.", name="reader"),
             done("2 rows", expect="Observation: ran"),
             end("There are 2 rows.", expect="<|begin_search_result|>2 rows<|end_search_result|>"),
         ],
@@ -195,14 +195,14 @@ def test_several_executors_are_addressed_by_name():
         [
             ask("find a reader"),
             ask("search: find a reader", expect="does not begin with the name of an executor"),
-            act("tool_call", expect="find a reader", name="reader"),
-            act("reader", expect="has no tool 'tool_call'"),
-            act("tool_search", expect="has no tool 'reader'", query="read"),
+            act("tool_call", "find a reader", name="reader"),
+            act("reader", "has no tool 'tool_call'"),
+            act("tool_search", "has no tool 'reader'", query="read"),
             done("reader", expect="1. reader"),
             ask("run: find a reader"),  # the same words to somebody else are another sub-question
             act("tool_search", query="x"),
-            act("tool_call", expect="has no tool 'tool_search'", name="reader"),
-            act("reader", expect="ran", source="x"),
+            act("tool_call", "has no tool 'tool_search'", name="reader"),
+            act("reader", "ran", source="x"),
             done("ran", expect="unknown tool 'reader'"),
             ask("paint: it"),
             end("ok", expect="there is no executor 'paint', only search, run"),

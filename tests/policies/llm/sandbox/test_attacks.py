@@ -324,6 +324,11 @@ def test_values_nested_without_end_do_not_leave_the_sandbox():
     assert "nested deeper" in result.error
 
 
+def test_values_of_very_many_items_do_not_leave_the_sandbox():
+    (result,) = run("echo(list(range(100_000)))", echo=echo)
+    assert result.error.endswith("TypeError: argument 1 of echo holds more than 50,000 items")
+
+
 def test_sleeping_takes_no_time_and_the_clock_stands_still():
     begun = time.perf_counter()
     (result,) = run("import time\na = time.time()\ntime.sleep(3600)\ntime.time() - a")

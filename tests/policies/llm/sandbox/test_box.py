@@ -228,6 +228,33 @@ def test_a_value_that_is_no_json_is_refused():
         asyncio.run(play())
 
 
+@pytest.mark.parametrize(
+    "returned", [{1, 2}, [10**5000], [0] * 100_000, float("inf")], ids=["set", "huge", "many", "inf"]
+)
+def test_what_the_host_returns_and_no_sandbox_takes_is_an_error_that_can_be_caught(returned):
+    async def tool(positional, named):
+        return returned
+
+    (result,) = run("try:\n  tool()\nexcept RuntimeError as error:\n  print(error)", tool=tool)
+    assert result.output.startswith("what tool returned")
+
+
+def test_lone_surrogates_never_raise():
+    async def echo(positional, named):
+        if positional == ["fail"]:
+            raise HostCallError("\ud800!")
+        return {"\ud800": "a\udfff"}
+
+    async def play():
+        async with Sandbox(functions={"echo": echo}) as box:
+            await box.assign("x", ["\ud800"])
+            return await box.run("print(len(x), [len(key) for key in echo()])"), await box.run("echo('fail')")
+
+    fine, failed = asyncio.run(play())
+    assert fine.output == "1 [1]\n"
+    assert failed.error.endswith("!")
+
+
 def test_json_values_pass_unchanged_in_both_directions():
     async def play(value):
         got = []

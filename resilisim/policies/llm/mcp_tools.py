@@ -1,0 +1,169 @@
+"""Tools of a server that speaks the Model Context Protocol, as a toolbox for any agent.
+
+async with McpToolbox.of_command("my-server", "--stdio") as tools:
+    answer = await policy.play(AgentRun(task=task, tools=tools, models=policy.models, options=policy.options))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Final
+
+from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, unknown_name
+from resilisim.policies.llm.tools import ToolResult, ToolSpec
+
+_MAX_PAGES: Final = 100  # of the list of tools; a server whose list never ends is broken
+_MAX_ERROR: Final = 2_000  # characters
+
+
+class McpToolbox:
+    """The tools of one server, connected for the time of an `async with` block.
+
+    The block has to begin and end in the same task, as the client library demands.
+
+    Args:
+        server: What `mcp.Client` takes: a server object in this process, a URL, or parameters of a command.
+        timeout_seconds: How long an answer may take.
+
+    Raises:
+        MissingExtraError: The package `mcp` is not installed.
+    """
+
+    def __init__(self, server: Any, *, timeout_seconds: float = 60.0) -> None:
+        self._mcp = _package()
+        self._server = server
+        self._timeout = timeout_seconds
+        self._specs: tuple[ToolSpec, ...] = ()
+        self._client: Any = None
+        self._stack = AsyncExitStack()
+
+    @classmethod
+    def of_command(
+        cls, command: str, *arguments: str, env: Mapping[str, str] | None = None, timeout_seconds: float = 60.0
+    ) -> McpToolbox:
+        """Return the tools of a server that is started as a child process and spoken to over its standard streams.
+
+        Args:
+            command: The program.
+            *arguments: Its arguments.
+            env: Environment variables besides a few harmless ones; it inherits no others.
+            timeout_seconds: How long an answer may take.
+        """
+        parameters = _package().StdioServerParameters(
+            command=command, args=list(arguments), env=None if env is None else dict(env)
+        )
+        return cls(parameters, timeout_seconds=timeout_seconds)
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools, as the server listed them when the connection was made."""
+        return self._specs
+
+    async def __aenter__(self) -> McpToolbox:
+        """Connect and list the tools.
+
+        Raises:
+            InvalidInputError: The command cannot be started.
+            InfrastructureError: The server does not answer as it should.
+        """
+        client = self._mcp.Client(self._server, read_timeout_seconds=self._timeout)
+        try:
+            # The client's own limit does not hold for the handshake.
+            async with asyncio.timeout(self._timeout):
+                self._client = await self._stack.enter_async_context(client)
+                self._specs = await self._list()
+        except BaseException as error:
+            await self._stack.aclose()
+            if not isinstance(error, Exception):
+                raise
+            raise _no_connection(error, self._timeout) from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Disconnect; a server that was started ends."""
+        self._client = None
+        # The library's task groups would wrap an error of the block into a group of errors, so they are not told of it.
+        await self._stack.aclose()
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool.
+
+        Raises:
+            InfrastructureError: The server is gone or does not answer in time.
+        """
+        if self._client is None:
+            raise RuntimeError("the toolbox is not connected: use it in an async with block")
+        names = [spec.name for spec in self._specs]
+        if name not in names:
+            problem = str(unknown_name("tool", name, names))
+            return ToolResult(f"Error: {problem}", problem)
+        try:
+            result = await self._client.call_tool(name, dict(arguments))
+        except self._mcp.MCPError as error:
+            if error.code in self._lost:
+                raise InfrastructureError(
+                    f"the MCP server did not answer the call of {name}: {error.message}"
+                ) from error
+            problem = _one_line(error.message)
+            return ToolResult(f"Error: {problem}", problem)
+        text = _text_of(result)
+        if result.is_error:
+            return ToolResult(text, _one_line(text) or f"{name} failed without saying why")
+        return ToolResult(text, value=result.structured_content)
+
+    @property
+    def _lost(self) -> tuple[int, int]:
+        types = self._mcp.types
+        return types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT
+
+    async def _list(self) -> tuple[ToolSpec, ...]:
+        specs: list[ToolSpec] = []
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            page = await self._client.list_tools(cursor=cursor)
+            specs += [ToolSpec(tool.name, tool.description or "", dict(tool.input_schema)) for tool in page.tools]
+            cursor = page.next_cursor
+            if cursor is None:
+                return tuple(specs)
+        raise RuntimeError(f"its list has more than {_MAX_PAGES} pages")
+
+
+def _package() -> Any:
+    try:
+        return import_module("mcp")
+    except ImportError as error:
+        raise MissingExtraError(f"tools of an MCP server need 'mcp' ({error}): pip install 'resilisim[mcp]'") from error
+
+
+def _text_of(result: Any) -> str:
+    """Return the texts of a result; other content is named, and a structured result without any is its JSON text."""
+    texts = [block.text if block.type == "text" else f"[{block.type}]" for block in result.content]
+    if not texts and result.structured_content is not None:
+        return json.dumps(result.structured_content, ensure_ascii=False)
+    return "\n".join(texts)
+
+
+def _no_connection(error: Exception, timeout: float) -> InvalidInputError | InfrastructureError:
+    if isinstance(error, TimeoutError):
+        return InfrastructureError(f"the MCP server did not answer within {timeout:g} seconds")
+    if isinstance(error, OSError):
+        return InvalidInputError(f"the MCP server cannot be started: {error}")
+    return InfrastructureError(f"the MCP server does not list its tools: {_words(error)}")
+
+
+def _words(error: BaseException) -> str:
+    """Return what went wrong at the root: the client library wraps errors into groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return _one_line(str(error)) or type(error).__name__
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_MAX_ERROR]

@@ -1,0 +1,139 @@
+"""Reflexion as a policy: a ReAct trial, a verdict, a reflection, the next trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.options import AgentOptions, choice, limit
+from resilisim.policies.llm.policy import LlmPolicy
+from resilisim.policies.llm.react.loop import LONGEST_OBSERVATION, LoopResult, LoopStep, loop_tools, react_loop
+from resilisim.policies.llm.reflexion.judging import Judge, LlmJudge, OracleJudge, reflect
+from resilisim.policies.llm.run import AgentRun
+from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReflexionOptions(AgentOptions):
+    """Options of Reflexion."""
+
+    steps: int = limit(20, "steps of one trial", least=1)
+    reflections: int = limit(3, "reflections, each followed by one more trial")
+    evaluator: str = choice("llm", "who judges a trial; results with the oracle are marked", ("llm", "oracle"))
+    trials: str = choice("shared", "whether trials share one episode or each has a fresh one", ("shared", "fresh"))
+    observation_chars: int = limit(LONGEST_OBSERVATION, "characters after which an observation is cut", least=100)
+    trajectory_chars: int = limit(12_000, "characters of a trial that evaluator and reflector read", least=100)
+
+
+class Reflexion(LlmPolicy[ReflexionOptions]):
+    """ReAct trials; after one that is judged a failure, a diagnosis and a plan stand before the next (Reflexion, 2023).
+
+    By default all trials share the episode and its turns: what an earlier one did stays done, and its finish is kept
+    back until the evaluator accepts it, or turns or trials are used up. The last answer is kept.
+    """
+
+    name = "reflexion"
+    options_class = ReflexionOptions
+    components = ("agent", "evaluator", "reflector")
+    uses_native_calls = True
+
+    async def play(self, run: AgentRun) -> str | None:
+        """Try until a trial is accepted, or nothing more can be tried.
+
+        Raises:
+            InvalidInputError: The options want an oracle or fresh episodes, and whoever plays offers none.
+        """
+        judge = self._judge(run)
+        if self.options.trials == "fresh" and run.hooks.restart is None:
+            raise InvalidInputError("option trials=fresh: whoever plays this episode cannot begin fresh ones")
+        reflections: list[str] = []
+        records: list[dict[str, Any]] = []
+        run.structure["trials"] = records
+        answer: str | None = None
+        for number in range(1, self.options.reflections + 2):
+            if number > 1 and self.options.trials == "fresh":
+                await run.restart()
+            record: dict[str, Any] = {"steps": [], "answer": None, "success": None}
+            records.append(record)
+            result = await self._try(run, reflections, record)
+            answer = answer if result.answer is None else result.answer
+            if number > self.options.reflections or not self._can_try_again(run):
+                break
+            verdict = await judge.verdict(run, number, result)
+            record |= {"success": verdict.success, "reason": verdict.reason}
+            if verdict.success:
+                return answer or ""
+            record["reflection"] = await reflect(
+                run, self.prompts, number, result, verdict, reflections, self.options.trajectory_chars
+            )
+            if record["reflection"]:
+                reflections.append(record["reflection"])
+        if answer is None:
+            run.fail("agent", f"no finish in {len(records)} trials")
+        return answer
+
+    def _judge(self, run: AgentRun) -> Judge:
+        if self.options.evaluator == "llm":
+            return LlmJudge(self.prompts, self.options.trajectory_chars)
+        oracle = run.oracle
+        if oracle is None:
+            raise InvalidInputError("option evaluator=oracle: whoever plays this episode offers no oracle")
+        return OracleJudge(oracle)
+
+    def _can_try_again(self, run: AgentRun) -> bool:
+        return self.options.trials == "fresh" or run.turns_left != 0
+
+    async def _try(self, run: AgentRun, reflections: list[str], record: dict[str, Any]) -> LoopResult:
+        def keep(step: LoopStep) -> None:
+            record["steps"].append(step.to_mapping())
+
+        tools = _WhileTurnsLast(run)
+        lessons = "\n\n".join(f"After trial {number}:\n{text}" for number, text in enumerate(reflections, start=1))
+        template = "trial_fresh" if self.options.trials == "fresh" else "trial"
+        result = await react_loop(
+            run,
+            role="agent",
+            system=self._instructions(run),
+            question=self.prompts.fill(template, task=run.task, reflections=lessons) if lessons else run.task,
+            tools=tools,
+            steps=self.options.steps,
+            longest_observation=self.options.observation_chars,
+            limit_is_failure=False,
+            stop_when=lambda: tools.refused,
+            on_step=keep,
+        )
+        record["answer"] = result.answer
+        return result
+
+    def _instructions(self, run: AgentRun) -> str:
+        if run.native:
+            return self.prompts.fill("system_native")
+        return self.prompts.fill("system", tools=loop_tools(run.tools), examples=self.prompts.examples())
+
+
+class _WhileTurnsLast(Toolbox):
+    """The tools of an episode, which refuse what could only end it: calls when no turns are left.
+
+    The environment would take such a call for the closing message, and an answer that was kept back would be lost.
+
+    Attributes:
+        refused: Whether a call was refused.
+    """
+
+    def __init__(self, run: AgentRun) -> None:
+        self._run = run
+        self.refused = False
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The episode's tools."""
+        return self._run.tools.specs
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool if a turn is left."""
+        if self._run.turns_left == 0:
+            self.refused = True
+            return ToolResult("", "no turns are left, so nothing was called")
+        return await self._run.tools.call(name, arguments)

@@ -1,0 +1,41 @@
+"""The scripted plan followers, where the requirements for agents that execute plans concern them.
+
+They resolve nothing and call no model: a plan's step is a call of its tool, and the environment says what became of it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from resilisim.policies.scripted.followers import PlanFollower, RepairingFollower
+from resilisim.policies.scripted.messages import FINISH
+from tests.policies.drive import call, drive, ran
+
+PLAN = """1. Execute a
+   - Expected: success, with delivered {0} (confidence 1.00)
+2. Execute b
+"""
+
+
+@pytest.fixture(params=[PlanFollower, RepairingFollower])
+def policy(request):
+    return request.param()
+
+
+def test_6_what_the_plan_expects_never_counts_as_done(policy):
+    assert drive(policy, PLAN, [ran("a", False), ran("a", False)]) == [call("a")] * 3
+    # A numbered line that names no tool is no step at all, whatever it says it brings.
+    without_tool = "1. Execute\n   - Expected: everything was delivered\n2. Execute b\n"
+    assert drive(policy, without_tool, [ran("b")]) == [call("b"), FINISH]
+
+
+def test_6_an_error_is_an_error_whatever_its_words_are(policy):
+    policy.reset(PLAN, {"turns_left": 5})
+    assert policy.act(PLAN, {"turns_left": 5}) == call("a")
+    reply = {"turns_left": 4, **ran("a", False)}
+    assert policy.act('a executed successfully.\nOutput: {"error": "no such key"}', reply) == call("a")
+
+
+def test_6_braces_in_a_plan_are_not_expanded(policy):
+    plan = '1. Execute a\n   - Parameters: {"source": "{step_1} {0} ${task} %(x)s {{y}}"}\n'
+    assert drive(policy, plan, []) == ['<tool_call>a {"source": "{step_1} {0} ${task} %(x)s {{y}}"}</tool_call>']

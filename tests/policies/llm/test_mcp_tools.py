@@ -1,0 +1,133 @@
+"""Tools of an MCP server: listed, called, failing, gone; and KPI-Chain playing over them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from resilisim.chat import ScriptedChatModel
+from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
+from resilisim.policies.llm import mcp_tools
+from resilisim.policies.llm.kpi_chain import KpiChain
+from resilisim.policies.llm.mcp_tools import McpToolbox
+from resilisim.policies.llm.run import AgentRun
+from tests.policies.llm.kpi_chain.chains import answer_task, extracted, planned, reasoned, ref, replanned, tool_task
+from tests.policies.llm.mcp_server_of_tests import ARTICLES, server
+
+PROGRAM = str(Path(__file__).with_name("mcp_server_of_tests.py"))
+
+
+def with_tools(use, toolbox=None):
+    """Connect, do something with the toolbox, disconnect."""
+
+    async def connected():
+        async with toolbox or McpToolbox(server, timeout_seconds=20) as tools:
+            return await use(tools)
+
+    return asyncio.run(connected())
+
+
+def call(name, arguments, toolbox=None):
+    return with_tools(lambda tools: tools.call(name, arguments), toolbox)
+
+
+async def signatures(tools):
+    return {spec.name: (spec.signature(), spec.description) for spec in tools.specs}
+
+
+@pytest.mark.parametrize("where", ["in process", "as a program"])
+def test_the_tools_of_a_server(where):
+    toolbox = None if where == "in process" else McpToolbox.of_command(sys.executable, PROGRAM, timeout_seconds=60)
+
+    async def use(tools):
+        return await signatures(tools), await tools.call("add", {"a": 2, "b": 3})
+
+    found, result = with_tools(use, toolbox)
+    assert set(found) == {"library_search", "add", "sleep"}
+    assert found["library_search"] == ("library_search(query: string)", "Finds an article.")
+    assert found["add"][1] == "Adds two numbers."
+    assert result.ok
+    assert (result.text, result.value) == ("5", {"result": 5})
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "error"),
+    [
+        ("library_search", {"query": "nothing"}, "Error executing tool library_search"),
+        ("add", {"a": "two"}, "valid integer"),
+        ("add", {}, "add"),
+        ("ad", {"a": 1}, "unknown tool 'ad': did you mean 'add'?"),
+    ],
+)
+def test_what_goes_wrong_is_an_error_and_no_result(name, arguments, error):
+    result = call(name, arguments)
+    assert not result.ok
+    assert error in result.error
+    assert "\n" not in result.error
+    assert result.value is None
+
+
+def test_a_tool_that_answers_too_late_is_an_infrastructure_failure():
+    with pytest.raises(InfrastructureError, match="did not answer the call of sleep"):
+        call("sleep", {"seconds": 30}, McpToolbox(server, timeout_seconds=0.2))
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [("print('no protocol')", "does not list its tools"), ("import time; time.sleep(60)", "did not answer within")],
+)
+def test_a_program_that_is_no_server(program, problem):
+    with pytest.raises(InfrastructureError, match=problem):
+        with_tools(signatures, McpToolbox.of_command(sys.executable, "-c", program, timeout_seconds=1))
+
+
+def test_a_command_that_does_not_exist():
+    with pytest.raises(InvalidInputError, match="cannot be started"):
+        with_tools(signatures, McpToolbox.of_command("no-such-program-anywhere"))
+
+
+def test_only_within_its_block():
+    with pytest.raises(RuntimeError, match="async with"):
+        asyncio.run(McpToolbox(server).call("add", {"a": 1}))
+
+
+def test_without_the_package(monkeypatch):
+    def refuse(name, *rest):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(mcp_tools, "import_module", refuse)
+    with pytest.raises(MissingExtraError, match=r"resilisim\[mcp\]"):
+        McpToolbox(server)
+
+
+def test_kpi_chain_plays_over_an_mcp_server():
+    def search(task_id, query, entity, needs=()):
+        return tool_task(task_id, query, entity, needs=needs, tool_name="library_search")
+
+    model = ScriptedChatModel(
+        [
+            planned(
+                search("T1", "the film", "actress"), answer_task("T2", "T1.actress"), expect="library_search(query"
+            ),
+            replanned(
+                search("T1a", "film", "actress"),
+                search("T1b", ref("T1a.actress"), "office", needs=("T1a",)),
+                answer_task("T2a", "T1b.office"),
+                expect="Error executing tool library_search",
+            ),
+            extracted(0.9, ARTICLES["film"], actress="Ada Quill"),
+            extracted(0.9, ARTICLES["Ada Quill"], office="mayor of Brindle"),
+            reasoned("mayor of Brindle", final_answer="mayor of Brindle"),
+        ]
+    )
+    policy = KpiChain(models=model)
+
+    async def use(tools):
+        run = AgentRun(task="Which office?", tools=tools, models=policy.models, options=policy.options)
+        return await policy.play(run)
+
+    assert with_tools(use) == "mayor of Brindle"
+    assert model.remaining == 0

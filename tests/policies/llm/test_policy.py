@@ -1,0 +1,291 @@
+"""From an agent to a policy: by hand or by a player it is the same episode, and it is shown only what it may know."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import types
+
+import pytest
+
+from resilisim.chat import ScriptedChatModel
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.rollout import play_episode
+from resilisim.policies import Policy
+from resilisim.policies.llm.react.agent import ReAct
+from resilisim.tasks import Task
+from tests.policies.llm.acting import (
+    Acting,
+    assert_asyncio_is_content,
+    both_tools,
+    by_hand,
+    by_hand_async,
+    without_identity,
+)
+from tests.policies.llm.playing import PARSER, READER, TASK, environment, play_scripted
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_over(caplog):
+    yield
+    assert_asyncio_is_content(caplog)
+
+
+def test_it_is_a_policy():
+    assert isinstance(Acting(both_tools), Policy)
+
+
+@pytest.mark.parametrize("protocol", ["text", "native"])
+def test_by_hand_and_by_the_player_it_is_the_same_episode(protocol):
+    record = play_scripted(Acting(both_tools, "yes", "yes"), protocol=protocol)
+    assert record["outcome"] == 1
+    with_hands = by_hand(Acting(both_tools, "yes", "yes"), protocol=protocol)
+    written = [action if isinstance(action, str) else json.dumps(action) for action in with_hands]
+    assert written == [step["message"] for step in record["steps"]]
+    part = asyncio.run(by_hand_async(Acting(both_tools, "yes", "yes"), protocol=protocol))
+    assert without_identity(part) == without_identity(record["agent"])
+    assert part["structure"] == {"done": [[READER, True], [PARSER, True]]}
+    assert (part["answer"], part["ended_by"], part["oracle"], part["restarts"]) == ("both", "answer", False, 0)
+
+
+def test_one_policy_plays_many_episodes_one_after_the_other():
+    policy = Acting(both_tools, *["yes"] * 8)
+    first, second = by_hand(policy), by_hand(policy)
+    assert first == second == [f"<tool_call>{READER}</tool_call>", f"<tool_call>{PARSER}</tool_call>", "<finish/>"]
+    records = [play_scripted(policy)["agent"] for _ in range(2)]
+    assert records[0] == records[1]
+    policy.close()
+    policy.close()
+
+
+def test_episodes_of_one_policy_ask_with_different_seeds():
+    policy = Acting(both_tools, *["yes"] * 6)
+    for seed in (0, 0, 1):
+        play_scripted(policy, seed=seed)
+    seeds = [request.seed for request in policy.models.default.requests]
+    assert seeds[:2] == seeds[2:4]
+    assert len(set(seeds)) == 4
+
+
+async def deaf(run):
+    """Goes on for ever and swallows whatever is an Exception."""
+    while True:
+        try:
+            run.count("calls")
+            await run.tools.call("tool_info", {"name": f"x{run.turn}"})
+        except Exception:
+            run.count("swallowed")
+
+
+@pytest.mark.parametrize(
+    ("options", "ended_by"),
+    [({"max_turns": 3}, "turns"), ({"base": 1e-9, "max_turns": 9}, "consecutive_failures")],
+)
+def test_the_environment_ends_the_episode_under_the_agent(options, ended_by):
+    async def failing(run):
+        while True:
+            try:
+                run.count("calls")
+                await run.tools.call(READER, {})
+            except Exception:
+                run.count("swallowed")
+
+    record = play_scripted(Acting(deaf if ended_by == "turns" else failing), **options)
+    assert record["ended_by"] == ended_by
+    part = record["agent"]
+    assert part["ended_by"] == "environment"
+    assert part["answer"] is None
+    assert part["counters"] == {"calls": len(record["steps"])}
+    assert asyncio.run(by_hand_async(Acting(deaf if ended_by == "turns" else failing), **options)) == part
+
+
+def test_what_an_agent_does_at_the_end_is_still_done():
+    async def tidy(run):
+        try:
+            await deaf(run)
+        finally:
+            await asyncio.sleep(0)
+            run.structure["closed"] = True
+
+    assert play_scripted(Acting(tidy), max_turns=2)["agent"]["structure"] == {"closed": True}
+
+
+def test_a_limit_of_the_agent_ends_the_episode():
+    record = play_scripted(Acting(both_tools, "yes", max_llm_calls=1))
+    assert [step["kind"] for step in record["steps"]] == ["execute", "stop"]
+    assert record["agent"]["ended_by"] == "max_llm_calls"
+    assert record["agent"]["events"][-1]["kind"] == "limit"
+
+
+def test_turns_are_counted():
+    seen = []
+
+    async def watch(run):
+        for _ in range(2):
+            seen.append((run.turn, run.turns_left))
+            await run.tools.call("no such tool", {})
+            await run.tools.call("tool_info", {"name": READER})
+        seen.append((run.turn, run.turns_left))
+        return "done"
+
+    record = play_scripted(Acting(watch), max_turns=6)
+    assert seen == [(0, 6), (1, 5), (2, 4)]
+    assert record["agent"]["events"][-1]["turn"] == 2
+
+
+@pytest.mark.parametrize(
+    ("protocol", "uses_native", "native"), [("text", True, False), ("native", False, False), ("native", True, True)]
+)
+def test_native_calls_need_both_the_environment_and_the_agent(protocol, uses_native, native, monkeypatch):
+    monkeypatch.setattr(Acting, "uses_native_calls", uses_native)
+    seen = []
+
+    async def look(run):
+        seen.append(run.native)
+        return await both_tools(run)
+
+    record = play_scripted(Acting(look, "yes", "yes"), protocol=protocol)
+    assert seen == [native]
+    assert record["outcome"] == 1
+    assert record["protocol"] == record["agent"]["protocol"] == ("native" if native else "text")
+
+
+def test_the_task_is_told_without_tags_and_the_prompt_whole():
+    async def look(run):
+        assert TASK["description"] in run.task
+        assert "<tool_call>" in run.prompt
+        assert "<tool_call>" not in run.task
+        return "seen"
+
+    assert play_scripted(Acting(look))["agent"]["answer"] == "seen"
+
+
+def test_asking_the_oracle_marks_the_record():
+    async def ask_oracle(run):
+        before = run.oracle()
+        await both_tools(run)
+        return f"{before} {run.oracle()}"
+
+    record = play_scripted(Acting(ask_oracle, "yes", "yes"))
+    assert record["agent"]["answer"] == "False True"
+    assert record["agent"]["oracle"]
+    assert record["privileged"]
+    plain = play_scripted(Acting(both_tools, "yes", "yes"))
+    assert not plain["agent"]["oracle"]
+    assert not plain["privileged"]
+
+
+def test_a_fresh_episode_marks_the_record():
+    async def twice(run):
+        await run.tools.call(READER, {})
+        assert run.turns_left == 9
+        prompt = await run.restart()
+        assert (prompt, run.turn, run.turns_left) == (run.prompt, 0, 10)
+        return await both_tools(run)
+
+    record = play_scripted(Acting(twice, "yes", "yes"))
+    assert record["outcome"] == 1
+    assert record["agent"]["restarts"] == 1
+    assert record["privileged"]
+    assert [step["attempt"] for step in record["steps"]] == [1, 1, None]
+
+
+# What would let an agent see more than the prompt and the replies say.
+SECRET_ATTRIBUTES = {"instance_id", "required_tools", "success_probability", "problem", "state", "salt"}
+SECRET_SEED = 7_654_321_987
+
+
+def reachable(root):
+    """Return every object that can be reached through attributes, items and closures, the oracle's and restart's not.
+
+    In one process nothing can be hidden from code that looks into closures for it; what is asked is that nothing of
+    the kind lies about among an agent's data.
+    """
+    seen, waiting = {}, [root]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen or isinstance(value, type | types.ModuleType | types.FunctionType | types.CodeType):
+            continue
+        seen[id(value)] = value
+        if isinstance(value, dict | types.MappingProxyType):
+            waiting += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple | set | frozenset):
+            waiting += value
+        elif isinstance(value, types.MethodType):
+            waiting.append(value.__self__)
+        elif type(value).__module__.startswith(("resilisim", "tests")):
+            names = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
+            names |= set(getattr(value, "__dict__", ()))
+            waiting += [getattr(value, name) for name in names if hasattr(value, name) and name != "hooks"]
+            waiting += names
+    return list(seen.values())
+
+
+@pytest.mark.parametrize("play", ["by the player", "by hand"])
+@pytest.mark.parametrize("protocol", ["text", "native"])
+def test_an_agent_holds_nothing_that_it_must_not_know(play, protocol):
+    looked = []
+
+    async def look(run):
+        await run.send("<tool_search>read</tool_search>")
+        reply = await run.send(f"<tool_call>{READER}</tool_call>")
+        looked.append(len(found := reachable([run, reply])))
+        texts = [value for value in found if isinstance(value, str)]
+        assert not SECRET_ATTRIBUTES.intersection(texts)
+        assert not any(TASK["instance_id"] in text or str(SECRET_SEED) in text for text in texts)
+        assert SECRET_SEED not in [value for value in found if isinstance(value, int)]
+        assert TASK["required_tools"] not in [value for value in found if isinstance(value, list)]
+        return "nothing"
+
+    if play == "by hand":
+        by_hand(Acting(look), SECRET_SEED, protocol=protocol)
+    else:
+        play_scripted(Acting(look), seed=SECRET_SEED, protocol=protocol)
+    assert looked
+    assert looked[0] > 50, "the walk reaches something"
+
+
+def test_the_identity_of_an_episode_tells_neither_task_nor_seed():
+    identities = []
+
+    async def look(run):
+        identities.append(run.hooks.identity)
+        return "seen"
+
+    for seed in (SECRET_SEED, SECRET_SEED, 1):
+        play_scripted(Acting(look), seed=seed)
+    first, again, other = identities
+    assert first == again != other
+    assert len(first) == 64
+    assert set(first) <= set("0123456789abcdef")
+
+
+def test_the_record_is_json_and_names_what_it_was_made_with():
+    record = play_scripted(Acting(both_tools, "yes \ud800", "yes", max_llm_calls="5"))
+    part = json.loads(json.dumps(record["agent"], allow_nan=False))
+    assert part["schema"] == "resilisim-agent-1"
+    assert part["architecture"] == "acting"
+    assert part["options"]["max_llm_calls"] == 5
+    assert part["models"] == {"default": "scripted"}
+    assert part["components"]["agent"]["calls"] == 2
+    assert part["first_failure"] is None
+    assert [event["kind"] for event in part["events"]] == ["answer"]
+    assert [call["turn"] for call in part["calls"]] == [0, 1]
+
+
+def test_the_architecture_is_named_also_under_another_name():
+    policy = Acting(both_tools, "yes", "yes")
+    policy.name = "acting[max_llm_calls=100]"
+    env = environment()
+    record = play_episode(env, policy, Task.from_mapping(TASK, env.library), "optimal", 0)
+    assert record["policy"] == "acting[max_llm_calls=100]"
+    assert record["agent"]["architecture"] == "acting"
+
+
+def test_what_is_wrong_with_its_arguments_is_told():
+    with pytest.raises(InvalidInputError, match="unknown option 'stesp' in policy 'react': did you mean 'steps'"):
+        ReAct(ScriptedChatModel([]), stesp=3)
+    with pytest.raises(InvalidInputError, match="policy 'react' needs a language model"):
+        ReAct()

@@ -1,0 +1,293 @@
+"""What an agent has during an episode: asking models within limits, and writing down what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resilisim.chat import ChatMessage, ChatReply, RoleModels, ScriptedChatModel, ToolCall
+from resilisim.chat.errors import ContextOverflowError, EndpointError, RequestRefusedError
+from resilisim.chat.prices import Price, PriceTable
+from resilisim.chat.types import TokenUsage
+from resilisim.errors import InfrastructureError, InvalidInputError
+from resilisim.policies.llm.options import AgentOptions, read_options
+from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS
+from resilisim.policies.llm.run import AgentRun, EpisodeHooks, StopAgent
+from tests.policies.llm.toolboxes import ScriptedToolbox
+
+HELLO = [ChatMessage("user", "Hello")]
+
+
+def run_of(*lines, identity="episode", hooks=None, **options):
+    """A run without an environment, whose model says these lines."""
+    model = ScriptedChatModel(lines)
+    run = AgentRun(
+        task="Say hello.",
+        tools=ScriptedToolbox((), {}),
+        models=RoleModels(model),
+        options=read_options(AgentOptions, options),
+        hooks=hooks or EpisodeHooks(identity=identity),
+    )
+    return run, model
+
+
+def asked(run, times=1, role="agent", **settings):
+    """Ask some times; return the replies."""
+
+    async def ask():
+        return [await run.ask(role, HELLO, **settings) for _ in range(times)]
+
+    return asyncio.run(ask())
+
+
+def test_the_number_of_calls_is_limited():
+    run, model = run_of("a", "b", "c", max_llm_calls=2)
+    assert run.calls_left == 2
+    assert [reply.text for reply in asked(run, 2)] == ["a", "b"]
+    assert run.calls_left == 0
+    with pytest.raises(StopAgent) as stop:
+        asked(run)
+    assert stop.value.limit == "max_llm_calls"
+    assert len(model.requests) == 2
+    (event,) = run.transcript.events
+    assert (event["kind"], event["component"], event["call"]) == ("limit", "agent", 2)
+    assert event["text"] == "2 calls of the model were made"
+    assert event["details"] == {"limit": "max_llm_calls"}
+
+
+def test_the_number_of_tokens_is_limited():
+    reply = ChatReply("x", usage=TokenUsage(70, 30))
+    run, model = run_of(reply, reply, reply, max_total_tokens=150)
+    asked(run, 2)  # the second call begins below the limit
+    assert run.transcript.total_tokens == 200
+    with pytest.raises(StopAgent) as stop:
+        asked(run)
+    assert stop.value.limit == "max_total_tokens"
+    assert run.transcript.events[0]["details"] == {"limit": "max_total_tokens"}
+    assert len(model.requests) == 2
+
+
+def test_a_limit_passes_through_except_exception():
+    run, _ = run_of(max_llm_calls=1)
+    run.transcript.calls.append({})
+
+    async def careless():
+        try:
+            await run.ask("agent", HELLO)
+        except Exception:
+            return "swallowed"
+
+    with pytest.raises(StopAgent):
+        asyncio.run(careless())
+
+
+def test_seeds_and_scopes_differ_by_call_and_episode_and_are_the_same_again():
+    requests = {}
+    for identity in ("one", "two", "one again"):
+        run, model = run_of("a", "b", "c", identity=identity.split()[0])
+        asked(run, 3)
+        requests[identity] = model.requests
+    assert [request.cache_scope for request in requests["two"]] == ["two#0", "two#1", "two#2"]
+    assert requests["one"] == requests["one again"]
+    seeds = [request.seed for identity in ("one", "two") for request in requests[identity]]
+    assert len(set(seeds)) == 6
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_requests_carry_the_options_unless_told_otherwise():
+    run, model = run_of("a", "b", "c", temperature=0.3, top_p=0.9, max_tokens=50)
+    tool = {"type": "function", "function": {"name": "t", "parameters": {}}}
+    asked(run, role="planner", stop=("END",), tools=(tool,))
+    asked(run, temperature=None, top_p=0.5, max_tokens=None)
+    first, second = model.requests
+    assert (first.role, first.temperature, first.top_p, first.max_tokens) == ("planner", 0.3, 0.9, 50)
+    assert (first.stop, first.tools, first.messages) == (("END",), (tool,), tuple(HELLO))
+    assert (second.role, second.temperature, second.top_p, second.max_tokens) == ("agent", None, 0.5, None)
+
+
+def test_each_component_asks_its_own_model():
+    large, small = ScriptedChatModel(["large"], "large"), ScriptedChatModel(["small"], "small")
+    run, _ = run_of()
+    run.models = RoleModels(large, {"extractor": small})
+    assert asked(run, role="extractor")[0].text == "small"
+    assert asked(run, role="planner")[0].text == "large"
+    assert [call["model"] for call in run.transcript.calls] == ["small", "large"]
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "kept"),
+    [
+        ("Thought\nObservation: made up", ("\nObservation:",), "Thought"),
+        ("a STOP b END c", ("END", "STOP"), "a "),
+        ("STOP", ("STOP",), ""),
+        ("nothing of it", ("STOP",), "nothing of it"),
+        ("stop", ("STOP",), "stop"),
+        ("kept whole", (), "kept whole"),
+    ],
+)
+def test_text_after_a_stop_mark_is_cut_and_kept_in_the_record(text, stop, kept):
+    run, _ = run_of(ChatReply(text, (ToolCall("1", "t", "{}"),), finish_reason="stop"))
+    (reply,) = asked(run, stop=stop)
+    assert reply.text == kept
+    assert reply.tool_calls == (ToolCall("1", "t", "{}"),)
+    assert run.transcript.calls[0]["reply"]["text"] == text
+
+
+@given(st.text("abS", max_size=20), st.lists(st.text("abS", min_size=1, max_size=3), max_size=3))
+def test_what_is_left_holds_no_stop_mark(text, stop):
+    run, _ = run_of(text)
+    (reply,) = asked(run, stop=stop)
+    assert text.startswith(reply.text)
+    assert not any(mark in reply.text for mark in stop)
+    rest = text[len(reply.text) :]
+    assert rest == "" or any(rest.startswith(mark) for mark in stop)
+
+
+@pytest.mark.parametrize(("role", "component"), [("planner", "planner"), ("extractor", "extractor"), ("x", "agent")])
+def test_a_conversation_that_is_too_long_is_the_agents_own_failure(role, component):
+    run, _ = run_of(ContextOverflowError("9000 tokens, at most 8192"))
+    with pytest.raises(StopAgent) as stop:
+        asked(run, role=role)
+    assert stop.value.limit == "context_overflow"
+    assert run.transcript.first_failure()["component"] == component
+    assert [event["kind"] for event in run.transcript.events] == ["failure", "limit"]
+    assert run.transcript.calls == []
+
+
+@pytest.mark.parametrize("error", [InfrastructureError("down"), EndpointError("502"), RequestRefusedError("key", 401)])
+def test_what_the_endpoint_breaks_is_raised_as_it_is(error):
+    run, _ = run_of(error)
+    with pytest.raises(type(error)) as raised:
+        asked(run)
+    assert raised.value is error
+    assert run.transcript.calls == run.transcript.events == []
+
+
+class Notebook:
+    """A journal in memory."""
+
+    def __init__(self) -> None:
+        self.replies = {}
+
+    def recall(self, number, request):
+        kept, reply = self.replies.get(number, (None, None))
+        return reply if kept == request else None
+
+    def keep(self, number, request, reply):
+        self.replies[number] = (request, reply)
+
+
+def test_a_broken_episode_goes_on_where_it_was():
+    journal = Notebook()
+    hooks = EpisodeHooks("episode", journal)
+    run, _ = run_of("a", "b\nSTOP c", InfrastructureError("down"), hooks=hooks)
+    with pytest.raises(InfrastructureError):
+        asked(run, 3, stop=("STOP",))
+    again, model = run_of("c", hooks=hooks)
+    assert [reply.text for reply in asked(again, 3, stop=("STOP",))] == ["a", "b\n", "c"]
+    assert len(model.requests) == 1
+    assert again.transcript.calls[:2] == run.transcript.calls
+    assert model.requests[0].cache_scope == "episode#2"
+
+
+def test_calls_are_priced():
+    reply = ChatReply("x", usage=TokenUsage(1_000_000, 500_000))
+    run, model = run_of(reply, reply)
+    model.name = "openai:some"
+    run.prices = PriceTable({"openai:some": Price(1.0, 2.0)})
+    asked(run)
+    assert run.transcript.calls[0]["cost"] == pytest.approx(2.0)
+    run.prices = PriceTable()
+    asked(run)
+    assert run.transcript.calls[1]["cost"] is None
+
+
+def test_events_stand_in_order_with_their_place(caplog):
+    run, _ = run_of("a")
+    with caplog.at_level(logging.WARNING, "resilisim.agents"):
+        run.note("plan", "planner", "two steps", steps=["a", "b"])
+        asked(run)
+        run.turn = 3
+        run.note("malformed_reply", "executor", "no action", excerpt="x" * 1000)
+    first, second = run.transcript.events
+    assert first == {
+        "kind": "plan",
+        "component": "planner",
+        "text": "two steps",
+        "call": 0,
+        "turn": 0,
+        "details": {"steps": ["a", "b"]},
+    }
+    assert (second["call"], second["turn"], len(second["details"]["excerpt"])) == (1, 3, 300)
+    assert [record.getMessage() for record in caplog.records] == ["executor: malformed_reply: no action"]
+
+
+@pytest.mark.parametrize("kind", EVENT_KINDS)
+def test_what_is_a_warning_is_logged(kind, caplog):
+    run, _ = run_of()
+    with caplog.at_level(logging.DEBUG, "resilisim.agents"):
+        run.note(kind, "agent", "words with %s and {braces}")
+    assert [record.levelname for record in caplog.records] == (["WARNING"] if kind in WARNING_KINDS else [])
+
+
+def test_unknown_kinds_and_components_are_bugs():
+    run, _ = run_of()
+    with pytest.raises(ValueError, match="event kind 'plam'"):
+        run.note("plam", "planner")
+    with pytest.raises(ValueError, match="component 'plan'"):
+        run.fail("plan", "no")
+    for component in FAILING_COMPONENTS:
+        run.fail(component, "gave up")
+    assert run.transcript.first_failure()["component"] == FAILING_COMPONENTS[0]
+
+
+def test_counters():
+    run, _ = run_of()
+    run.count("replans")
+    run.count("replans", 2)
+    assert dict(run.transcript.counters) == {"replans": 3}
+
+
+def test_without_an_environment_there_is_nothing_to_send_to_and_nothing_to_restart():
+    run, _ = run_of()
+    with pytest.raises(RuntimeError, match="no environment"):
+        asyncio.run(run.send("<finish/>"))
+    with pytest.raises(InvalidInputError, match="fresh episodes need a player"):
+        asyncio.run(run.restart())
+    assert run.oracle is None
+    assert not run.oracle_was_asked
+    assert run.transcript.restarts == 0
+
+
+def test_a_fresh_episode_has_all_its_turns_and_is_written_down():
+    async def begin():
+        return "the prompt again"
+
+    run, _ = run_of("a", "b", hooks=EpisodeHooks("episode", restart=begin))
+    run = replace(run, turn=4, turns_left=1, turns_at_start=5)
+    assert asyncio.run(run.restart()) == "the prompt again"
+    assert (run.turn, run.turns_left) == (0, 5)
+    assert run.transcript.restarts == 1
+    assert run.transcript.events[-1]["kind"] == "restart"
+
+
+def test_who_gets_hold_of_the_oracle_is_marked():
+    run, _ = run_of(hooks=EpisodeHooks(oracle=lambda: True))
+    assert not run.oracle_was_asked
+    assert run.oracle()
+    assert run.oracle_was_asked
+
+
+def test_events_are_json():
+    run, _ = run_of("\ud800 a")
+    run.note("code", "agent", "\ud800", lines=[1, None, {"a": True}])
+    asked(run)
+    for part in (run.transcript.events, run.transcript.calls):
+        text = json.dumps(part, allow_nan=False)
+        assert json.dumps(json.loads(text)) == text
