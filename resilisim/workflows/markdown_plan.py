@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from resilisim.workflows.escaping import escape_line, inline_json
+from resilisim.workflows.stated_parameters import read_stated_parameters
 from resilisim.workflows.types import PlannedStep, Step
 
 # A step of a plan is one line; everything that is not ours is escaped so that it cannot look like one.
@@ -47,18 +47,11 @@ def read_markdown_steps(text: str) -> list[PlannedStep]:
     for match, end in zip(matches, ends, strict=True):
         requires: tuple[str, ...] | None = None
         parameters: Mapping[str, Any] | None = None
+        problem: str | None = None
         for detail in _DETAIL_LINE.finditer(text, match.end(), end):
             if detail.group(1) == "Requires":
                 requires = tuple(name for name in re.split(r"[,\s]+", detail.group(2)) if name)
             else:
-                parameters = _read_object(detail.group(2))
-        steps.append(PlannedStep(match.group(1), requires, parameters))
+                parameters, problem = read_stated_parameters(detail.group(2))
+        steps.append(PlannedStep(match.group(1), requires, parameters, problem))
     return steps
-
-
-def _read_object(text: str) -> Mapping[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -142,11 +142,13 @@ class PlannedStep:
         tool: The tool to run.
         requires: The tools that the prompt says it depends on; None if it says nothing.
         parameters: Parameters to pass, as the prompt gives them; None if it gives none that can be read.
+        problem: Why the parameters that it gives cannot be read, with their words; None if they can, or there are none.
     """
 
     tool: str
     requires: tuple[str, ...] | None = None
     parameters: Mapping[str, Any] | None = None
+    problem: str | None = None
 
 
 def _check_fields(mapping: Mapping[str, Any], known: set[str], needed: set[str], what: str) -> None:

@@ -62,7 +62,17 @@ def test_options_reach_the_environment(command, tmp_path):
 
 
 def test_a_model_of_ones_own_answers_the_searches(command, tmp_path, model_folder):
-    arguments = ["evaluate", "--policy", "random", "--tasks", "2", "--out", tmp_path / "a", "--embedding-model", model_folder]
+    arguments = [
+        "evaluate",
+        "--policy",
+        "random",
+        "--tasks",
+        "2",
+        "--out",
+        tmp_path / "a",
+        "--embedding-model",
+        model_folder,
+    ]
     assert command(*arguments).code == 0
     manifest = json.loads((tmp_path / "a" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["arguments"]["environment"]["model"] == model_folder

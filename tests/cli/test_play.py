@@ -136,7 +136,9 @@ def test_how_much_is_told_is_an_option(play):
 
 
 def test_a_model_of_ones_own_answers_searches(play, model_folder):
-    own, shipped = (play("task_reader", ["s read a file"], *options).out for options in (["--embedding-model", model_folder], []))
+    own, shipped = (
+        play("task_reader", ["s read a file"], *options).out for options in (["--embedding-model", model_folder], [])
+    )
     assert own == shipped
     assert "file_operations_reader" in own
     assert "no/such/folder" in play("task_reader", ["s x"], "--embedding-model", "no/such/folder").refusal()

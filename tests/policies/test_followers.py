@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.policies.drive import FINISH, REJECTED, ask, call, drive, found, missing, ran, search, told
 
 from resilisim.envs.protocol import signals_completion
 from resilisim.errors import InvalidInputError
 from resilisim.policies.scripted.followers import PlanFollower, RepairingFollower
 from resilisim.policies.scripted.messages import OUT_OF_TURNS
+from tests.policies.drive import FINISH, REJECTED, ask, call, drive, found, missing, ran, search, told
 
 PLAN = "1. Execute a\n2. Execute b\n"
 BASELINE = "# Task\n\n## Work order\n\nRead the orders. Check them; send them\n\n## Rest\n\nNothing. Here."

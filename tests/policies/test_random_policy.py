@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from tests.policies.drive import FINISH, drive, ran
 
 from resilisim.policies.scripted.random_calls import RandomPolicy
 from resilisim.tool_library import Tool, ToolLibrary
+from tests.policies.drive import FINISH, drive, ran
 
 LIBRARY = ToolLibrary([Tool(name, f"Does {name}.") for name in ("read_file", "parse", "write")])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from typing import Literal
 
 from resilisim.errors import unknown_name
@@ -10,6 +11,9 @@ from resilisim.policies.base import Info
 from resilisim.policies.scripted import messages
 from resilisim.policies.scripted.reading import ordered_steps
 from resilisim.workflows import PlannedStep, parse_steps, parse_work_order
+
+LOGGER = logging.getLogger("resilisim.policies")
+LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so
 
 AskWhen = Literal["before", "after", "never"]
 ASK_WHEN: tuple[AskWhen, ...] = ("before", "after", "never")
@@ -52,7 +56,8 @@ def _queries_in(prompt: str) -> tuple[str, ...]:
 class PlanFollower:
     """Does what the plan in its prompt says, each step again until it succeeds, then reports completion.
 
-    It reads nothing but the prompt and the replies. Parameters that the plan gives are passed. Where the prompt holds
+    It reads nothing but the prompt and the replies. Parameters that the plan gives are passed; those that cannot be
+    read are logged as a warning, with their words, and the step is run without any. Where the prompt holds
     no plan, it makes one by searching (`_SearchForPlan`).
 
     Args:
@@ -70,6 +75,9 @@ class PlanFollower:
     def reset(self, observation: str, info: Info) -> None:
         """Read the plan in the prompt."""
         self._steps = list(_steps_in(observation))
+        for step in self._steps if self._pass_parameters else ():
+            if step.problem is not None:
+                LOGGER.warning("step %s is run without parameters: %s", step.tool, step.problem)
         self._search = None if self._steps else _SearchForPlan(observation)
 
     def act(self, observation: str, info: Info) -> str | None:

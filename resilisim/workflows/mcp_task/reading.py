@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.workflows.mcp_task.characters import decode_characters
+from resilisim.workflows.stated_parameters import read_stated_parameters
 from resilisim.workflows.types import PlannedStep, Workflow
 
 # Far above any plan that can be carried out; parsing that much takes well under a second.
@@ -75,7 +76,8 @@ def read_mcp_task_steps(text: str) -> list[PlannedStep]:
         tool = _loose_text(element.find("tool"))
         if _TOOL_NAME.fullmatch(tool):
             requires = tuple(filter(None, map(_loose_text, element.iterfind("requires/tool"))))
-            steps.append(PlannedStep(tool, requires or None, _loose_object(element.find("parameters"))))
+            parameters, problem = read_stated_parameters(_loose_text(element.find("parameters")))
+            steps.append(PlannedStep(tool, requires or None, parameters, problem))
     return steps
 
 
@@ -181,14 +183,6 @@ def _object(element: ElementTree.Element) -> Any:
 
 def _loose_text(element: ElementTree.Element | None) -> str:
     return decode_characters(element.text or "").strip() if element is not None else ""
-
-
-def _loose_object(element: ElementTree.Element | None) -> Mapping[str, Any] | None:
-    try:
-        value = json.loads(_loose_text(element) or "null")
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 # Parts of a step -> the field of `Step`, and how it is read.

@@ -29,11 +29,11 @@ from resilisim.policies.llm.kpi_chain.outcomes import Done, Failed
 from resilisim.policies.llm.kpi_chain.reasoning import ReasoningResult, read_reasoning
 from resilisim.policies.llm.kpi_chain.references import Resolution, resolve
 from resilisim.policies.llm.kpi_chain.state import ChainState
-from resilisim.policies.llm.kpi_chain.tool_errors import error_of
 from resilisim.policies.llm.kpi_chain.types import TOOL_CALL, PlanTask
 from resilisim.policies.llm.kpi_chain.yaml_text import dump_yaml
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import PromptTexts
+from resilisim.policies.llm.tool_errors import error_of
 
 
 class Worker:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from resilisim.chat import ChatMessage
-from resilisim.policies.llm.kpi_chain.tool_errors import error_of
 from resilisim.policies.llm.plan_execute.plan import PlanStep, StepOutcome, failed, unusable_step
 from resilisim.policies.llm.plan_execute.references import references_in
 from resilisim.policies.llm.plan_execute.resolving import Unresolved, resolve
@@ -15,6 +14,7 @@ from resilisim.policies.llm.react.loop import loop_tools, react_loop
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import PromptTexts
+from resilisim.policies.llm.tool_errors import error_of
 
 UNLIMITED: Final = "not limited"
 

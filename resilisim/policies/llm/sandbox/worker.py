@@ -134,7 +134,7 @@ class Worker:
 
     async def _off_loop(self, function: Callable[..., Returned], *args: Any, **kwargs: Any) -> Returned:
         """Call something that blocks in a thread; one call of a worker at a time."""
-        self._under_way = _threads().submit(function, *args, **kwargs)
+        self._under_way = _threads(os.getpid()).submit(function, *args, **kwargs)
         return await asyncio.wrap_future(self._under_way)
 
     @property
@@ -144,14 +144,15 @@ class Worker:
 
     async def close(self) -> None:
         """End the process, whatever it is doing."""
-        await asyncio.wrap_future(_threads().submit(self._ended, self._under_way))
+        under_way = self._under_way
+        if under_way is not None and not under_way.done() and self.process_id is not None:
+            # Here and not in a thread: all of them may be kept by blocks such as the one that is to end.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process_id, getattr(signal, "SIGKILL", signal.SIGTERM))
+        await asyncio.wrap_future(_threads(os.getpid()).submit(self._finish, under_way))
 
-    def _ended(self, under_way: Future[Any] | None) -> None:
-        """End the process in a thread: what was under way there has to be over first."""
-        if under_way is not None and not under_way.done():
-            if self.process_id is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.process_id, getattr(signal, "SIGKILL", signal.SIGTERM))
+    def _finish(self, under_way: Future[Any] | None) -> None:
+        if under_way is not None:
             wait((under_way,))
         self._stack.close()
 
@@ -237,8 +238,8 @@ class Worker:
 
 
 @functools.cache
-def _threads() -> ThreadPoolExecutor:
-    """Return the threads that all workers share."""
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Return the threads that all workers of a process share; those of a parent are no use to a forked child."""
     return ThreadPoolExecutor(_MOST_THREADS, "sandbox")
 
 

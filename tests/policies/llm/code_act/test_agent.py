@@ -164,7 +164,7 @@ def test_nonsense_twice_is_a_step_with_a_reminder():
 
 
 def test_a_block_cut_off_by_the_limit_of_tokens_is_not_run():
-    cut = ChatReply("```python\nfor i in range(9):\n    tool_call('x'", finish_reason="length")
+    cut = ChatReply("```python\ntool_call('a')\ntool_call('b')", finish_reason="length")
     answer, _, _, toolbox = play([cut, code("finish('ok')")])
     assert answer == "ok"
     assert toolbox.calls == []

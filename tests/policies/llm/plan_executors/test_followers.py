@@ -5,10 +5,14 @@ They resolve nothing and call no model: a plan's step is a call of its tool, and
 
 from __future__ import annotations
 
+import logging
+from xml.sax.saxutils import escape
+
 import pytest
 
 from resilisim.policies.scripted.followers import PlanFollower, RepairingFollower
 from resilisim.policies.scripted.messages import FINISH
+from resilisim.workflows import parse_steps
 from tests.policies.drive import call, drive, ran
 
 PLAN = """1. Execute a
@@ -20,6 +24,26 @@ PLAN = """1. Execute a
 @pytest.fixture(params=[PlanFollower, RepairingFollower])
 def policy(request):
     return request.param()
+
+
+@pytest.mark.parametrize("raw", ['{"key": "a', "{key: 1}", '["a", "b"]', "no", "[" * 100_000])
+def test_1_parameters_that_cannot_be_parsed_are_a_typed_problem_with_the_raw_words(policy, raw, caplog):
+    plan = f"1. Execute a\n   - Parameters: {raw}\n"
+    (step,) = parse_steps(plan)
+    assert step.parameters is None
+    assert raw[:50] in step.problem
+    with caplog.at_level(logging.WARNING, logger="resilisim.policies"):
+        assert drive(policy, plan, []) == [call("a")]
+    assert raw[:50] in caplog.text
+    step = f"<step><tool>a</tool><parameters>{escape(raw)}</parameters></step>"
+    (step,) = parse_steps(f"<mcp_task><execution_plan>{step}</execution_plan></mcp_task>")
+    assert (step.parameters, raw[:50] in step.problem) == (None, True)
+
+
+def test_1_parameters_that_can_be_parsed_or_are_not_there_are_no_problem(policy, caplog):
+    with caplog.at_level(logging.WARNING, logger="resilisim.policies"):
+        drive(policy, '1. Execute a\n   - Parameters: {"key": 1}\n2. Execute b\n   - Parameters: null\n', [])
+    assert caplog.text == ""
 
 
 def test_6_what_the_plan_expects_never_counts_as_done(policy):
