@@ -328,7 +328,7 @@ def test_the_embedding_model_answers_the_searches_and_stands_in_the_manifest(
     monkeypatch.setattr("resilisim.evaluation.plan.ToolRetriever", FakeRetriever)
     result = evaluate(Searching, toy_tasks(1), embedding_model="some/model", out=tmp_path)
     assert FakeRetriever.asked == [("some/model", "read a file")]
-    assert read_manifest(tmp_path)["arguments"]["environment"]["model"] == "some/model"
+    assert read_manifest(tmp_path)["arguments"]["environment"]["embedding_model"] == "some/model"
     assert next(result.records())["steps"][0]["kind"] == "search"
 
 

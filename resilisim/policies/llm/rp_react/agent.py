@@ -33,8 +33,12 @@ _EXAMPLE_OF = "example_{}"  # the template with the executors' example of a tool
 class RPReActOptions(AgentOptions):
     """Options of RP-ReAct."""
 
-    temperature: float | None = number(0.6, "sampling temperature; none leaves it to the model", least=0.0, most=2.0)
-    top_p: float | None = number(1.0, "nucleus sampling; none leaves it to the model", least=0.0, most=1.0)
+    temperature: float | None = number(
+        0.6, "sampling temperature; none leaves it to the model", least=0.0, most=2.0, optional=True
+    )
+    top_p: float | None = number(
+        1.0, "nucleus sampling; none leaves it to the model", least=0.0, most=1.0, optional=True
+    )
     steps: int = limit(10, "replies of the planner", least=1)
     subquestions: int = limit(10, "sub-questions in one task", least=1)
     executor_steps: int = limit(10, "steps of an executor for one sub-question", least=1)
