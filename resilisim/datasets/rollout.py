@@ -138,7 +138,7 @@ class Stage:
     def __init__(self, library: ToolLibrary, spec: RolloutSpec, searcher: Searcher | None = None) -> None:
         settings = spec.environment
         options = asdict(settings)
-        model = options.pop("model")
+        model = options.pop("embedding_model")
         retriever = default_retriever(library) if model is None else ToolRetriever(library, model)
         options["planner"] = planner = resolve_planner(
             settings.planner,

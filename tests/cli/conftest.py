@@ -26,9 +26,9 @@ class Outcome:
         assert self.code == 0, self.err
         return json.loads(self.out)
 
-    def refusal(self) -> str:
-        """Return the one line of a refusal."""
-        assert self.code == 2, (self.code, self.out, self.err)
+    def refusal(self, code: int = 2) -> str:
+        """Return the one line of a refusal; code 3 is what something outside of the command has caused."""
+        assert self.code == code, (self.code, self.out, self.err)
         assert self.out == ""
         lines = self.err.splitlines()
         assert len(lines) == 1, self.err

@@ -155,7 +155,7 @@ def test_an_endpoint_that_is_down_stops_the_run_in_one_line_and_is_gone_on_with(
 
     arguments = ("--retries", 0, "--concurrency", 1, "--give-up-after", 2)
     with LoopbackServer(down_after_three) as server:
-        line = command(*options(server, out, tmp_path, *arguments)).refusal()
+        line = command(*options(server, out, tmp_path, *arguments)).refusal(code=3)
         assert "status 503: maintenance" in line
         assert "stopped after 2 tasks in a row" in line
         assert len(out.read_bytes().splitlines()) == 3

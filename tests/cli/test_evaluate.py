@@ -75,7 +75,7 @@ def test_a_model_of_ones_own_answers_the_searches(command, tmp_path, model_folde
     ]
     assert command(*arguments).code == 0
     manifest = json.loads((tmp_path / "a" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["arguments"]["environment"]["model"] == model_folder
+    assert manifest["arguments"]["environment"]["embedding_model"] == model_folder
 
 
 def test_split_takes_tasks_of_that_part_only():
