@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from resilisim.chat.errors import EndpointError
+from resilisim.chat.errors import EndpointError, RequestRefusedError
 from resilisim.chat.json_answers import json_object_in
 from resilisim.chat.types import ChatMessage, ChatModel, ChatReply, ChatRequest
 from resilisim.errors import InfrastructureError, InvalidInputError
@@ -95,7 +95,7 @@ async def check_model(model: ChatModel, *, seconds_per_check: float = DEFAULT_SE
     """
     try:
         async with asyncio.timeout(seconds_per_check):
-            first = await model.complete(_request(_COUNTING, max_tokens=64))
+            first = await _first_answer(model)
     except TimeoutError:
         raise EndpointError(f"{model.name} gives no answer within {seconds_per_check:g} s") from None
     if not first.text.strip():
@@ -119,6 +119,23 @@ async def check_model(model: ChatModel, *, seconds_per_check: float = DEFAULT_SE
         tokens_per_second=_speed(first),
         counts_tokens=counts,
     )
+
+
+async def _first_answer(model: ChatModel) -> ChatReply:
+    """Return an answer of a line, from a model that thinks first, too.
+
+    Models that think before they answer take none but their own temperature, and may spend hundreds of tokens on it.
+    """
+    request = _request(_COUNTING, max_tokens=64)
+    try:
+        reply = await model.complete(request)
+    except RequestRefusedError as error:
+        if error.concerns_all_requests:
+            raise
+        return await model.complete(dataclasses.replace(request, temperature=None, seed=None, max_tokens=2048))
+    if not reply.text.strip() and reply.finish_reason == "length":
+        return await model.complete(dataclasses.replace(request, max_tokens=2048))
+    return reply
 
 
 _Finding = tuple[bool | None, str]

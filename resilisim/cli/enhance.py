@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from resilisim.cli.model_options import MODEL_PANEL, BaseUrlOption, RetriesOption, TimeoutOption
 from resilisim.cli.options import ENVIRONMENT_PANEL, JsonFlag, LibraryOption, load, make_retriever
 from resilisim.cli.output import console, note, print_json, table
 from resilisim.cli.progress import Progressing
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from resilisim.tasks.enhancement import EnhancementMode, EnhancementOptions
     from resilisim.tool_library import ToolLibrary
 
-MODEL_PANEL = "Language model"
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|key)-", re.IGNORECASE)
 
 
@@ -49,14 +49,7 @@ def enhance(
         Path | None,
         typer.Option("--out", help="JSON Lines file to write; the same command goes on in it.", dir_okay=False),
     ] = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option(
-            "--base-url",
-            help="Address of an OpenAI-compatible endpoint; OPENAI_BASE_URL, else OpenAI's, if left out.",
-            rich_help_panel=MODEL_PANEL,
-        ),
-    ] = None,
+    base_url: BaseUrlOption = None,
     temperature: Annotated[
         float | None,
         typer.Option(
@@ -81,13 +74,8 @@ def enhance(
     concurrency: Annotated[
         int, typer.Option("--concurrency", help="Requests under way at once.", min=1, rich_help_panel=MODEL_PANEL)
     ] = 8,
-    retries: Annotated[
-        int,
-        typer.Option("--retries", help="How often a failed request is sent again.", min=0, rich_help_panel=MODEL_PANEL),
-    ] = 4,
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds for one request.", min=0.01, rich_help_panel=MODEL_PANEL)
-    ] = 60.0,
+    retries: RetriesOption = 4,
+    timeout: TimeoutOption = 60.0,
     give_up_after: Annotated[
         int,
         typer.Option(

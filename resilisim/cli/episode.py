@@ -80,8 +80,11 @@ def replay(
     settings: ModelSettings | None = None
     if live or model or record is None:
         named = model or _models_of(run)
-        settings = model_settings(named, base_url, 1, retries, timeout, None, None, None, prices, 1)
-    again = replay_episode(run, found, lambda task: find_task(task, tasks, chosen), chosen, settings)
+        settings = model_settings(
+            named, base_url or _base_url_of(run), 1, retries, timeout, None, None, None, prices, 1
+        )
+    priced = None if prices is None else str(prices)
+    again = replay_episode(run, found, lambda task: find_task(task, tasks, chosen), chosen, settings, priced)
     if as_json:
         print_json(again)
     else:
@@ -95,6 +98,15 @@ def replay(
         note("the same as recorded, to the last digit" if difference is None else f"not as recorded: {difference}")
         if difference is not None:
             raise typer.Exit(1)
+
+
+def _base_url_of(run: Path) -> str | None:
+    """Return where the models of a run were asked, if that was an endpoint."""
+    from resilisim.evaluation.store import read_manifest
+
+    identities = read_manifest(run)["arguments"].get("models", {}).values()
+    places = (identity.partition(" at ")[2] for identity in identities)
+    return next((place for place in places if place.startswith(("http://", "https://"))), None)
 
 
 def _models_of(run: Path) -> list[str]:

@@ -64,7 +64,8 @@ def _print_head(record: EpisodeRecord, out: Console) -> None:
 
 def _print_dialogue(record: EpisodeRecord, agent: Mapping[str, Any], out: Console, full: bool) -> None:
     """Print calls of the model, events and turns in the order in which they happened."""
-    steps = iter(record["steps"])
+    restarts = [place for place, event in enumerate(agent["events"]) if event["kind"] == "restart"]
+    steps = iter(record["steps"] if not restarts else ())  # only the last trial's turns are kept
     sent = 0
     shown: set[int] = set()
     events = list(agent["events"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from resilisim.cli.model_options import BaseUrlOption
 from resilisim.cli.options import JsonFlag, command_group
 from resilisim.cli.output import console, note, print_json, table
 from resilisim.errors import InfrastructureError
@@ -28,13 +29,7 @@ def check(
         str,
         typer.Option("--model", help="openai:NAME, local, local:PATH (a GGUF file or a transformers folder)."),
     ],
-    base_url: Annotated[
-        str | None,
-        typer.Option(
-            "--base-url",
-            help="Address of an OpenAI-compatible endpoint; OPENAI_BASE_URL, else OpenAI's, if left out.",
-        ),
-    ] = None,
+    base_url: BaseUrlOption = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds that each check may take.", min=0.01)] = 20.0,
     as_json: JsonFlag = False,
 ) -> None:

@@ -67,7 +67,8 @@ class GroupSums:
     Attributes:
         policy: Name of the policy.
         prompt_type: Prompt type.
-        privileged: Whether the policy saw the state.
+        privileged: Whether the policy saw the state, or asked an oracle, in any episode.
+        tries_again: Whether it may try again in fresh episodes, so that neither ceiling nor luck are comparable.
         planner: Who made the plan in the prompt, or None.
         count: Episodes per task.
         outcome: Full successes per task.
@@ -95,6 +96,7 @@ class GroupSums:
     folds: list[FoldSums] = field(default_factory=lambda: [FoldSums() for _ in range(NUM_FOLDS)])
     ended_by: Counter[str] = field(default_factory=Counter)
     optimum_gap: float = 0.0
+    tries_again: bool = False
 
     def add(self, task: int, fold: int, record: EpisodeRecord) -> None:
         """Add one episode of a task."""
@@ -113,7 +115,14 @@ class GroupSums:
         gap = outcome - optimum
         self.folds[fold] = self.folds[fold] + FoldSums(1.0, gap, luck, gap * luck, luck * luck)
         self.ended_by[record["ended_by"]] += 1
+        self.privileged = self.privileged or record["privileged"]
+        self.tries_again = self.tries_again or _tries_again(record)
         self.optimum_gap = max(self.optimum_gap, record["optimum_gap"])
+
+
+def _tries_again(record: EpisodeRecord) -> bool:
+    agent = record.get("agent")
+    return agent is not None and (agent["restarts"] > 0 or agent["options"].get("trials") == "fresh")
 
 
 class RunSums:

@@ -15,8 +15,6 @@ from resilisim.evaluation.records import EpisodeRecord
 
 # An episode that failed although no component gave up: the agent was wrong and did not notice.
 NOBODY = "nobody"
-# Endings of an agent that are no cap.
-WITHOUT_LIMIT = frozenset({"answer", "gave_up", "environment"})
 SUM_FIELDS = ("calls", "prompt_tokens", "completion_tokens", "latency_seconds", "from_cache")
 
 
@@ -33,7 +31,8 @@ class AgentSums:
         components: Component -> sums of `SUM_FIELDS`.
         cost: US dollars; None once the price of a model was not known.
         has_estimates: Whether some tokens were estimated, because an endpoint did not count.
-        first_failures: Failed episodes by the first component to give up, or by the cap that was hit before any did.
+        first_failures: Failed episodes by the first component to give up, or by the limit that was hit before any did:
+            a cap of the agent, or what ended the episode (turns, loop, consecutive_failures).
         endings: Episodes by what ended the agent.
         malformed_replies: Replies that could not be read.
         replans: Episodes by number of replans: all, those that the agent ended with an answer, those that were right.
@@ -68,7 +67,7 @@ class AgentSums:
             self.has_estimates = self.has_estimates or usage["is_estimate"]
             self.cost = None if self.cost is None or usage["cost"] is None else self.cost + usage["cost"]
         if not is_right:
-            self.first_failures[_blamed(agent)] += 1
+            self.first_failures[_blamed(record)] += 1
         self.endings[agent["ended_by"]] += 1
         self.malformed_replies += sum(event["kind"] == "malformed_reply" for event in agent["events"])
         replans = agent["counters"].get("replans", 0)
@@ -100,11 +99,14 @@ class AgentSums:
         }
 
 
-def _blamed(agent: Mapping[str, Any]) -> str:
-    """Return what a failed episode is put down to: the first component to give up, else a cap that was hit."""
+def _blamed(record: EpisodeRecord) -> str:
+    """Return what a failed episode is put down to: the first component to give up, else the limit that was hit."""
+    agent = record["agent"]
     if agent["first_failure"] is not None:
         return str(agent["first_failure"]["component"])
-    return NOBODY if agent["ended_by"] in WITHOUT_LIMIT else str(agent["ended_by"])
+    if agent["ended_by"] == "environment":
+        return record["ended_by"]
+    return NOBODY if agent["ended_by"] in ("answer", "gave_up") else str(agent["ended_by"])
 
 
 def agent_table(agents: Sequence[AgentSums]) -> Table:
@@ -112,7 +114,8 @@ def agent_table(agents: Sequence[AgentSums]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title="LLM agents, per episode", title_justify="left")
     for name in ("policy", "prompt", "component"):
         table.add_column(name, overflow="fold")
-    for name in ("calls", "prompt tokens", "reply tokens", "seconds"):
+    shows_cost = any(sums.cost for sums in agents)
+    for name in ("calls", "prompt tokens", "reply tokens", "seconds", *(["dollars"] if shows_cost else [])):
         table.add_column(name, justify="right")
     table.add_column("first to give up in failed episodes", overflow="fold")
     for sums in agents:
@@ -127,6 +130,9 @@ def agent_table(agents: Sequence[AgentSums]) -> Table:
                 f"{per_episode[3]:.1f}",
             ]
             blame = _shares(sums.first_failures) if place == 0 else ""
+            if shows_cost:
+                known = "" if sums.cost is None else f"{sums.cost / sums.num_episodes:.4f}"
+                cells.append(known if place == 0 else "")
             table.add_row(*(Text(cell) for cell in (*head, role, *cells, blame)))
     return table
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -29,17 +30,18 @@ class EpisodeJournal:
     Args:
         path: The file; made with the first reply.
         identity: What models answer; replies of others are not taken.
+        is_read_only: Whether the file stays as it is, whatever is asked.
 
     Attributes:
         num_recalled: Replies that were taken from the file.
     """
 
-    def __init__(self, path: Path, identity: str) -> None:
+    def __init__(self, path: Path, identity: str, is_read_only: bool = False) -> None:
         self._path = path
         self._identity = identity
         self._kept = _read(path)
         self._file: IO[bytes] | None = None
-        self._broken = False
+        self._writes = not is_read_only
         self.num_recalled = 0
 
     @property
@@ -62,7 +64,7 @@ class EpisodeJournal:
         """Keep the reply to a call."""
         key = request_key(self._identity, request)
         self._kept.append((key, reply))
-        if self._broken:
+        if not self._writes:
             return
         try:
             if self._file is None:
@@ -71,7 +73,7 @@ class EpisodeJournal:
                 self._file = self._path.open("ab", buffering=0)
             self._file.write(_line(number, key, reply))
         except (OSError, StoreError) as error:
-            self._broken = True
+            self._writes = False
             problem = describe_os_error(error) if isinstance(error, OSError) else error
             warnings.warn(f"replies cannot be kept in {self._path.parent}: {problem}", UserWarning, stacklevel=2)
 
@@ -99,7 +101,8 @@ class EpisodeJournal:
 
 
 def _line(number: int, key: str, reply: ChatReply) -> bytes:
-    return encode_json_line({"number": number, "request": key, "reply": reply.to_mapping()})
+    entry = {"number": number, "request": key, "reply": reply.to_mapping(), "from_cache": reply.from_cache}
+    return encode_json_line(entry)
 
 
 def journal_path(directory: Path | str, index: int) -> Path:
@@ -132,7 +135,8 @@ def _read(path: Path) -> list[tuple[str, ChatReply]]:
             entry = json.loads(line)
             if entry["number"] != number:
                 break
-            kept.append((str(entry["request"]), ChatReply.from_mapping(entry["reply"])))
+            reply = replace(ChatReply.from_mapping(entry["reply"]), from_cache=bool(entry["from_cache"]))
+            kept.append((str(entry["request"]), reply))
         except (ValueError, KeyError, TypeError, RecursionError):
             break
     return kept

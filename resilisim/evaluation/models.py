@@ -52,11 +52,11 @@ class ModelSettings:
 
         chat = replace(
             self.chat,
-            max_concurrency=max(1, -(-self.chat.max_concurrency // workers)),
+            max_concurrency=max(1, self.chat.max_concurrency // workers),
             requests_per_minute=part(self.chat.requests_per_minute),
             tokens_per_minute=part(self.chat.tokens_per_minute),
         )
-        return replace(self, chat=chat, concurrency=max(1, -(-self.concurrency // workers)))
+        return replace(self, chat=chat, concurrency=max(1, self.concurrency // workers))
 
     def make(self) -> RoleModels | None:
         """Return the models, or None if none was named.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from resilisim.chat import ChatModel, ChatReply, ChatRequest, RoleModels
+from resilisim.chat.errors import ContextOverflowError
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.failures import FailureRecord, is_failure, read_failures
 from resilisim.evaluation.journal import EpisodeJournal, journal_path
@@ -19,7 +20,7 @@ from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.rollout import play_agent_episode, play_episode
 from resilisim.evaluation.store import read_manifest, read_records
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.run import Journal
+from resilisim.policies.llm.run import CONTEXT_OVERFLOW, Journal
 from resilisim.provenance import canonical_json
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
@@ -84,14 +85,19 @@ class RecordedReplies:
         agent = record.get("agent", {})
         self._messages: Sequence[Mapping[str, Any]] = agent.get("messages", ())
         self._calls: Sequence[Mapping[str, Any]] = agent.get("calls", ())
+        limits = [event["text"] for event in agent.get("events", ()) if event["kind"] == "limit"]
+        self._overflow = limits[-1] if agent.get("ended_by") == CONTEXT_OVERFLOW and limits else None
 
     def recall(self, number: int, request: ChatRequest) -> ChatReply | None:
         """Return the recorded reply to a call; None after the last one.
 
         Raises:
+            ContextOverflowError: It was refused as too long then.
             InvalidInputError: The agent asks something else than it did then.
         """
         if number >= len(self._calls):
+            if number == len(self._calls) and self._overflow is not None:
+                raise ContextOverflowError(self._overflow)
             return None
         call = self._calls[number]
         then = [self._messages[place]["content"] for place in call["messages"]]
@@ -129,6 +135,7 @@ def replay_episode(
     find_task: Callable[[str], Task],
     library: ToolLibrary,
     models: ModelSettings | None = None,
+    prices: str | None = None,
 ) -> EpisodeRecord:
     """Play an episode of a run again, with the run's settings; nothing is written.
 
@@ -138,6 +145,7 @@ def replay_episode(
         find_task: Returns the task of an id.
         library: The run's tool library.
         models: Models to ask anew; None takes the recorded replies.
+        prices: File with the prices of models, if the models' settings name none.
 
     Raises:
         InvalidInputError: The library is not the run's, a policy is no text, or the agent is not what it was.
@@ -152,7 +160,7 @@ def replay_episode(
     spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
     recorded = finished(episode)
     asked = _recorded_models(recorded) if recorded is not None and models is None else None
-    settings_of_models = models if models is not None else ModelSettings()
+    settings_of_models = models if models is not None else ModelSettings(prices=prices)
     maker = PolicyMaker(library, asked or settings_of_models.make(), settings_of_models.load_prices())
     policy = maker.make(str(spec))
     task = find_task(episode["instance_id"])
@@ -167,7 +175,7 @@ def replay_episode(
     journal: Journal | None = None
     if recorded is None:
         identity = canonical_json(policy.models.identities())
-        journal = EpisodeJournal(journal_path(directory, episode["index"]), identity)
+        journal = EpisodeJournal(journal_path(directory, episode["index"]), identity, is_read_only=True)
     elif models is None:
         journal = RecordedReplies(recorded)
     return asyncio.run(
@@ -186,13 +194,18 @@ def _recorded_models(record: EpisodeRecord) -> RoleModels | None:
 
 
 def first_difference(then: EpisodeRecord, now: EpisodeRecord) -> str | None:
-    """Return where two records of an episode differ first, or None if they are the same."""
+    """Return where two records of an episode differ first, or None if they are the same.
+
+    What calls cost is left out: it rests on a table of prices, which is no part of the run.
+    """
     return next(_differences("", then, now), None)
 
 
 def _differences(where: str, then: object, now: object) -> Iterator[str]:
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for name in dict.fromkeys(chain(then, now)):
+            if name == "cost":
+                continue
             yield from _differences(f"{where}.{name}".lstrip("."), then.get(name), now.get(name))
     elif isinstance(then, list | tuple) and isinstance(now, list | tuple):
         if len(then) != len(now):

@@ -289,9 +289,11 @@ def _run(
         shown = RunProgress(len(plan), already_there, progress)
         patience = Patience(settings.models.give_up_after)
         try:
-            left = len(plan) - already_there
+            most = len(plan) - already_there
+            if waits_for_models:
+                most = min(most, settings.models.concurrency)  # each process plays at least one
             pending = plan.pending(store.is_finished)
-            for outcome, line in play_all(settings, pending, min(workers, max(left, 1)), waits_for_models):
+            for outcome, line in play_all(settings, pending, min(workers, max(most, 1)), waits_for_models):
                 if is_failure(outcome):
                     store.append_failure(line)
                     patience.lose(outcome)

@@ -39,6 +39,7 @@ class GroupSummary:
         policy: Name of the policy.
         prompt_type: Prompt type.
         privileged: Whether the policy saw the state; its results are no fair comparison with the others.
+        tries_again: Whether it may try again in fresh episodes: then it has no ceiling and no luck adjustment (NaN).
         planner: Who made the plan in the prompt, or None.
         num_tasks: Tasks with at least one episode.
         num_episodes: Episodes.
@@ -61,6 +62,7 @@ class GroupSummary:
     policy: str
     prompt_type: str
     privileged: bool
+    tries_again: bool
     planner: str | None
     num_tasks: int
     num_episodes: int
@@ -108,6 +110,7 @@ class GroupSummary:
             "policy": self.policy,
             "prompt_type": self.prompt_type,
             "privileged": self.privileged,
+            "tries_again": self.tries_again,
             "planner": self.planner,
             "num_tasks": self.num_tasks,
             "num_episodes": self.num_episodes,
@@ -146,10 +149,11 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
     success = clustered_proportion(outcome, count)
     ceiling = clustered_mean(optimum, count)
     ended = sum(group.ended_by.values())
-    return GroupSummary(
+    summary = GroupSummary(
         policy=group.policy,
         prompt_type=group.prompt_type,
         privileged=group.privileged,
+        tries_again=group.tries_again,
         planner=group.planner,
         num_tasks=len(count),
         num_episodes=num_episodes,
@@ -169,6 +173,11 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         turns=clustered_mean(column(group.turns), count),
         ended_by={name: number / ended for name, number in sorted(group.ended_by.items())},
     )
+    if not group.tries_again:
+        return summary
+    # The last of several tries was not drawn like a first one.
+    none = Estimate(math.nan, math.nan, math.nan, math.nan, len(count), num_episodes)
+    return replace(summary, optimum=none, share_of_ceiling=none, luck_adjusted=none, luck_adjusted_beta_1=none)
 
 
 def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimate:
@@ -265,7 +274,7 @@ class SummaryTable:
         wide, shares = options.max_width >= WIDE_TERMINAL, options.max_width >= NARROW_TERMINAL
         separator = " " if wide else "\n"
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-        longest = max((len(row.policy) + 2 * row.privileged for row in self._rows), default=8)
+        longest = max((len(row.policy) + 2 * row.privileged + 2 * row.tries_again for row in self._rows), default=8)
         table.add_column("policy" if wide else "policy\nprompt", overflow="fold", min_width=min(longest, 20))
         if wide:
             table.add_column("prompt", no_wrap=True)
@@ -273,7 +282,8 @@ class SummaryTable:
             table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("biggest loss by calls", overflow="fold", min_width=8)
         for row in self._rows:
-            name = Text.assemble(row.policy, (" *", "bold") if row.privileged else "")
+            marks = " *" * row.privileged + " †" * row.tries_again
+            name = Text.assemble(row.policy, (marks, "bold"))
             table.add_row(
                 *([name, Text(row.prompt_type)] if wide else [Text.assemble(name, "\n", (row.prompt_type, "dim"))]),
                 Text(f"{row.num_episodes:,}"),
@@ -293,6 +303,8 @@ class SummaryTable:
             note += f" {bound}"
         if any(row.privileged for row in self._rows):
             note += " * privileged: sees the state."
+        if any(row.tries_again for row in self._rows):
+            note += " † tries again in fresh episodes: no ceiling, no luck adjustment."
         yield Text(note, style="dim")
         fewest = min((row.num_tasks for row in self._rows), default=FEW_TASKS)
         if fewest < FEW_TASKS:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from resilisim.chat import ChatModelSettings, ChatRequest, RetryPolicy
+from resilisim.chat import ChatModelSettings, ChatReply, ChatRequest, RetryPolicy
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation import evaluate, read_results
 from resilisim.evaluation.failures import read_failures
 from resilisim.evaluation.journal import JOURNALS_NAME
 from resilisim.evaluation.models import ModelSettings
 from resilisim.evaluation.store import read_records
+from resilisim.policies.llm.reflexion.agent import Reflexion
 from tests.chat.loopback import Answer, LoopbackServer, Seen, error
 from tests.evaluation.agent_models import FollowingModel, calls_by_scope, following, following_answer
 from tests.evaluation.toy_policies import Reading, toy_tasks
@@ -201,6 +205,37 @@ def test_a_policy_without_a_model_is_refused_before_anything_is_written(tmp_path
     with pytest.raises(InvalidInputError, match="'react' needs a language model: name one, such as --model openai"):
         evaluate("react", 1, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_who_tries_again_in_fresh_episodes_has_no_ceiling_and_no_luck_adjustment(tmp_path: Path) -> None:
+    class Doubting(FollowingModel):
+        """Follows the plan; its evaluator refuses the first trial of every other episode."""
+
+        async def complete(self, request: ChatRequest) -> ChatReply:
+            if request.role == "agent":
+                return await super().complete(request)
+            is_odd = int(request.cache_scope[:4], 16) % 2
+            refuses = request.role == "evaluator" and is_odd and int(request.cache_scope.rpartition("#")[2]) < 12
+            return ChatReply(json.dumps({"success": not refuses, "reason": "as seen"}))
+
+    def made(**options: object) -> Callable[[], Reflexion]:
+        return lambda: Reflexion(models=Doubting(), **options)
+
+    result = evaluate(made(trials="fresh"), toy_tasks(), "optimal", SEEDS, out=tmp_path / "fresh")
+    (row,) = result.rows
+    assert row.tries_again
+    assert not row.privileged
+    assert math.isnan(row.optimum.value)
+    assert math.isnan(row.luck_adjusted.value)
+    assert row.to_mapping()["share_of_ceiling"]["value"] is None
+    shown = Console(width=150)
+    with shown.capture() as captured:
+        shown.print(result.table())
+    assert "† tries again in fresh episodes" in captured.get()
+    assert result.write_report().stat().st_size > 0
+    shared = evaluate(made(), toy_tasks(), "optimal", SEEDS, out=tmp_path / "shared")
+    assert not shared.rows[0].tries_again
+    assert shared.rows[0].optimum.value > 0
 
 
 KILLED = """

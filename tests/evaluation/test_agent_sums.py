@@ -31,7 +31,7 @@ def record(outcome: int, replans: int, ended_by: str = "answer", failing: str | 
         "counters": {"replans": replans} if replans else {},
         **more,
     }
-    return {"outcome": outcome, "agent": agent}
+    return {"outcome": outcome, "ended_by": "turns", "agent": agent}
 
 
 def sums_of(*records: Any) -> AgentSums:
@@ -68,6 +68,7 @@ def test_sums_of_components() -> None:
 def test_failed_episodes_are_put_down_to_the_first_component_to_give_up() -> None:
     assert sums_of(*EPISODES).first_failures == {"extractor": 1, "tool": 1, "max_llm_calls": 1}
     assert sums_of(record(0, 0), record(0, 0, "gave_up")).first_failures == {NOBODY: 2}  # wrong without noticing
+    assert sums_of(record(0, 0, "environment")).first_failures == {"turns": 1}
     assert sums_of(record(1, 0, failing="tool")).first_failures == {}  # it recovered
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import evaluate
+from resilisim.evaluation.journal import journal_path
 from resilisim.evaluation.models import ModelSettings
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.replay import find_episode, finished, first_difference, replay_episode
@@ -100,7 +102,31 @@ def test_a_broken_episode_goes_on_from_the_replies_it_has(tmp_path: Path) -> Non
     failure = find_episode(tmp_path, "0")
     assert finished(failure) is None
     with LoopbackServer(following_answer) as server:
+        kept = journal_path(tmp_path, 0).read_bytes()
         again = replay_episode(tmp_path, failure, find_task, default_library(), endpoint(server))
-        assert again["agent"]["calls"][0]["reply"]["text"]
         assert len(server.requests) == len(again["agent"]["calls"])  # another address is another model
     assert again["score"]["level"]
+    assert journal_path(tmp_path, 0).read_bytes() == kept  # what was paid for stays for the run itself
+
+
+def test_prices_are_no_part_of_what_is_compared(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps({"openai:loopback": {"prompt": 1.0, "completion": 2.0}}))
+    with LoopbackServer(following_answer) as server:
+        settings = dataclasses.replace(endpoint(server), prices=str(prices))
+        evaluate("react", list(TASKS.values()), "optimal", 1, out=tmp_path / "run", model=settings)
+    record, again = replay(tmp_path / "run", "0")
+    assert record["agent"]["calls"][0]["cost"] > 0
+    assert again["agent"]["calls"][0]["cost"] is None
+    assert first_difference(record, again) is None
+    priced = replay_episode(tmp_path / "run", record, find_task, default_library(), prices=str(prices))
+    assert json.dumps(priced) == json.dumps(record)
+
+
+def test_an_episode_that_a_too_long_conversation_ended_ends_so_again(tmp_path: Path) -> None:
+    too_long = error(400, "This model's maximum context length is 100 tokens")
+    with LoopbackServer(lambda seen: too_long if len(seen.body["messages"]) > 5 else following_answer(seen)) as server:
+        evaluate("react", toy_tasks(2)[1:], "optimal", 1, out=tmp_path, model=endpoint(server))
+    record, again = replay(tmp_path, "0")
+    assert record["agent"]["ended_by"] == "context_overflow"
+    assert first_difference(record, again) is None

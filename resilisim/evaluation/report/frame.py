@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 
 from resilisim.evaluation.records import LOSS_LABELS
@@ -87,15 +88,10 @@ def header(facts: RunFacts) -> Markup:
 def cards(facts: RunFacts) -> Markup:
     """Return the key figures."""
     ordinary = [row for row in facts.rows if not row.privileged]
-    ceiling = facts.rows[0].optimum.value
+    ceiling = next((row.optimum.value for row in facts.rows if not row.tries_again), math.nan)
     beyond = format_percent(1.0 - ceiling)
-    shown = [
-        _card(
-            "Ceiling V*",
-            f"{format_percent(ceiling)}%",
-            f"the best that any agent can reach on these tasks; {beyond} points are out of everyone's reach",
-        )
-    ]
+    reach = f"the best that any agent can reach on these tasks; {beyond} points are out of everyone's reach"
+    shown = [_card("Ceiling V*", f"{format_percent(ceiling)}%", reach)] if ceiling == ceiling else []
     if ordinary:
         best = max(ordinary, key=lambda row: row.success.value)
         shown.append(

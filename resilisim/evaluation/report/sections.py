@@ -44,6 +44,9 @@ def report_body(facts: RunFacts) -> Markup:
     )
 
 
+_TRIES_AGAIN = "A policy without V* may try again in fresh episodes: it has no ceiling and no luck adjustment."
+
+
 def _labels(rows: Sequence[GroupSummary]) -> list[RowLabel]:
     several_prompts = len({row.prompt_type for row in rows}) > 1
     labels = []
@@ -79,13 +82,17 @@ def _success(facts: RunFacts) -> Markup:
         legend.success_legend(any_privileged),
         _scrolling(chart),
         tables.success_table(rows),
+        element("p", _TRIES_AGAIN, class_="note") if any(row.tries_again for row in rows) else None,
         element("p", bound, class_="note") if bound is not None else None,
         element("p", note, class_="note") if any_privileged else None,
     )
 
 
 def _losses(facts: RunFacts) -> Markup:
-    rows = facts.rows
+    rows = [row for row in facts.rows if not row.tries_again]  # others have no ceiling to lose points from
+    if not rows:
+        text = "Every policy may try again in fresh episodes, so there is no ceiling from which points could be lost."
+        return frame.section("losses", element("p", text))
     labels = [label for label in LOSS_LABELS if any(label in row.losses for row in rows)]
     labels += sorted({label for row in rows for label in row.losses} - set(LOSS_LABELS))
     bars = []
@@ -185,8 +192,9 @@ def _luck(facts: RunFacts) -> Markup:
 
 def _worst_tasks(facts: RunFacts) -> Markup:
     sums = facts.sums
-    ordinary = [group for group in sums.groups.values() if not group.privileged]
-    groups = ordinary or list(sums.groups.values())
+    comparable = [group for group in sums.groups.values() if not group.tries_again]
+    ordinary = [group for group in comparable if not group.privileged]
+    groups = ordinary or comparable
     count = _total(sums, [group.count for group in groups])
     outcome = _total(sums, [group.outcome for group in groups])
     optimum = _total(sums, [group.optimum for group in groups])

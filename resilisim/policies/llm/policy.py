@@ -163,7 +163,7 @@ def _in_event_loop() -> bool:
 
 @dataclass(slots=True)
 class _Ending:
-    """How an agent's loop ended: with an answer, without one, by a limit, or under it."""
+    """How an agent's loop ended, and its answer: also one that it had kept back when a limit stopped it."""
 
     ended_by: str
     answer: str | None = None
@@ -288,8 +288,9 @@ async def _played(policy: LlmPolicy[Any], run: AgentRun) -> _Ending:
     except EpisodeEnded:
         return _Ending("environment")
     except StopAgent as stop:
-        return _Ending(stop.limit)
-    if answer is None:
-        return _Ending("gave_up")
-    run.note("answer", "agent", answer)
-    return _Ending("answer", answer)
+        answer, ended_by = run.kept_answer, stop.limit
+    else:
+        ended_by = "gave_up" if answer is None else "answer"
+    if answer is not None:
+        run.note("answer", "agent", answer)
+    return _Ending(ended_by, answer)

@@ -6,9 +6,10 @@ with what is wrong and the words in question. Only replies of models are read, n
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -40,6 +41,11 @@ _NEXT = re.compile(_LABEL % "(?:thought|action|observation|final[ \t]answer)", _
 _LEADING_LABEL = re.compile(r"\A\s{0,20}[*#_]{0,5}thought(?:[ \t]{1,5}\d{1,3})?[*_]{0,5}:[*_ \t]{0,20}", re.IGNORECASE)
 
 _FENCE = re.compile(r"\s*```(json|python|text|yaml|tool|action|sql|)[^\S\n]*\n?", re.IGNORECASE)
+_BLOCK = re.compile(
+    r"```[\w-]{0,20}[^\S\n]*\n(.*?)(?:```|\Z)|<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL | re.IGNORECASE
+)
+_OBJECT_LINE = re.compile(r"^[^\S\n]{0,20}\{", re.MULTILINE)
+_MOST_BLOCKS: Final = 16  # fences of a reply that are looked into for an action
 _NAME = re.compile(r"[\s*`\"']{0,50}([A-Za-z_][\w.\-]{0,199})[`\"'*]{0,5}")
 _GAP = re.compile(r"[^\S\n]*:?\s*")
 
@@ -124,7 +130,8 @@ def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadabl
     """Find the first action in a reply.
 
     Read are `Action: NAME {json}`, and what models write instead: `NAME[...]`, `NAME(key="value")`, a separate line
-    `Action Input:`, fences, an object that names the tool, `Final Answer:`, a bare text for a tool with one parameter.
+    `Action Input:`, fences, an object that names the tool and stands alone, `Final Answer:`, a bare text for a tool
+    with one parameter.
 
     Args:
         text: The reply; what it says from "Observation:" on is passed over.
@@ -162,13 +169,31 @@ def _without_marker(text: str, tools: Sequence[ToolSpec]) -> Action | Unreadable
         rest = text[named.end() :].lstrip()
         if not rest or rest[0] in "{([":
             return _action_at(text, 0, "", tools)
-    shape = json_object_in(text, ())
-    if isinstance(shape, dict):
-        action = _action_from_object(shape, "", tools)
+    for shape, thought in _objects_alone(text):
+        action = _action_from_object(shape, thought, tools)
         if action is not None:
             return action
     problem = "the reply is empty" if not text.strip() else "the reply holds no action"
     return Unreadable(problem, excerpt(text), thought=_thought(text))
+
+
+def _objects_alone(text: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield objects that stand for themselves, and the words before: one in the midst of a sentence is only quoted.
+
+    That is one that fills a fence or a tag, or one that is all of the reply, but for a line that is labelled a thought.
+    """
+    blocks = itertools.islice(_BLOCK.finditer(text), _MOST_BLOCKS)
+    parts = [(found.group(1) or found.group(2) or "", text[: found.start()]) for found in blocks]
+    first_line = _OBJECT_LINE.search(text) if _LEADING_LABEL.match(text) else None
+    begin = 0 if first_line is None else first_line.start()
+    for part, before in [*parts, (text[begin:], text[:begin])]:
+        inside = part.strip()
+        try:
+            value, end = object_at(inside, 0)
+        except NotALiteral:
+            continue
+        if end == len(inside):
+            yield value, _thought(before)
 
 
 def _action_at(text: str, position: int, thought: str, tools: Sequence[ToolSpec]) -> Action | Unreadable:

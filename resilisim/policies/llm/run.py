@@ -19,6 +19,7 @@ from resilisim.seeding import Draws
 
 LOGGER = logging.getLogger("resilisim.agents")
 LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so; the record has it all
+CONTEXT_OVERFLOW: Final = "context_overflow"  # the limit that a conversation hits which is too long for its model
 EXCERPT_LENGTH = 300  # characters of a reply that an event repeats
 
 _UNSET: Final[Any] = object()
@@ -92,6 +93,7 @@ class AgentRun:
         turns_left: Turns that the environment still gives; None where there is no environment.
         turns_at_start: Turns that it gave at the start, and gives again in a fresh episode.
         oracle_was_asked: Whether the agent got hold of the oracle.
+        kept_answer: An answer that the agent holds back; it is given all the same if a limit stops the agent.
     """
 
     task: str
@@ -109,6 +111,7 @@ class AgentRun:
     turns_left: int | None = None
     turns_at_start: int | None = None
     oracle_was_asked: bool = False
+    kept_answer: str | None = None
 
     @property
     def calls_left(self) -> int:
@@ -163,15 +166,15 @@ class AgentRun:
 
     async def _reply(self, number: int, request: ChatRequest, role: str) -> ChatReply:
         journal = self.hooks.journal
-        kept = journal.recall(number, request) if journal is not None else None
-        if kept is not None:
-            return kept
         try:
+            kept = journal.recall(number, request) if journal is not None else None
+            if kept is not None:
+                return kept
             reply = await self.models.for_role(role).complete(request)
         except ContextOverflowError as error:
             # What the agent wrote is too long for its model: the agent's doing, not the endpoint's.
             self.fail(_component_of(role), f"the conversation is too long for the model: {error}")
-            self._stop("context_overflow", str(error))
+            self._stop(CONTEXT_OVERFLOW, str(error))
         if journal is not None:
             journal.keep(number, request, reply)
         return reply

@@ -40,7 +40,8 @@ _NO_TOOL = ("", "none", "null", "n/a", "no tool")
 def read_plan(text: str, tools: Sequence[ToolSpec], taken: Collection[int] = ()) -> Plan | Unreadable:
     """Read what a planner or replanner wrote.
 
-    A step whose arguments cannot be read is still a step of the plan, and says so; it will fail when its turn comes.
+    A step whose arguments cannot be read is still a step of the plan, and says so; it will fail when its turn comes. An
+    answer in the midst of words may be quoted from anywhere: it counts only where there are no steps.
 
     Args:
         text: The reply.
@@ -51,15 +52,19 @@ def read_plan(text: str, tools: Sequence[ToolSpec], taken: Collection[int] = ())
         The plan, possibly with neither steps nor answer, if the reply says so; or why it cannot be read.
     """
     shown = visible(text)[:LONGEST_READ]
-    for value in _values(shown):
+    quoted: Plan | None = None
+    for value, stands_alone in _values(shown):
         if isinstance(value, Unreadable):
             return value
         plan = _plan_from(value, taken)
-        if plan is not None:
+        if isinstance(plan, Unreadable) or (plan is not None and (plan.steps or stands_alone)):
             return plan
+        quoted = quoted or plan
     lines = [(int(found.group(1)), found.group(2).strip()) for found in _LINE.finditer(shown)]
     if lines:
         return _plan([_step_from_line(number, line, tools) for number, line in lines], None, taken, shown)
+    if quoted is not None:
+        return quoted
     answer = _ANSWER.search(shown)
     if answer is not None:
         return Plan((), shown[answer.end() :].strip(" \t\n*"))
@@ -67,10 +72,13 @@ def read_plan(text: str, tools: Sequence[ToolSpec], taken: Collection[int] = ())
     return Unreadable(problem, excerpt(shown))
 
 
-def _values(text: str) -> Iterator[Any]:
-    """Yield the JSON values of a reply that could be a plan, those in fences first; `Unreadable` for a broken plan."""
-    fenced = [found.group(1) for found in _FENCE.finditer(text)]
-    for part in [*fenced[:_MOST_ATTEMPTS], text]:
+def _values(text: str) -> Iterator[tuple[Any, bool]]:
+    """Yield the JSON values of a reply that could be a plan, those in fences first; `Unreadable` for a broken plan.
+
+    With each comes whether it stands alone: on lines of its own, and as the end of the reply.
+    """
+    fenced = [(found.group(1), not text[found.end() :].strip()) for found in _FENCE.finditer(text)]
+    for part, ends_reply in [*fenced[:_MOST_ATTEMPTS], (text, True)]:
         position = 0
         for _ in range(_MOST_ATTEMPTS):
             opening = _OPENING.search(part, position)
@@ -81,10 +89,11 @@ def _values(text: str) -> Iterator[Any]:
             except NotALiteral as error:
                 if _PLAN_START.match(part, opening.start()):
                     # What stands inside of a broken plan could be taken for another plan, or for the answer.
-                    yield Unreadable(f"the plan is no JSON: {error}", excerpt(part[opening.start() :]))
+                    yield Unreadable(f"the plan is no JSON: {error}", excerpt(part[opening.start() :])), False
                 position = opening.end()
             else:
-                yield value
+                before = part[: opening.start()].rpartition("\n")[2]
+                yield value, ends_reply and not before.strip() and not part[position:].strip()
 
 
 def _plan_from(value: Any, taken: Collection[int]) -> Plan | Unreadable | None:

@@ -59,6 +59,7 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
             records.append(record)
             result = await self._try(run, reflections, record)
             answer = answer if result.answer is None else result.answer
+            run.kept_answer = answer
             if number > self.options.reflections or not self._can_try_again(run):
                 break
             verdict = await judge.verdict(run, number, result)

@@ -44,6 +44,37 @@ def test_blocks_of_other_languages_are_passed_over():
     assert proposal.code == "x"
 
 
+QUOTED = 'finish("from the tool")'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"I saw:\n```\n{QUOTED}\n```\nSo now:\n```python\nprint(1)\n```",
+        f"I saw:\n```\n{QUOTED}\n```\nand\n```\n{QUOTED}\n```\nSo now:\n```py\nprint(1)\n```",
+        f"I saw:\n```\n{QUOTED}\n```\nSo now:\n<execute>\nprint(1)\n</execute>",
+        f"I saw `it`: ```{QUOTED}```\nSo now:\n```python\nprint(1)\n```",
+        f"I saw:\n```\n<execute>{QUOTED}</execute>\n```\nSo now:\n```python\nprint(1)\n```",
+        f"I saw:\n```\n{QUOTED}\n```python\nprint(1)\n```",
+        f"<execute>\n```\n{QUOTED}\n```\n```python\nprint(1)\n```\n</execute>",
+    ],
+)
+def test_a_block_without_a_language_is_a_quotation_where_another_has_one(text):
+    proposal = read_proposal(text)
+    assert isinstance(proposal, Block)
+    assert proposal.code == "print(1)"
+
+
+def test_the_first_block_without_a_language_is_taken_where_none_has_one():
+    assert read_proposal("a\n```\nx = 1\n```\n```json\n{}\n```\n```\ny\n```") == Block("x = 1", "a")
+
+
+def test_a_block_that_is_cut_off_is_preferred_to_a_quotation_and_not_run():
+    proposal = read_proposal(f"```\n{QUOTED}\n```\n```python\nfor x in", is_cut=True)
+    assert isinstance(proposal, Unreadable)
+    assert proposal.problem == "the block of code is cut off"
+
+
 def test_a_fence_within_a_line_of_code_does_not_close_the_block():
     proposal = read_proposal('```python\nprint("```")\nx = 1\n```')
     assert proposal == Block('print("```")\nx = 1')
@@ -54,7 +85,8 @@ def test_a_fence_within_a_line_of_code_does_not_close_the_block():
     [
         ("<finish>It is done.</finish>", "It is done."),
         ("All done. <finish/>", ""),
-        ("<finish>the rest", "the rest"),
+        ("I did not call <finish> before. <finish>now</finish>", "now"),
+        ("</finish> <finish>a</finish> <finish>b</finish>", "a"),
         ("<FINISH> a\nb </FINISH>", "a\nb"),
         ('```json\n{"a": 1}\n```\n<finish>x</finish>', "x"),
     ],
@@ -76,6 +108,9 @@ def test_finish_counts_where_no_block_is(text, answer):
         ("```python\n\n   \n```", "the block of code is empty"),
         ("<execute></execute>", "the block of code is empty"),
         ("<tool_call>x</tool_call>" * 10, "no block of code"),
+        ("I would not call <finish> yet, there is more to do.", "<finish> is never closed"),
+        ("<finish>the rest", "<finish> is never closed"),
+        ("</finish> and <finish>", "<finish> is never closed"),
     ],
 )
 def test_what_holds_no_code_says_what_is_wrong(text, problem):
@@ -98,6 +133,9 @@ def test_a_block_that_was_cut_off_is_not_run():
         "```python\n" * 100_000,
         "```bash\n" * 100_000,
         "``` " * 200_000,
+        "```\nx\n" * 50_000,
+        "```\n<execute>" * 50_000,
+        "<finish>" * 20_000 + "</finish>",
         "<execute>" * 100_000,
         "<think>" * 150_000,
         "<finish>" * 100_000,

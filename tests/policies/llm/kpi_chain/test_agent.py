@@ -224,6 +224,22 @@ def test_the_first_component_that_failed_in_a_lineage_is_what_the_end_is_put_dow
     assert [event["component"] for event in events(run, "failure")] == ["tool"]
 
 
+def test_an_unreadable_replanner_comes_after_what_failed_first():
+    answer, run = play([ONE_STEP, "nonsense", "nonsense"], searching("here"), retries=0)
+    assert answer is None
+    failures = [(event["component"], event["text"]) for event in events(run, "failure")]
+    assert [component for component, _ in failures] == ["extractor", "replanner"]
+    assert failures[0][1] == events(run, "task_failed")[0]["text"]
+    assert run.transcript.first_failure()["component"] == "extractor"
+
+
+def test_an_unreadable_replanner_comes_after_the_first_failure_of_the_lineage_that_it_was_asked_about():
+    recovery = replanned(tool_task("T1a", "again", "name"), answer_task("T2a", "T1a.name"))
+    script = [TWO_STEPS, recovery, extracted(0.9, name="y"), reasoned(status="failed", final_answer=None), "nonsense"]
+    _, run = play(script, searching(DOWN, "here"), retries=0)
+    assert [event["component"] for event in events(run, "failure")] == ["reasoner", "replanner"], "T1 was made good"
+
+
 def test_a_failure_that_was_made_good_is_not_what_the_end_is_put_down_to():
     recovery = replanned(tool_task("T1a", "again", "name"), answer_task("T2a", "T1a.name"))
     script = [TWO_STEPS, recovery, extracted(0.9, name="y"), reasoned(status="failed", final_answer=None)]

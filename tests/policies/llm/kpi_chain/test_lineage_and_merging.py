@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from resilisim.policies.llm.kpi_chain.lineage import ReplanCounts, lineage_of
 from resilisim.policies.llm.kpi_chain.merging import kept_tasks, merge
@@ -28,11 +30,56 @@ from tests.policies.llm.kpi_chain.chains import answer_task, plan_of, ref, tool_
         ("3a", "3"),
         ("find_film", "find_film"),
         ("find_film_again", "find_film"),
+        ("find_film_2", "find_film"),
         ("find_filmography", "find_filmography"),
+        ("T1", "T1"),
+        ("T1a", "T1"),
+        ("T4_1a", "T4_1"),
+        ("T4_1_2", "T4_1"),
+        ("T4_2-retry", "T4_2"),
+        ("T4_12", "T4"),
+        ("T4_3", "T4"),
+        ("T5ab", "T5"),
+        ("T6bc", "T6b"),
     ],
 )
-def test_the_lineage_of_an_id(task_id, lineage):
-    assert lineage_of(task_id, ["find_film", "T1"]) == lineage
+def test_the_lineage_of_a_continuations_id(task_id, lineage):
+    earlier = {name: name for name in ("find_film", "T1", "T4_1", "T4_2", "T6a", "T6b")}
+    assert lineage_of(task_id, {**earlier, "T5a": "T5"}) == lineage
+
+
+@pytest.mark.parametrize(
+    "ids", [["T1_1", "T1_2"], ["T1", "T1a", "T1b"], ["find", "find_again"], ["step-1", "step-1-2"], ["1", "1.1", "1.2"]]
+)
+def test_tasks_of_the_first_plan_descend_from_themselves(ids):
+    counts = ReplanCounts(3)
+    counts.register(ids)
+    assert [counts.lineage(task_id) for task_id in ids] == ids
+    counts.spend(ids[0])
+    assert [counts.left(task_id) for task_id in ids] == [2] + [3] * (len(ids) - 1)
+
+
+def test_continuations_inherit_from_the_task_of_the_first_plan_that_they_extend():
+    counts = ReplanCounts(1)
+    counts.register(["T1_1", "T1_2"])
+    counts.register(["T1_1a", "T1_2_retry"])
+    counts.register(["T1_1a2", "T1_1ab"])
+    assert [counts.lineage(task_id) for task_id in ("T1_1a", "T1_2_retry", "T1_1a2", "T1_1ab")] == [
+        "T1_1",
+        "T1_2",
+        "T1_1",
+        "T1_1",
+    ]
+
+
+@given(st.lists(st.from_regex(r"[Tt][0-9]{1,2}([_-][0-9])?[a-c]{0,2}", fullmatch=True), unique=True, min_size=1))
+def test_whatever_the_first_ids_are_continuations_find_back_to_them(ids):
+    counts = ReplanCounts(3)
+    counts.register(ids)
+    assert [counts.lineage(task_id) for task_id in ids] == ids
+    continuations = [f"{task_id}_again" for task_id in ids]
+    counts.register(continuations)
+    assert [counts.lineage(task_id) for task_id in continuations] == ids
 
 
 def test_counts_are_shared_within_a_lineage():

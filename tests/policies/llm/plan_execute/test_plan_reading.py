@@ -106,6 +106,21 @@ def test_answers():
     assert len(both.steps) == 1
 
 
+def test_a_plan_wins_over_an_answer_that_is_only_spoken_of():
+    quoted = 'The output was {"answer": "7"}, which is no answer yet. Plan:\n'
+    assert [step["task"] for step in mappings(quoted + "1. Do it\n2. Send it")] == ["Do it", "Send it"]
+    assert [step["task"] for step in mappings(quoted + '{"steps": ["Do it"]}')] == ["Do it"]
+    fenced = 'The output was\n```json\n{"answer": "7"}\n```\nSo:\n1. Do it'
+    assert [step["task"] for step in mappings(fenced)] == ["Do it"]
+    assert read_plan('So it is {"answer": "7"}.', ()) == Plan((), "7"), "without any plan it is all there is"
+    assert read_plan('So it is {"steps": []}.', ()) == Plan(())
+
+
+@pytest.mark.parametrize("answer", ['{"answer": "7"}', '```json\n{"answer": "7"}\n```'])
+def test_an_answer_that_ends_the_reply_wins_over_a_list_of_what_was_done(answer):
+    assert read_plan(f"What was done:\n1. Fetching\n2. Storing\n\n{answer}\n", ()) == Plan((), "7")
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from resilisim.chat import ChatReply, ScriptedChatModel, ScriptedReply, ToolCall
+from resilisim.chat.errors import ContextOverflowError
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.reflexion.agent import Reflexion
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded, EpisodeHooks
@@ -315,7 +316,7 @@ def test_a_whole_episode_with_fresh_trials():
     assert record["outcome"] == 1
     assert [step["tool"] for step in record["steps"]] == [READER, PARSER, None], "the last trial's episode"
     assert record["agent"]["restarts"] == 1
-    assert record["privileged"], "not to be compared with agents that had one episode"
+    assert record["agent"]["options"]["trials"] == "fresh", "by which results know what has no ceiling"
 
 
 def test_when_turns_end_the_last_answer_is_sent():
@@ -323,3 +324,18 @@ def test_when_turns_end_the_last_answer_is_sent():
     record = play_scripted(Reflexion(models=model), max_turns=1)
     assert record["ended_by"] == "completion"
     assert record["agent"]["answer"] == "read"
+
+
+@pytest.mark.parametrize("overflow", [False, True])
+def test_an_answer_that_was_kept_back_is_not_lost_to_a_limit(overflow):
+    script = [
+        agent(f'Action: tool_call {{"name": "{READER}"}}'),
+        *(agent("Action: finish[read]"), evaluator(False), reflector("Parse, too.")),
+    ]
+    last = [ContextOverflowError("too long", 400)] if overflow else []
+    record = play_scripted(Reflexion(models=scripted(*script, *last), max_llm_calls=100 if overflow else 4))
+    assert [step["kind"] for step in record["steps"]] == ["execute", "finish"]
+    assert record["ended_by"] == "completion"
+    part = record["agent"]
+    assert (part["answer"], part["ended_by"]) == ("read", "context_overflow" if overflow else "max_llm_calls")
+    assert [event["kind"] for event in part["events"]][-2:] == ["limit", "answer"]

@@ -180,7 +180,8 @@ def test_an_executor_without_an_answer_gives_an_empty_result():
     assert played.told(11).startswith("<|begin_search_result|><|end_search_result|>\nThere is no result")
     assert played.run.structure["subquestions"][0]["result"] == ""
     assert len(played.run.structure["subquestions"][0]["steps"]) == 10
-    assert played.run.transcript.first_failure()["component"] == "executor"
+    assert played.run.transcript.first_failure() is None, "the second sub-question made it good"
+    assert [event["text"] for event in played.events("warning")] == ["no finish within 10 steps"]
     assert "Result: (the executor failed)" in played.system(12)
     assert "If nothing stands between the marks of a result, the executor failed" in played.system(0)
 
@@ -188,6 +189,46 @@ def test_an_executor_without_an_answer_gives_an_empty_result():
 def test_an_empty_answer_of_an_executor_is_a_failure_too():
     played = play([ask("a"), done("  "), end("ok", expect="the executor failed")])
     assert played.answer == "ok"
+    assert failures(played) == [("executor", "finish with an empty answer")], "nothing made it good"
+
+
+def failures(played):
+    return [(event["component"], event["text"]) for event in played.events("failure")]
+
+
+NO_FINISH = [act("tool_search", query="x")] * 2
+NO_FINISH_TEXT = "no finish within 2 steps"
+
+
+def test_a_failure_that_a_later_sub_question_made_good_is_not_what_the_end_is_put_down_to():
+    script = [ask("a"), *NO_FINISH, ask("b"), done("fine"), plan("?")]
+    played = play(script, {"tool_search": ["nothing"] * 2}, executor_steps=2, steps=3)
+    assert failures(played) == [("planner", "no final answer within 3 steps")]
+
+
+def test_a_failure_that_nothing_made_good_comes_before_the_planners():
+    script = [ask("a"), done("fine"), ask("b"), *NO_FINISH, ask("c"), done(""), plan("?")]
+    played = play(script, {"tool_search": ["nothing"] * 2}, executor_steps=2, steps=4)
+    assert failures(played) == [("executor", NO_FINISH_TEXT), ("planner", "no final answer within 4 steps")]
+
+
+def test_an_answer_after_a_failure_leaves_it_to_the_judgement_of_the_episode():
+    played = play([ask("a"), *NO_FINISH, end("ok")], {"tool_search": ["nothing"] * 2}, executor_steps=2)
+    assert played.answer == "ok"
+    assert failures(played) == [("executor", NO_FINISH_TEXT)]
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_an_episode_that_ends_from_outside_is_put_down_to_an_open_failure(repaired):
+    repair = [ask("b"), done("fine")] if repaired else []
+    policy, played = prepared(
+        [ask("a"), *NO_FINISH, *repair, ask("c"), act("tool_call", name="x")],
+        {"tool_search": ["nothing"] * 2, "tool_call": [EpisodeEnded()]},
+        executor_steps=2,
+    )
+    with pytest.raises(EpisodeEnded):
+        asyncio.run(policy.play(played.run))
+    assert failures(played) == ([] if repaired else [("executor", NO_FINISH_TEXT)])
 
 
 def test_several_executors_are_addressed_by_name():

@@ -11,6 +11,8 @@ from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.rp_react.agent import RPReAct
 from resilisim.policies.llm.rp_react.team import Executor, addressed, read_team, read_tools
+from resilisim.policies.registry import make_policy
+from tests.policies.llm.toolboxes import spec
 
 TWO = "search:tool_search+tool_info;run:tool_call"
 
@@ -36,6 +38,33 @@ def test_what_cannot_be_read_is_refused_when_the_policy_is_made(text):
 def test_an_unknown_tool_is_refused_with_the_nearest():
     with pytest.raises(InvalidInputError, match="did you mean 'tool_search'"):
         Executor("a", ("tool_serch",)).specs(CONVERSATION_TOOLS)
+
+
+@pytest.mark.parametrize("options", [{"executors": "s:tool_serch"}, {"offload_tools": "tool_info+tool_serch"}])
+def test_an_unknown_tool_is_refused_when_the_policy_is_made(options):
+    (option,) = options
+    with pytest.raises(InvalidInputError, match="did you mean 'tool_search'") as refusal:
+        RPReAct(models=ScriptedChatModel([]), **options)
+    assert f"option {option}" in str(refusal.value)
+    with pytest.raises(InvalidInputError, match="did you mean 'tool_search'"):
+        make_policy(f"rp-react[{option}={options[option]}]", models=ScriptedChatModel([]))
+
+
+def test_tools_of_another_toolbox_can_be_named():
+    model = ScriptedChatModel([])
+    options = {"executors": "a:load_db", "offload_tools": "load_db"}
+    tools = [spec("load_db", "name")]
+    assert RPReAct(models=model, tools=tools, **options).options.offload_tools == "load_db"
+    with pytest.raises(InvalidInputError, match="unknown tool 'load_db'"):
+        RPReAct(models=model, **options)
+    with pytest.raises(InvalidInputError, match="unknown tool 'tool_search'.*expected one of load_db"):
+        RPReAct(models=model, tools=tools, executors="a:tool_search")
+
+
+@pytest.mark.parametrize("tools", ["tool_search", 3, ["tool_search"]])
+def test_tools_are_no_option_in_brackets(tools):
+    with pytest.raises(InvalidInputError, match="tools="):
+        RPReAct(models=ScriptedChatModel([]), tools=tools)
 
 
 def test_lists_of_tools():
