@@ -78,7 +78,7 @@ class InstantModel:
     """Answers at once, from the number of messages alone: what is left is our own work.
 
     Args:
-        samples: Numbers of finished episodes at which the resident memory is noted.
+        samples: Numbers of begun episodes at which the resident memory is noted.
 
     Attributes:
         calls: How often it was asked.
@@ -92,7 +92,7 @@ class InstantModel:
 
         self._replies = [ChatReply(reply(number), usage=TokenUsage(1000, 20)) for number in range(CALLS_PER_EPISODE)]
         self._samples = samples
-        self._finished = 0
+        self._begun = 0
         self.calls = 0
         self.resident: list[float] = []
 
@@ -100,9 +100,9 @@ class InstantModel:
         """Answer."""
         said = sum(message.role == "assistant" for message in request.messages)
         self.calls += 1
-        if said >= len(self._replies) - 1:
-            self._finished += 1
-            if self._finished in self._samples:
+        if said == 0:
+            self._begun += 1
+            if self._begun in self._samples:
                 self.resident.append(resident_mib())
         return self._replies[min(said, len(self._replies) - 1)]
 

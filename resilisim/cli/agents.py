@@ -20,7 +20,7 @@ def agents(
     from resilisim.policies.registry import LLM_POLICIES
 
     if name is None:
-        rows = [[agent, _summary(agent), ", ".join(_class_of(agent).components)] for agent in LLM_POLICIES]
+        rows = [[agent, *_summary(agent)] for agent in LLM_POLICIES]
         if as_json:
             print_json([{"name": row[0], "summary": row[1], "components": row[2].split(", ")} for row in rows])
             return
@@ -52,5 +52,12 @@ def _class_of(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _summary(name: str) -> str:
-    return (inspect.getdoc(_class_of(name)) or "").partition("\n")[0]
+def _summary(name: str) -> tuple[str, str]:
+    """Return what an agent does, and its components; an agent that lacks a package says so instead."""
+    from resilisim.errors import MissingExtraError
+
+    try:
+        agent = _class_of(name)
+    except MissingExtraError as error:
+        return str(error), ""
+    return (inspect.getdoc(agent) or "").partition("\n")[0], ", ".join(agent.components)

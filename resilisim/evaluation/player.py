@@ -204,7 +204,8 @@ class _Team:
         self._player = player
         self._pending = pending
         self._num_slots = slots
-        self._outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue()
+        # Bounded: where models answer quickly, episodes would end faster than their records are written.
+        self._outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(slots)
         self._tasks: list[asyncio.Task[None]] = []
         self._num_busy = 0
 
@@ -246,13 +247,13 @@ class _Team:
         episode: PlannedEpisode | None = first
         try:
             while episode is not None:
-                self._outcomes.put_nowait(await self._player.play_in_slot(slot, episode))
+                await self._outcomes.put(await self._player.play_in_slot(slot, episode))
                 episode = next(self._pending, None)
-            self._outcomes.put_nowait(None)
+            await self._outcomes.put(None)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            self._outcomes.put_nowait(error)
+            await self._outcomes.put(error)
 
 
 @contextlib.contextmanager

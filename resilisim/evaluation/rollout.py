@@ -230,8 +230,15 @@ async def play_agent_episode(
     agent.prepare(EpisodeHooks(identity, journal, lambda: rollout.is_done, restart))
     agent.reset(rollout.observation, rollout.view)
     try:
-        while not rollout.terminated:
-            rollout.step(await agent.aact(rollout.observation, rollout.view))
+        action = await agent.aact(rollout.observation, rollout.view)
+        while True:
+            rollout.step(action)
+            if not rollout.terminated:
+                action = await agent.aact(rollout.observation, rollout.view)
+                continue
+            action = await agent.after_end(rollout.observation, rollout.view)
+            if rollout.terminated:  # the agent has begun no fresh episode
+                break
         record = rollout.record(name if name is not None else policy_name(agent), index, salt, manifest)
         part = await agent.conclude(rollout.observation, rollout.view)
     finally:

@@ -114,6 +114,16 @@ class LlmPolicy(ABC, Generic[Options]):
             raise RuntimeError("call reset before act")
         return await self._episode.next_action(observation, info)
 
+    async def after_end(self, observation: str, info: Info) -> Action | None:
+        """Tell an agent that may begin fresh episodes that the environment has ended this one.
+
+        Returns:
+            The first message of the fresh episode, None to stop in it; None, too, if the agent began none.
+        """
+        if self._episode is None:
+            raise RuntimeError("call reset before after_end")
+        return await self._episode.after_end(observation, info)
+
     def act(self, observation: str, info: Info) -> Action | None:
         """Return the next message, or None to stop; for loops that are not asynchronous themselves."""
         if self._runner is None:
@@ -201,6 +211,13 @@ class _Episode:
         ending = self._task.result()  # raises what the loop raised
         return finish_action(self._run.native) if ending.answer is not None else None
 
+    async def after_end(self, observation: str, info: Info) -> Action | None:
+        """Give the last reply to a loop that may go on in a fresh episode; any other one gets it from `conclude`."""
+        if self._run is None or not self._run.fresh_trials or self._incoming is None:
+            return None
+        self._run.is_over = True
+        return await self.next_action(observation, info)
+
     def _begin(self, observation: str, info: Info) -> AgentRun:
         prompt = observation_text(observation) if info.get("protocol") == "native" else observation
         native = self._policy.uses_native_calls and info.get("protocol") == "native"
@@ -220,8 +237,10 @@ class _Episode:
 
     async def _send(self, action: Action) -> Reply:
         """Hand over a message from within the loop, and wait for the reply."""
-        if self._outgoing is None:
+        if self._outgoing is None or self._run is None:
             raise RuntimeError("nobody has asked for a message")
+        if self._run.is_over:
+            raise EpisodeEnded
         self._incoming = asyncio.get_running_loop().create_future()
         self._outgoing.set_result(action)
         return await self._incoming
@@ -233,8 +252,7 @@ class _Episode:
             return
         self._run.turn = int(info.get("turn", self._run.turn + 1))
         self._run.turns_left = info.get("turns_left")
-        text = observation_text(observation) if info.get("protocol") == "native" else observation
-        incoming.set_result(Reply(text, info))
+        incoming.set_result(_reply(observation, info))
 
     async def conclude(self, observation: str, info: Info) -> AgentRecord:
         """End the loop where it waits for a reply that ended the episode, and return what was written down."""
@@ -243,7 +261,7 @@ class _Episode:
             raise RuntimeError("the episode ended before the agent was asked for a message")
         run.turn = int(info.get("turn", run.turn))
         if self._incoming is not None and not self._incoming.done():
-            self._incoming.set_exception(EpisodeEnded())
+            self._incoming.set_exception(EpisodeEnded(_reply(observation, info)))
         ending = await task
         return self._record(run, ending)
 
@@ -282,6 +300,10 @@ class _Episode:
             self._task.cancel()
 
 
+def _reply(observation: str, info: Info) -> Reply:
+    return Reply(observation_text(observation) if info.get("protocol") == "native" else observation, info)
+
+
 async def _played(policy: LlmPolicy[Any], run: AgentRun) -> _Ending:
     try:
         answer = await policy.play(run)
@@ -291,6 +313,8 @@ async def _played(policy: LlmPolicy[Any], run: AgentRun) -> _Ending:
         answer, ended_by = run.kept_answer, stop.limit
     else:
         ended_by = "gave_up" if answer is None else "answer"
+    if run.is_over:  # and nobody can be given an answer any more
+        return _Ending("environment" if ended_by in ("gave_up", "answer") else ended_by)
     if answer is not None:
         run.note("answer", "agent", answer)
     return _Ending(ended_by, answer)

@@ -38,7 +38,15 @@ class StopAgent(BaseException):
 
 
 class EpisodeEnded(BaseException):
-    """The environment has ended the episode; never to be caught by an agent."""
+    """The environment has ended the episode; an agent that catches it to write something down raises it again.
+
+    Attributes:
+        reply: What the environment said at the end, if that is known.
+    """
+
+    def __init__(self, reply: Reply | None = None) -> None:
+        super().__init__()
+        self.reply = reply
 
 
 class Journal(Protocol):
@@ -93,6 +101,10 @@ class AgentRun:
         turns_left: Turns that the environment still gives; None where there is no environment.
         turns_at_start: Turns that it gave at the start, and gives again in a fresh episode.
         oracle_was_asked: Whether the agent got hold of the oracle.
+        fresh_trials: Whether the agent goes on in a fresh episode when the environment has ended one; set by the agent
+            before it sends anything, where `hooks.restart` is offered.
+        is_over: Whether the environment has ended the episode, so that nothing can be sent before `restart`; only
+            agents with `fresh_trials` live to see it.
         kept_answer: An answer that the agent holds back; it is given all the same if a limit stops the agent.
     """
 
@@ -111,6 +123,8 @@ class AgentRun:
     turns_left: int | None = None
     turns_at_start: int | None = None
     oracle_was_asked: bool = False
+    fresh_trials: bool = False
+    is_over: bool = False
     kept_answer: str | None = None
 
     @property
@@ -210,7 +224,7 @@ class AgentRun:
         if self.hooks.restart is None:
             raise InvalidInputError("fresh episodes need a player that can begin them, such as `evaluate`")
         observation = await self.hooks.restart()
-        self.turn, self.turns_left = 0, self.turns_at_start
+        self.turn, self.turns_left, self.is_over = 0, self.turns_at_start, False
         self.transcript.restarts += 1
         self.note("restart", "agent", "a fresh episode on the same seed")
         return observation

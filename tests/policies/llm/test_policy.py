@@ -188,7 +188,7 @@ def test_a_fresh_episode_marks_the_record():
     record = play_scripted(Acting(twice, "yes", "yes"))
     assert record["outcome"] == 1
     assert record["agent"]["restarts"] == 1
-    assert record["privileged"]
+    assert not record["privileged"], "it was told nothing that others are not"
     assert [step["attempt"] for step in record["steps"]] == [1, 1, None]
 
 

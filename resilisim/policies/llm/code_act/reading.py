@@ -12,13 +12,15 @@ from resilisim.policies.llm.reading import Unreadable, excerpt, visible
 LONGEST_READ: Final = 200_000  # characters of a reply; a block that a sandbox takes is shorter
 LONGEST_WORDS: Final = 2_000  # characters kept of what stands before a block
 
-_LANGUAGES = ("", "python", "python3", "py")
-_FENCE = re.compile(r"```([\w+-]{0,20})[^\S\n]*")
+_LANGUAGES = ("python", "python3", "py")
+_NO_LANGUAGE = ""
+_FENCE = re.compile(r"```(?P<language>[\w+-]{0,20})[^\S\n]*")
+_OPENING = re.compile(rf"<execute>|{_FENCE.pattern}", re.IGNORECASE)
 _FENCE_END = re.compile(r"^[^\S\n]*```", re.MULTILINE)
-_TAG = re.compile(r"<execute>", re.IGNORECASE)
+_NEXT_FENCE = re.compile(r"[^\S\n]*```\w")  # with a language it opens a block, also where it closes the one before
 _TAG_END = re.compile(r"</execute>", re.IGNORECASE)
 _FINISH = re.compile(r"<finish>", re.IGNORECASE)
-_FINISH_END = re.compile(r"</finish>", re.IGNORECASE)
+_CLOSED_FINISH = re.compile(r"<finish>((?:(?!</?finish>).)*)</finish>", re.IGNORECASE | re.DOTALL)
 _BARE_FINISH = re.compile(r"<finish\s{0,5}/>", re.IGNORECASE)
 
 
@@ -52,6 +54,9 @@ Proposal = Block | Finish | Unreadable
 def read_proposal(text: str, is_cut: bool = False) -> Proposal:
     """Find the first block of a reply; only where there is none, `<finish>` counts.
 
+    A fence without a language is a block only where no fence with one and no `<execute>` stands in the reply: beside
+    those it quotes something, often the output of a tool. A `<finish>` that is never closed is a word.
+
     Args:
         text: The reply.
         is_cut: Whether the reply ended at its limit of tokens, so that a block that is not closed lacks its rest.
@@ -62,8 +67,7 @@ def read_proposal(text: str, is_cut: bool = False) -> Proposal:
         answer = _finish(shown)
         if answer is not None:
             return Finish(answer)
-        problem = "the reply is empty" if not shown else "the reply holds no block of code"
-        return Unreadable(problem, excerpt(shown))
+        return Unreadable(_what_is_missing(shown), excerpt(shown))
     start, code, is_closed = found
     if not is_closed and is_cut:
         return Unreadable("the block of code is cut off", excerpt(shown[start:]))
@@ -78,42 +82,55 @@ def words_of(text: str) -> str:
     return excerpt(visible(text), LONGEST_WORDS) or "(an empty reply)"
 
 
-def _first_block(text: str) -> tuple[int, str, bool] | None:
+def _what_is_missing(shown: str) -> str:
+    if not shown:
+        return "the reply is empty"
+    opened = ", and its <finish> is never closed" if _FINISH.search(shown) else ""
+    return f"the reply holds no block of code{opened}"
+
+
+def _first_block(text: str, opening: re.Pattern[str] = _OPENING) -> tuple[int, str, bool] | None:
     """Return where the first block begins, its code, and whether it is closed."""
-    tag, fence = _TAG.search(text), _python_fence(text)
-    if tag is not None and (fence is None or tag.start() < fence[0]):
-        closed = _TAG_END.search(text, tag.end())
-        inner = text[tag.end() : closed.start() if closed else len(text)]
-        fenced = _python_fence(inner)
-        return tag.start(), fenced[1] if fenced else inner, closed is not None
-    return fence
-
-
-def _python_fence(text: str) -> tuple[int, str, bool] | None:
+    unlabelled: tuple[int, str, bool] | None = None
     position = 0
-    while (opened := _FENCE.search(text, position)) is not None:
+    while (opened := opening.search(text, position)) is not None:
+        language = opened.group("language")
+        if language is None:
+            return _tagged(text, opened.start(), opened.end())
         start, end, following = _fence_content(text, opened.end())
-        if opened.group(1).lower() in _LANGUAGES:
-            return opened.start(), text[start:end], following is not None
+        block = opened.start(), text[start:end], following is not None
+        if language.lower() in _LANGUAGES:
+            return block
+        if language == _NO_LANGUAGE and unlabelled is None:
+            unlabelled = block
         if following is None:
-            return None
+            break
         position = following
-    return None
+    return unlabelled
+
+
+def _tagged(text: str, opened: int, start: int) -> tuple[int, str, bool]:
+    """Return the block between the tags `<execute>`, which may hold a fence."""
+    closed = _TAG_END.search(text, start)
+    inner = text[start : closed.start() if closed else len(text)]
+    fenced = _first_block(inner, _FENCE)
+    return opened, fenced[1] if fenced else inner, closed is not None
 
 
 def _fence_content(text: str, start: int) -> tuple[int, int, int | None]:
     """Return the beginning and end of what is fenced, and where the text goes on; None if the fence is not closed."""
-    line_end = text.find("\n", start)
-    inline = text.find("```", start, line_end if line_end >= 0 else len(text))
-    if inline >= 0:
+    inline = text.find("```", start)
+    if inline >= 0 and text.find("\n", start, inline) < 0:
         return start, inline, inline + 3
     closed = _FENCE_END.search(text, start)
-    return (start, len(text), None) if closed is None else (start, closed.start(), closed.end())
+    if closed is None:
+        return start, len(text), None
+    is_next = _NEXT_FENCE.match(text, closed.start()) is not None
+    return start, closed.start(), closed.start() if is_next else closed.end()
 
 
 def _finish(text: str) -> str | None:
-    opened = _FINISH.search(text)
-    if opened is not None:
-        closed = _FINISH_END.search(text, opened.end())
-        return text[opened.end() : closed.start() if closed else len(text)].strip()
+    closed = _CLOSED_FINISH.search(text)
+    if closed is not None:
+        return closed[1].strip()
     return "" if _BARE_FINISH.search(text) else None

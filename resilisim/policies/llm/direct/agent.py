@@ -13,7 +13,7 @@ from resilisim.policies.llm.options import AgentOptions, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.react.dialogue import IGNORED, kept_calls
 from resilisim.policies.llm.reading import excerpt, visible
-from resilisim.policies.llm.run import AgentRun
+from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 
 # What an event of the environment says about the message that brought it about.
 _EVENT_KINDS: Final = {"format_error": "malformed_reply", "rejected": "invalid_action"}
@@ -46,7 +46,12 @@ class Direct(LlmPolicy[DirectOptions]):
         chat.append(ChatMessage("user", run.prompt))
         while True:
             reply = await run.ask("agent", chat, tools=functions)
-            answer = await run.send(_native_message(reply) if run.native else reply.text)
+            try:
+                answer = await run.send(_native_message(reply) if run.native else reply.text)
+            except EpisodeEnded as end:
+                if end.reply is not None:
+                    _note(run, reply, end.reply)
+                raise
             _note(run, reply, answer)
             chat += self._exchange(reply, answer)
 

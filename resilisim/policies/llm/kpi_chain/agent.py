@@ -60,7 +60,7 @@ class KpiChain(LlmPolicy[KpiChainOptions]):
         state.spend_replan(task)
         continuation = await planners.continuation(state, task, outcome)
         if isinstance(continuation, NeverReadable):
-            state.give_up_by("replanner", continuation.problem)
+            state.give_up_by("replanner", continuation.problem, after=task)
             return False
         state.go_on(task, *continuation)
         return True

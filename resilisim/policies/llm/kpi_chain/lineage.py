@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-# T3a, T3b, T3_retry and T3a2 all descend from T3; T31 does not.
+# Letters and number at the beginning of an id: T3 in T3a, T3b, T3_retry and T3a2, but not in T31.
 _NUMBERED = re.compile(r"([A-Za-z_-]*?[0-9]+)(?![0-9]).*\Z")
 _SEPARATED = re.compile(r"[_-]")
 
 
-def lineage_of(task_id: str, earlier_ids: Iterable[str] = ()) -> str:
-    """Return what a task descends from; a task of the first plan descends from itself.
+def lineage_of(task_id: str, earlier: Mapping[str, str]) -> str:
+    """Return what a task of a continuation descends from.
+
+    It inherits from the longest earlier id that its own extends: `T3a` from `T3`, `T1_2_retry` from `T1_2`,
+    `find_film_again` from `find_film`. If it extends none, letters and number at its beginning are the lineage, or
+    without a number the whole id.
 
     Args:
-        task_id: Its id. With a number: letters and number are the lineage. Without one (`find_film_again`): the
-            shortest earlier id that it extends by a word, or else itself.
-        earlier_ids: Ids of tasks of earlier plans.
+        task_id: Its id.
+        earlier: Ids of tasks of earlier plans -> their lineages.
     """
+    if task_id in earlier:
+        return earlier[task_id]
+    extended = [known for known in earlier if _extends(task_id, known)]
+    if extended:
+        return earlier[max(extended, key=len)]
     numbered = _NUMBERED.match(task_id)
-    if numbered is not None:
-        return numbered[1]
-    extended = [earlier for earlier in earlier_ids if _extends(task_id, earlier)]
-    return min(extended, key=len, default=task_id)
+    return task_id if numbered is None else numbered[1]
 
 
 def _extends(task_id: str, earlier: str) -> bool:
     rest = task_id.removeprefix(earlier)
-    return bool(earlier) and rest != task_id and _SEPARATED.match(rest) is not None
+    if not earlier or not rest or rest == task_id:
+        return False
+    if _NUMBERED.match(earlier) is None:  # of words, only a whole word more is an extension
+        return _SEPARATED.match(rest) is not None
+    return not (earlier[-1].isdigit() and rest[0].isdigit())
 
 
 class ReplanCounts:
@@ -44,10 +53,10 @@ class ReplanCounts:
         self._lineages: dict[str, str] = {}
 
     def register(self, task_ids: Iterable[str]) -> None:
-        """Take up the tasks of a plan or a continuation."""
-        known = tuple(self._lineages)
+        """Take up the tasks of the first plan, which descend from themselves, or those of a continuation."""
+        earlier = dict(self._lineages)
         for task_id in task_ids:
-            self._lineages.setdefault(task_id, lineage_of(task_id, known))
+            self._lineages[task_id] = lineage_of(task_id, earlier) if earlier else task_id
 
     @property
     def used_ids(self) -> frozenset[str]:

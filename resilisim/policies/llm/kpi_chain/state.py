@@ -73,9 +73,16 @@ class ChainState:
         self._open_failures.clear()
         self._run.fail(first.component, first.reason)
 
-    def give_up_by(self, component: str, reason: str) -> None:
-        """Put the end of the episode down to a component that wrote nothing readable."""
-        self._open_failures.clear()
+    def give_up_by(self, component: str, reason: str, after: PlanTask | None = None) -> None:
+        """Put the end of the episode down to a component that wrote nothing readable.
+
+        Args:
+            component: The component.
+            reason: What was wrong.
+            after: The failed task that the component was asked about: its lineage's first failure comes first.
+        """
+        if after is not None:
+            self.give_up(after)
         self._run.fail(component, reason)
 
     def put_down_open_failure(self) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from resilisim.policies.llm.options import AgentOptions, choice, flag, limit
 from resilisim.policies.llm.plan_execute.executors import DirectExecutor, ReActExecutor, StepExecutor
-from resilisim.policies.llm.plan_execute.plan import Plan, PlanStep, StepError, StepOutcome
+from resilisim.policies.llm.plan_execute.failures import FailureNotes, OpenFailures
+from resilisim.policies.llm.plan_execute.plan import Plan, PlanStep, StepOutcome
 from resilisim.policies.llm.plan_execute.planning import Planning
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable
@@ -42,6 +43,14 @@ class PlanAndExecute(LlmPolicy[PlanAndExecuteOptions]):
 
     async def play(self, run: AgentRun) -> str | None:
         """Try once, or until an answer is found if failures begin from scratch."""
+        failures = FailureNotes(run)
+        try:
+            return await self._tried(run, failures)
+        finally:
+            # The episode may end inside any call while a failure is being made good.
+            failures.write_down()
+
+    async def _tried(self, run: AgentRun, failures: FailureNotes) -> str | None:
         attempts: list[dict[str, Any]] = []
         run.structure["attempts"] = attempts
         for number in range(1 + (self.options.restarts if self.options.restart else 0)):
@@ -49,7 +58,8 @@ class PlanAndExecute(LlmPolicy[PlanAndExecuteOptions]):
                 run.note("warning", "planner", f"beginning from scratch, time {number}")
                 run.count("restarts_from_scratch")
             attempts.append({})
-            answer = await _Attempt(run, self.options, self._planning(run), self._executor(run), attempts[-1]).answer()
+            planning, executor = self._planning(run), self._executor(run)
+            answer = await _Attempt(run, self.options, planning, executor, failures, attempts[-1]).answer()
             if answer is not None:
                 return answer
             if run.turns_left == 0:
@@ -73,6 +83,7 @@ class _Attempt:
         options: The agent's options.
         planning: The planner and the replanner.
         executor: Does the steps.
+        failures: Where is kept what the attempt failed by.
         record: Where plan and steps are written down.
     """
 
@@ -82,35 +93,39 @@ class _Attempt:
         options: PlanAndExecuteOptions,
         planning: Planning,
         executor: StepExecutor,
+        failures: FailureNotes,
         record: dict[str, Any],
     ) -> None:
         self._run = run
         self._options = options
         self._planning = planning
         self._executor = executor
+        self._failures = failures
         self._record = record
         self._first = Plan(())
         self._remaining: list[PlanStep] = []
         self._done: dict[int, StepOutcome] = {}
         self._replans = 0
-        self._open_failure: StepError | None = None
+        self._open = OpenFailures()
 
     async def answer(self) -> str | None:
         """Return the answer, or None if the attempt failed."""
         try:
-            return await self._answer()
+            answer = await self._answer()
+            if answer is not None:
+                self._failures.forget()
+            return answer
         finally:
-            # The episode may end inside any call while a failure is being made good.
             self._put_down_open_failure()
 
     async def _answer(self) -> str | None:
         plan = await self._planning.plan()
         if isinstance(plan, Unreadable):
-            self._run.fail("planner", f"no plan could be read: {plan.problem}")
+            self._failures.add("planner", f"no plan could be read: {plan.problem}")
             return None
         if not plan.steps:
             if plan.answer is None:
-                self._run.fail("planner", "the plan is empty")
+                self._failures.add("planner", "the plan is empty")
             return plan.answer
         if plan.answer is not None:
             self._run.note("warning", "planner", "an answer beside steps that are still to be done was passed over")
@@ -135,12 +150,11 @@ class _Attempt:
     def _keep(self, outcome: StepOutcome) -> None:
         step = outcome.step
         self._done[step.number] = outcome
+        self._open.see(outcome)
         error = outcome.error
         if error is None:
-            self._open_failure = None
             self._run.note("task_done", "executor", f"step {step.number}", step=step.number)
         else:
-            self._open_failure = self._open_failure or error
             details = {"step": step.number, "error": error.kind, "excerpt": error.excerpt}
             self._run.note("task_failed", error.component, error.message, **details)
             self._run.note("warning", error.component, error.message)
@@ -148,10 +162,10 @@ class _Attempt:
         self._write_down()
 
     def _put_down_open_failure(self) -> None:
-        """Write down the failure of a step that no later one made good, before what followed from it."""
-        error, self._open_failure = self._open_failure, None
+        """Keep the first failure of a step that no later one made good, before what followed from it."""
+        error, self._open = self._open.first(), OpenFailures()
         if error is not None:
-            self._run.note("failure", error.component, error.message, excerpt=error.excerpt)
+            self._failures.add(error.component, error.message, error.excerpt)
 
     async def _look_again(self, outcome: StepOutcome) -> str | None:
         """Ask the replanner after a step.
@@ -169,11 +183,12 @@ class _Attempt:
             self._write_down()
             if plan.answer is None:
                 self._put_down_open_failure()
-                self._run.fail("replanner", "the replanner gave neither steps nor an answer")
+                self._failures.add("replanner", "the replanner gave neither steps nor an answer")
             return plan.answer
         if plan.answer is not None:
             self._run.note("warning", "replanner", "an answer beside steps that are still to be done was passed over")
         if not self._is_unchanged(plan):
+            self._open.replan(plan.steps, self._remaining, list(self._done.values()))
             self._replans += 1
             self._run.count("replans")
             self._take("replan", "replanner", plan)
@@ -184,14 +199,17 @@ class _Attempt:
         if not outcome.ok:
             self._remaining = []
             self._put_down_open_failure()
-            self._run.fail(component, problem)
+            self._failures.add(component, problem)
             return None
         self._run.note("warning", component, f"{problem}: keeping to the plan")
         return outcome.result if not self._remaining else None
 
     def _is_unchanged(self, plan: Plan) -> bool:
-        same_length = len(plan.steps) == len(self._remaining)
-        return same_length and all(map(PlanStep.does_the_same_as, plan.steps, self._remaining))
+        if len(plan.steps) != len(self._remaining):
+            return False
+        pairs = list(zip(plan.steps, self._remaining, strict=True))
+        renamed = {new.number: old.number for new, old in pairs}
+        return all(new.does_the_same_as(old) and new.needs_the_same_as(old, renamed) for new, old in pairs)
 
     def _take(self, kind: str, component: str, plan: Plan) -> None:
         self._remaining = list(plan.steps)

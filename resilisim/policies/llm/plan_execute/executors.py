@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from resilisim.chat import ChatMessage
 from resilisim.policies.llm.plan_execute.plan import PlanStep, StepOutcome, failed, unusable_step
@@ -15,6 +15,7 @@ from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visib
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import PromptTexts
 from resilisim.policies.llm.tool_errors import error_of
+from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec
 
 UNLIMITED: Final = "not limited"
 
@@ -65,10 +66,13 @@ class ReActExecutor:
             role="executor",
             system=self._prompts.fill("executor", tools=loop_tools(self._run.tools)),
             question=question,
-            tools=self._run.tools,
+            tools=_WithoutReferences(self._run),
             steps=self._steps,
             limit_is_failure=False,
+            may_fail=True,
         )
+        if loop.problem is not None:
+            return failed(step, "executor", f"the executor could not do it: {excerpt(loop.problem, 200)}", loop.problem)
         if loop.answer is None:
             last = next(
                 (past.error for past in reversed(loop.steps) if past.error is not None and past.arguments is not None),
@@ -79,6 +83,28 @@ class ReActExecutor:
         if not loop.answer.strip():
             return failed(step, "executor", "the executor finished without a result")
         return StepOutcome(step, loop.answer)
+
+
+class _WithoutReferences(Toolbox):
+    """The tools of an episode, which refuse references: a sub-agent is shown results, and passes on values.
+
+    What the task itself says in that form is no reference.
+    """
+
+    def __init__(self, run: AgentRun) -> None:
+        self._run = run
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The episode's tools."""
+        return self._run.tools.specs
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool if all that it is passed are values."""
+        left = next((words for words in references_in(arguments).words if words not in self._run.task), None)
+        if left is None:
+            return await self._run.tools.call(name, arguments)
+        return ToolResult("", f"{excerpt(left, 100)} only stands for a result: write the value itself")
 
 
 class DirectExecutor:

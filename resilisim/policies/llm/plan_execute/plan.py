@@ -53,8 +53,19 @@ class PlanStep:
     problem: Unreadable | None = None
 
     def does_the_same_as(self, other: PlanStep) -> bool:
-        """Tell whether two steps differ in nothing but their numbers."""
+        """Tell whether two steps have the same to do, whatever their numbers and the steps that they need."""
         return (self.task, self.tool, dict(self.arguments)) == (other.task, other.tool, dict(other.arguments))
+
+    def needs_the_same_as(self, other: PlanStep, renamed: Mapping[int, int]) -> bool:
+        """Tell whether two steps need the same ones.
+
+        Args:
+            other: The other step.
+            renamed: Number of a step in this one's plan -> its number in the other's, where they differ.
+        """
+        if self.needs is None or other.needs is None:
+            return self.needs is other.needs
+        return {renamed.get(number, number) for number in self.needs} == set(other.needs)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the step as JSON values."""

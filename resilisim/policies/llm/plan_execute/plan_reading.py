@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from resilisim.policies.llm.literals import LONGEST_READ, NotALiteral, json_value_at
 from resilisim.policies.llm.plan_execute.plan import Plan, PlanStep
 from resilisim.policies.llm.reading import Action, Unreadable, excerpt, read_action, read_arguments, visible
 from resilisim.policies.llm.tools import ToolSpec
 
+Place = Literal["end", "quoted", "loose"]
 MOST_STEPS: Final = 50
 _MOST_ATTEMPTS = 16  # places at which a JSON value is looked for
 
@@ -34,6 +36,7 @@ _TASK_KEYS = ("task", "description", "instruction", "step")
 _TOOL_KEYS = ("tool", "tool_name", "action")
 _ARGUMENT_KEYS = ("arguments", "args", "parameters", "input", "action_input")
 _NEEDS_KEYS = ("needs", "depends_on", "dependencies", "requires")
+_NO_WORDS = " \t\r\n.`*"
 _NO_TOOL = ("", "none", "null", "n/a", "no tool")
 
 
@@ -41,7 +44,8 @@ def read_plan(text: str, tools: Sequence[ToolSpec], taken: Collection[int] = ())
     """Read what a planner or replanner wrote.
 
     A step whose arguments cannot be read is still a step of the plan, and says so; it will fail when its turn comes. An
-    answer in the midst of words may be quoted from anywhere: it counts only where there are no steps.
+    answer that is not the end of the reply counts only where there are no steps, and one in the midst of a sentence,
+    which may be quoted from anywhere, not at all.
 
     Args:
         text: The reply.
@@ -52,19 +56,19 @@ def read_plan(text: str, tools: Sequence[ToolSpec], taken: Collection[int] = ())
         The plan, possibly with neither steps nor answer, if the reply says so; or why it cannot be read.
     """
     shown = visible(text)[:LONGEST_READ]
-    quoted: Plan | None = None
-    for value, stands_alone in _values(shown):
+    loose: Plan | None = None
+    for value, place in _values(shown):
         if isinstance(value, Unreadable):
             return value
         plan = _plan_from(value, taken)
-        if isinstance(plan, Unreadable) or (plan is not None and (plan.steps or stands_alone)):
+        if isinstance(plan, Unreadable) or (plan is not None and (plan.steps or place == "end")):
             return plan
-        quoted = quoted or plan
+        loose = loose or (plan if place == "loose" else None)
     lines = [(int(found.group(1)), found.group(2).strip()) for found in _LINE.finditer(shown)]
     if lines:
         return _plan([_step_from_line(number, line, tools) for number, line in lines], None, taken, shown)
-    if quoted is not None:
-        return quoted
+    if loose is not None:
+        return loose
     answer = _ANSWER.search(shown)
     if answer is not None:
         return Plan((), shown[answer.end() :].strip(" \t\n*"))
@@ -72,13 +76,13 @@ def read_plan(text: str, tools: Sequence[ToolSpec], taken: Collection[int] = ())
     return Unreadable(problem, excerpt(shown))
 
 
-def _values(text: str) -> Iterator[tuple[Any, bool]]:
+def _values(text: str) -> Iterator[tuple[Any, Place]]:
     """Yield the JSON values of a reply that could be a plan, those in fences first; `Unreadable` for a broken plan.
 
-    With each comes whether it stands alone: on lines of its own, and as the end of the reply.
+    With each comes its place: on lines of its own at the reply's end, in the midst of a sentence, or anywhere else.
     """
-    fenced = [(found.group(1), not text[found.end() :].strip()) for found in _FENCE.finditer(text)]
-    for part, ends_reply in [*fenced[:_MOST_ATTEMPTS], (text, True)]:
+    fenced = [(found.group(1), not text[found.end() :].strip()) for found in _fences(text)]
+    for part, ends_reply in [*fenced, (text, True)]:
         position = 0
         for _ in range(_MOST_ATTEMPTS):
             opening = _OPENING.search(part, position)
@@ -89,11 +93,20 @@ def _values(text: str) -> Iterator[tuple[Any, bool]]:
             except NotALiteral as error:
                 if _PLAN_START.match(part, opening.start()):
                     # What stands inside of a broken plan could be taken for another plan, or for the answer.
-                    yield Unreadable(f"the plan is no JSON: {error}", excerpt(part[opening.start() :])), False
+                    yield Unreadable(f"the plan is no JSON: {error}", excerpt(part[opening.start() :])), "loose"
                 position = opening.end()
             else:
-                before = part[: opening.start()].rpartition("\n")[2]
-                yield value, ends_reply and not before.strip() and not part[position:].strip()
+                before = part[: opening.start()].rpartition("\n")[2].strip()
+                after = part[position:].strip(_NO_WORDS)
+                if ends_reply and not before and not after:
+                    yield value, "end"
+                else:
+                    in_line = part[position:].partition("\n")[0].strip(_NO_WORDS)
+                    yield value, "quoted" if before and in_line else "loose"
+
+
+def _fences(text: str) -> Iterator[re.Match[str]]:
+    return itertools.islice(_FENCE.finditer(text), _MOST_ATTEMPTS)
 
 
 def _plan_from(value: Any, taken: Collection[int]) -> Plan | Unreadable | None:

@@ -1,4 +1,4 @@
-"""References to earlier results, `{step_N}`, wherever they stand in a step's arguments."""
+"""References to earlier results, `{step_N}` and what models write instead, at any depth of a step's arguments."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+# For instance: result_1, output of step 1.
+_RESULT = r"(?:results?|outputs?)(?:[\s_.-]{1,2}(?:of|from))?(?:[\s_.-]{1,2}steps?)?[\s_.#-]{1,3}"
+_STEP = r"steps?[\s_.#-]{0,3}"
 # Everything that begins like a reference is one, so that a misspelt one is noticed and never reaches a tool.
-_REFERENCE = re.compile(r"\{\s*step(?![a-z])[^{}]{0,100}\}", re.IGNORECASE)
-_NUMBER = re.compile(r"\A\{\s*step[\s_.#-]{0,3}(\d{1,4})(?!\d)", re.IGNORECASE)
+_REFERENCE = re.compile(
+    r"\{\s*step(?![a-z])[^{}]{0,100}\}"
+    rf"|\{{\s*(?:{_RESULT}|{_STEP})[\[(]?\d[^{{}}]{{0,100}}\}}"
+    r"|\{\{[^{}]{0,100}(?<![a-z])steps?(?![a-z])[^{}]{0,100}\}\}"
+    rf"|<\s*(?:{_RESULT}|{_STEP})\d[^<>]{{0,40}}>"
+    rf"|\$(?:{_RESULT}|{_STEP})\d{{1,4}}(?!\d)",
+    re.IGNORECASE,
+)
+# What stands in brackets may count from 0 or from 1, so it names no step.
+_NUMBER = re.compile(rf"\A[{{<$]{{1,2}}\s*(?:{_RESULT}|{_STEP})(\d{{1,4}})(?!\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +30,12 @@ class References:
     Attributes:
         numbers: Steps that are referred to.
         unclear: What looks like a reference and names no step.
+        words: All of them, as they are written.
     """
 
     numbers: frozenset[int]
     unclear: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.numbers or self.unclear)
@@ -30,15 +43,16 @@ class References:
 
 def references_in(value: Any) -> References:
     """Return the references in a value, in texts and names at any depth."""
-    numbers, unclear = set(), []
+    numbers, unclear, words = set(), [], []
     for text in _texts(value):
         for found in _REFERENCE.finditer(text):
+            words.append(found.group())
             number = _NUMBER.match(found.group())
             if number is None:
                 unclear.append(found.group())
             else:
                 numbers.add(int(number.group(1)))
-    return References(frozenset(numbers), tuple(unclear))
+    return References(frozenset(numbers), tuple(unclear), tuple(words))
 
 
 def fill_in(given: Any, resolved: Any, path: str = "") -> tuple[Any, list[str]]:

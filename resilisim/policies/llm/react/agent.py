@@ -7,7 +7,7 @@ from typing import Any
 
 from resilisim.policies.llm.options import AgentOptions, limit
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.react.loop import LONGEST_OBSERVATION, LoopStep, loop_tools, react_loop
+from resilisim.policies.llm.react.loop import LONGEST_OBSERVATION, LoopStep, loop_instructions, react_loop
 from resilisim.policies.llm.run import AgentRun
 
 
@@ -41,7 +41,7 @@ class ReAct(LlmPolicy[ReActOptions]):
         result = await react_loop(
             run,
             role="agent",
-            system=self._instructions(run),
+            system=loop_instructions(run, self.prompts),
             question=run.task,
             tools=run.tools,
             steps=self.options.steps,
@@ -50,8 +50,3 @@ class ReAct(LlmPolicy[ReActOptions]):
             on_step=keep,
         )
         return result.answer
-
-    def _instructions(self, run: AgentRun) -> str:
-        if run.native:
-            return self.prompts.fill("system_native")
-        return self.prompts.fill("system", tools=loop_tools(run.tools), examples=self.prompts.examples())

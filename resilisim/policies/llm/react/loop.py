@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 from resilisim.policies.llm.react.dialogue import Dialogue, Turn, ask_for_turn
 from resilisim.policies.llm.reading import Unreadable
-from resilisim.policies.llm.run import AgentRun
-from resilisim.policies.llm.templates import NO_EXAMPLES, PromptTexts, load_prompts
+from resilisim.policies.llm.run import AgentRun, EpisodeEnded
+from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, NO_EXAMPLES, PromptTexts, load_prompts
 from resilisim.policies.llm.tools import Toolbox, ToolSpec, describe_tools
 
 FINISH: Final = ToolSpec(
@@ -19,6 +19,7 @@ FINISH: Final = ToolSpec(
     "Ends the work and gives the answer.",
     {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]},
 )
+NO_PROBLEM: Final = ("", "none", "null", "no", "n/a", "false")
 LONGEST_OBSERVATION: Final = 20_000  # characters of an observation that the model is shown
 
 Ending = Literal["finish", "steps", "stopped"]
@@ -66,14 +67,16 @@ class LoopResult:
     """What a loop came to.
 
     Attributes:
-        answer: What finish was given; None if the loop ended without it.
+        answer: What finish was given; None if the loop ended without it, or with a problem.
         steps: All steps, finish included.
         ended_by: "finish"; "steps", the limit; or "stopped", by the caller's `stop_when`.
+        problem: Why it could not be done, if finish was given that instead of an answer.
     """
 
     answer: str | None
     steps: tuple[LoopStep, ...]
     ended_by: Ending
+    problem: str | None = None
 
     def trajectory(self) -> str:
         """Return all steps as one text."""
@@ -98,6 +101,7 @@ async def react_loop(
     prompts: PromptTexts | None = None,
     longest_observation: int = LONGEST_OBSERVATION,
     limit_is_failure: bool = True,
+    may_fail: bool = False,
     stop_when: Callable[[], bool] | None = None,
     on_step: Callable[[LoopStep], None] | None = None,
 ) -> LoopResult:
@@ -119,6 +123,7 @@ async def react_loop(
         prompts: Texts `retry`, `retry_native` and `invalid`; None takes the packaged ones.
         longest_observation: Characters after which an observation is cut, with a mark.
         limit_is_failure: Whether the limit is put down as the component's failure; not if the caller can make it good.
+        may_fail: Whether finish can be given a `problem` instead of an answer, as the instructions then say.
         stop_when: Asked before each step; True ends the loop.
         on_step: Told each step as soon as it is over, so that a record is up to date when the episode ends.
 
@@ -146,10 +151,15 @@ async def react_loop(
         turn = await ask_for_turn(run, role, dialogue, specs, functions, texts)
         wish = turn.wish
         if not isinstance(wish, Unreadable) and wish.name == FINISH.name:
-            answer = _answer(wish.arguments)
-            keep(LoopStep(turn.thought, wish.name, wish.arguments))
-            return LoopResult(answer, tuple(done), "finish")
-        step = await _carry_out(run, role, turn, tools, specs, texts, longest_observation)
+            problem = _problem(wish.arguments) if may_fail else None
+            answer = _answer(wish.arguments) if problem is None else None
+            keep(LoopStep(turn.thought, wish.name, wish.arguments, error=problem))
+            return LoopResult(answer, tuple(done), "finish", problem)
+        try:
+            step = await _carry_out(run, role, turn, tools, specs, texts, longest_observation)
+        except EpisodeEnded as end:
+            keep(_last_step(turn, end, longest_observation))
+            raise
         keep(step)
         dialogue.add(turn, step.observation)
     if limit_is_failure:
@@ -160,6 +170,20 @@ async def react_loop(
 def loop_tools(tools: Toolbox) -> str:
     """Return the list of tools for the loop's instructions, finish included."""
     return describe_tools((*tools.specs, FINISH))
+
+
+def loop_instructions(run: AgentRun, prompts: PromptTexts) -> str:
+    """Return the instructions of an agent that is one loop, with examples in the form in which it calls.
+
+    Args:
+        run: The episode.
+        prompts: Holds `system`, and `system_native` and `examples_native` for native calls. Examples from a file of
+            the user's are shown as they are.
+    """
+    if not run.native:
+        return prompts.fill("system", tools=loop_tools(run.tools), examples=prompts.examples())
+    is_default = run.options.examples == DEFAULT_EXAMPLES
+    return prompts.fill("system_native", examples=prompts.fill("examples_native") if is_default else prompts.examples())
 
 
 async def _carry_out(
@@ -192,6 +216,13 @@ async def _carry_out(
     return LoopStep(thought, wish.name, wish.arguments, _shortened(observation, longest_observation), result.error)
 
 
+def _last_step(turn: Turn, end: EpisodeEnded, longest: int) -> LoopStep:
+    """Return the step in which the environment ended the episode."""
+    observation = "" if end.reply is None else _shortened(end.reply.observation, longest)
+    arguments = None if isinstance(turn.wish, Unreadable) else turn.wish.arguments
+    return LoopStep(turn.thought, turn.wish.name, arguments, observation, "the episode ended")
+
+
 def _shortened(text: str, longest: int) -> str:
     if not text.strip():
         return "(no output)"
@@ -204,4 +235,13 @@ def _answer(arguments: Mapping[str, Any]) -> str:
     """Return the answer that finish was given: `answer`, or the only argument under another name."""
     values = list(arguments.values())
     value = arguments.get("answer", values[0] if len(values) == 1 else "")
+    if value is None:
+        return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _problem(arguments: Mapping[str, Any]) -> str | None:
+    """Return the problem that finish was given; words for "none" are none."""
+    value = arguments.get("problem")
+    words = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+    return None if words.strip(" .").lower() in NO_PROBLEM else words.strip()

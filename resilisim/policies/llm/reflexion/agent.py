@@ -9,8 +9,8 @@ from typing import Any
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.options import AgentOptions, choice, limit
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.react.loop import LONGEST_OBSERVATION, LoopResult, LoopStep, loop_tools, react_loop
-from resilisim.policies.llm.reflexion.judging import Judge, LlmJudge, OracleJudge, reflect
+from resilisim.policies.llm.react.loop import LONGEST_OBSERVATION, LoopResult, LoopStep, loop_instructions, react_loop
+from resilisim.policies.llm.reflexion.judging import NO_REFLECTION, Judge, LlmJudge, OracleJudge, reflect
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec
 
@@ -31,7 +31,8 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
     """ReAct trials; after one that is judged a failure, a diagnosis and a plan stand before the next (Reflexion, 2023).
 
     By default all trials share the episode and its turns: what an earlier one did stays done, and its finish is kept
-    back until the evaluator accepts it, or turns or trials are used up. The last answer is kept.
+    back until the evaluator accepts it, or turns or trials are used up. The last answer is kept. Where each trial has a
+    fresh episode, one that the environment ends is followed by the next all the same.
     """
 
     name = "reflexion"
@@ -48,6 +49,17 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
         judge = self._judge(run)
         if self.options.trials == "fresh" and run.hooks.restart is None:
             raise InvalidInputError("option trials=fresh: whoever plays this episode cannot begin fresh ones")
+        failures: dict[str, str] = {}
+        try:
+            return await self._tried(run, judge, failures)
+        finally:
+            # What nothing has made good, also where the episode ends in the midst of a trial.
+            for component, reason in failures.items():
+                run.fail(component, reason)
+
+    async def _tried(self, run: AgentRun, judge: Judge, failures: dict[str, str]) -> str | None:
+        """Run the trials; `failures` gets the components that did not do their part and have not done it since."""
+        run.fresh_trials = self.options.trials == "fresh"
         reflections: list[str] = []
         records: list[dict[str, Any]] = []
         run.structure["trials"] = records
@@ -64,15 +76,18 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
                 break
             verdict = await judge.verdict(run, number, result)
             record |= {"success": verdict.success, "reason": verdict.reason}
+            _keep_failure(failures, "evaluator", verdict.reason if verdict.is_missing else None)
             if verdict.success:
+                failures.clear()
                 return answer or ""
             record["reflection"] = await reflect(
                 run, self.prompts, number, result, verdict, reflections, self.options.trajectory_chars
             )
+            _keep_failure(failures, "reflector", None if record["reflection"] else NO_REFLECTION)
             if record["reflection"]:
                 reflections.append(record["reflection"])
         if answer is None:
-            run.fail("agent", f"no finish in {len(records)} trials")
+            failures["agent"] = f"no finish in {len(records)} trials"
         return answer
 
     def _judge(self, run: AgentRun) -> Judge:
@@ -96,22 +111,25 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
         result = await react_loop(
             run,
             role="agent",
-            system=self._instructions(run),
+            system=loop_instructions(run, self.prompts),
             question=self.prompts.fill(template, task=run.task, reflections=lessons) if lessons else run.task,
             tools=tools,
             steps=self.options.steps,
             longest_observation=self.options.observation_chars,
             limit_is_failure=False,
-            stop_when=lambda: tools.refused,
+            stop_when=lambda: tools.refused or run.is_over,
             on_step=keep,
         )
         record["answer"] = result.answer
         return result
 
-    def _instructions(self, run: AgentRun) -> str:
-        if run.native:
-            return self.prompts.fill("system_native")
-        return self.prompts.fill("system", tools=loop_tools(run.tools), examples=self.prompts.examples())
+
+def _keep_failure(failures: dict[str, str], component: str, reason: str | None) -> None:
+    """Keep the first failure of a component, until it does its part again."""
+    if reason is None:
+        failures.pop(component, None)
+    else:
+        failures.setdefault(component, reason)
 
 
 class _WhileTurnsLast(Toolbox):

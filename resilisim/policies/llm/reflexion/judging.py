@@ -15,6 +15,8 @@ from resilisim.policies.llm.templates import PromptTexts
 ATTEMPTS: Final = 2
 MOST_LINES: Final = 3  # of a reflection
 LONGEST_LINE: Final = 400
+NO_VERDICT: Final = "no verdict could be read"
+NO_REFLECTION: Final = "it wrote nothing"
 _WORDS: Final = {"true": True, "false": False}
 
 
@@ -25,10 +27,12 @@ class Verdict:
     Attributes:
         success: Whether the task is done.
         reason: Why, in a few words.
+        is_missing: Whether there is no judgement, so that this stands in for it.
     """
 
     success: bool
     reason: str
+    is_missing: bool = False
 
 
 class Judge(Protocol):
@@ -81,8 +85,8 @@ class LlmJudge:
                 words = excerpt(visible(reply.text), 2_000) or "(an empty reply)"
                 again = self._prompts.fill("evaluator_again", problem=read.problem)
                 messages = [*messages, ChatMessage("assistant", words), ChatMessage("user", again)]
-        run.fail("evaluator", "no verdict could be read")
-        return Verdict(False, "no verdict could be read")
+        run.note("warning", "evaluator", NO_VERDICT)
+        return Verdict(False, NO_VERDICT, is_missing=True)
 
 
 class OracleJudge:
@@ -136,7 +140,7 @@ async def reflect(
     lines = [excerpt(line, LONGEST_LINE) for line in written[:MOST_LINES]]
     if not lines:
         run.note("malformed_reply", "reflector", "the reflection is empty", excerpt=excerpt(reply.text))
-        run.fail("reflector", "it wrote nothing")
+        run.note("warning", "reflector", NO_REFLECTION)
         return ""
     if len(written) > MOST_LINES:
         run.note("warning", "reflector", f"{len(written)} lines: the first {MOST_LINES} are kept")

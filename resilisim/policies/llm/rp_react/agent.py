@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from resilisim.chat import ChatMessage, ChatModel, RoleModels
 from resilisim.chat.prices import PriceTable
-from resilisim.errors import unknown_name
+from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.options import AgentOptions, limit, number, text
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.react.loop import loop_tools, react_loop
+from resilisim.policies.llm.react.loop import LoopResult, loop_tools, react_loop
 from resilisim.policies.llm.reading import Unreadable, excerpt
 from resilisim.policies.llm.rp_react.history import NOTHING, History
 from resilisim.policies.llm.rp_react.marks import STOP, Finish, Query, read_move, result_block, written
-from resilisim.policies.llm.rp_react.team import Executor, addressed, read_team, read_tools
+from resilisim.policies.llm.rp_react.team import Executor, addressed, checked_specs, offloaded_tools, read_team
 from resilisim.policies.llm.rp_react.toolbox import ExecutorToolbox, describe_variable
 from resilisim.policies.llm.rp_react.variables import Variables
 from resilisim.policies.llm.run import AgentRun
@@ -54,6 +54,15 @@ class RPReAct(LlmPolicy[RPReActOptions]):
 
     The planner asks one sub-question after the other, each answered by an executor with a ReAct loop of its own. Long
     outputs of tools are stored in variables that live for the whole task; executor and planner see their beginning.
+
+    Args:
+        models: Who answers: one model, or one for each component.
+        prices: Prices of models, for the record.
+        tools: What the toolbox of its episodes offers, by which the options that name tools are checked.
+        **options: The agent's options, by name; values or their texts.
+
+    Raises:
+        InvalidInputError: There is no model, an option is unknown or out of range, or one names an unknown tool.
     """
 
     name = "rp-react"
@@ -61,17 +70,30 @@ class RPReAct(LlmPolicy[RPReActOptions]):
     components = (PLANNER, EXECUTOR)
 
     def __init__(
-        self, models: RoleModels | ChatModel | None = None, *, prices: PriceTable | None = None, **options: object
+        self,
+        models: RoleModels | ChatModel | None = None,
+        *,
+        prices: PriceTable | None = None,
+        tools: Iterable[ToolSpec] = CONVERSATION_TOOLS,
+        **options: object,
     ) -> None:
         super().__init__(models, prices=prices, **options)
+        specs = checked_specs(tools)
         self._team = read_team(self.options.executors)
+        for executor in self._team:
+            executor.specs(specs)
+        offloaded_tools(self.options.offload_tools, specs)
 
     async def play(self, run: AgentRun) -> str | None:
         """Let the planner ask until it gives a final answer."""
         task = _Task(self.options, self.prompts, run, self._team)
         limits = SandboxLimits(seconds=self.options.block_seconds, memory_mib=self.options.memory_mib)
         async with Sandbox(limits) as box:
-            return await task.solve(Variables(box))
+            try:
+                return await task.solve(Variables(box))
+            finally:
+                # The episode may also end inside any call while the planner makes a failure good.
+                task.put_down_open_failure()
 
 
 class _Task:
@@ -86,7 +108,8 @@ class _Task:
         self._team = team
         self._specs = {executor.name: executor.specs(run.tools.specs) for executor in team}
         self._history = History(run.structure)
-        self._offload_tools = _known(read_tools(options.offload_tools), run.tools.specs)
+        self._offload_tools = offloaded_tools(options.offload_tools, run.tools.specs)
+        self._open_failure: str | None = None  # of an executor, the first that no later sub-question has made good
 
     async def solve(self, variables: Variables) -> str | None:
         run = self._run
@@ -99,8 +122,15 @@ class _Task:
             answer = await self._react_to(move, variables)
             messages.append(ChatMessage("assistant", written(move, reply.text)))
             messages.append(ChatMessage("user", f"{answer}\n\n{self._remaining(step)}"))
+        self.put_down_open_failure()
         run.fail(PLANNER, f"no final answer within {self._options.steps} steps")
         return None
+
+    def put_down_open_failure(self) -> None:
+        """Put what becomes of the episode down to an executor's failure, if there is one that was not made good."""
+        if self._open_failure is not None:
+            self._run.fail(EXECUTOR, self._open_failure)
+            self._open_failure = None
 
     async def _react_to(self, move: Query | Unreadable, variables: Variables) -> str:
         """Return what the planner is told: a result between its marks, or why there is none."""
@@ -148,6 +178,7 @@ class _Task:
             tools=toolbox,
             steps=options.executor_steps,
             native=False,
+            limit_is_failure=False,  # the planner may make it good
             on_step=self._history.add_step,
         )
         result = excerpt((outcome.answer or "").strip(), LONGEST_RESULT)
@@ -155,8 +186,20 @@ class _Task:
             # The planner is told of stored outputs whatever the executor says of them.
             stored = [describe_variable(variable, self._prompts) for variable in toolbox.stored]
             result = "\n\n".join([result, *stored])
+        self._judge(result, outcome)
         self._history.end(result)
         return result
+
+    def _judge(self, result: str, outcome: LoopResult) -> None:
+        """Hold an executor's failure until a later sub-question succeeds."""
+        if result:
+            self._open_failure = None
+            return
+        limit = f"no finish within {self._options.executor_steps} steps"
+        problem = limit if outcome.answer is None else "finish with an empty answer"
+        self._run.note("warning", EXECUTOR, problem)
+        if self._open_failure is None:
+            self._open_failure = problem
 
     def _planner_instructions(self) -> str:
         return self._prompts.fill(
@@ -205,11 +248,3 @@ class _Task:
         steps = f"You have {self._options.steps - step} more replies."
         turns = self._run.turns_left
         return steps if turns is None else f"{steps} The tools can be used {turns} more times."
-
-
-def _known(names: tuple[str, ...] | None, specs: Sequence[ToolSpec]) -> tuple[str, ...] | None:
-    there = [spec.name for spec in specs]
-    for name in names or ():
-        if name not in there:
-            raise unknown_name("tool", name, there, "option offload_tools")
-    return names

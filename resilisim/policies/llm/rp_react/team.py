@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,7 +38,7 @@ class Executor:
         by_name = {spec.name: spec for spec in specs}
         for name in self.tools:
             if name not in by_name:
-                raise unknown_name("tool", name, by_name, f"executor {self.name!r}")
+                raise unknown_name("tool", name, by_name, f"option executors, executor {self.name!r}")
         return tuple(by_name[name] for name in self.tools)
 
 
@@ -71,6 +71,33 @@ def read_tools(text: str) -> tuple[str, ...] | None:
     if text.strip().lower() == ALL:
         return None
     return tuple(dict.fromkeys(name.strip() for name in text.split("+") if name.strip()))
+
+
+def offloaded_tools(text: str, specs: Sequence[ToolSpec]) -> tuple[str, ...] | None:
+    """Read the option `offload_tools`: names of tools; None for "all".
+
+    Raises:
+        InvalidInputError: A tool does not exist.
+    """
+    there = [spec.name for spec in specs]
+    names = read_tools(text)
+    for name in names or ():
+        if name not in there:
+            raise unknown_name("tool", name, there, "option offload_tools")
+    return names
+
+
+def checked_specs(tools: object) -> tuple[ToolSpec, ...]:
+    """Return the tools of a toolbox as they were given to a policy.
+
+    Raises:
+        InvalidInputError: They are something else, such as a text in the policy's brackets.
+    """
+    given = tuple(tools) if isinstance(tools, Iterable) else (tools,)
+    specs = tuple(spec for spec in given if isinstance(spec, ToolSpec))
+    if len(specs) < len(given):
+        raise InvalidInputError(f"tools={tools!r}: expected the ToolSpecs of a toolbox; options take names of tools")
+    return specs
 
 
 def addressed(question: str, team: Sequence[Executor]) -> tuple[Executor, str] | str:

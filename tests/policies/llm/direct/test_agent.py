@@ -115,3 +115,11 @@ def test_the_limit_of_calls_ends_it():
     record = play_scripted(Direct(models=scripted("Hm."), max_llm_calls=1))
     assert record["ended_by"] == "stopped"
     assert record["agent"]["ended_by"] == "max_llm_calls"
+
+
+@pytest.mark.parametrize("protocol", ["text", "native"])
+def test_the_reply_with_which_the_episode_ends_is_counted_too(protocol):
+    record = play_scripted(Direct(models=scripted(*["Hm."] * 4)), max_turns=3, protocol=protocol)
+    assert len(record["steps"]) == 4
+    assert [event["kind"] for event in record["agent"]["events"]] == ["malformed_reply"] * 4
+    assert record["agent"]["counters"] == {"malformed_replies": 4}

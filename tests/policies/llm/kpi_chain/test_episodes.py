@@ -179,4 +179,5 @@ def test_a_reference_that_cannot_be_resolved_uses_no_turn():
     script = [planned(optional, leaning), extracted(0.9, read=True), *["nonsense"] * 4]
     sent, _, record = played(script)
     assert len(sent) == 2, "one call and the stop"
-    assert record["first_failure"]["component"] == "replanner"
+    assert record["first_failure"]["component"] == "planner", "it wrote the reference"
+    assert [event["component"] for event in record["events"] if event["kind"] == "failure"] == ["planner", "replanner"]

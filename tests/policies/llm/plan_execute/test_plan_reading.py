@@ -112,8 +112,22 @@ def test_a_plan_wins_over_an_answer_that_is_only_spoken_of():
     assert [step["task"] for step in mappings(quoted + '{"steps": ["Do it"]}')] == ["Do it"]
     fenced = 'The output was\n```json\n{"answer": "7"}\n```\nSo:\n1. Do it'
     assert [step["task"] for step in mappings(fenced)] == ["Do it"]
-    assert read_plan('So it is {"answer": "7"}.', ()) == Plan((), "7"), "without any plan it is all there is"
-    assert read_plan('So it is {"steps": []}.', ()) == Plan(())
+    refused = read_plan('The output was {"answer": "7"}, which is no answer yet. Plan: 1. Do it', ())
+    assert isinstance(refused, Unreadable), "neither the answer nor a plan that can be read"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'So it is {"answer": "7"}.',
+        '{"answer": "7"}\n\nThat is all.',
+        '{"answer": "7"} is the answer.',
+        '```json\n{"answer": "7"}\n```\nThat is all.',
+    ],
+)
+def test_an_answer_with_words_around_it_counts_where_there_are_no_steps(text):
+    assert read_plan(text, ()) == Plan((), "7")
+    assert [step["task"] for step in mappings(f"{text}\n1. Do it")] == ["Do it"]
 
 
 @pytest.mark.parametrize("answer", ['{"answer": "7"}', '```json\n{"answer": "7"}\n```'])

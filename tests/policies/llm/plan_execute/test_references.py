@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +24,45 @@ def test_what_looks_like_one_and_names_no_step_is_noticed():
     found = references_in({"a": ["{step_N}", "{step}", "{step_99999}"]})
     assert found.numbers == frozenset()
     assert sorted(found.unclear) == ["{step_99999}", "{step_N}", "{step}"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("{steps_1}", "{ Steps 1 }", "{{step_1}}", "{{ step_1.output }}", "${step_1.result}", "{step1}"),
+        *("{result_1}", "{Result 1}", "{results_1}", "{output_1}", "{result_of_step_1}", "{output of step 1}"),
+        *("<step_1>", "<result_1>", "<output of step 1>", "$step_1", "$steps1", "$result_1", "{{outputs.step_1}}"),
+    ],
+)
+def test_misspelt_ones_that_name_a_step_are_understood(words):
+    for text in (words, f"before {words} after"):
+        assert references_in(text).numbers == {1}
+        assert references_in([text]).unclear == ()
+
+
+@pytest.mark.parametrize("words", ["{{ steps[1].result }}", "{steps[0]}", "{{ previous step }}", "{{ x.step_1 }}"])
+def test_misspelt_ones_that_name_no_step_are_noticed(words):
+    found = references_in({"a": words})
+    assert (found.numbers, found.unclear) == (frozenset(), (words,))
+    assert fill_in({"a": words}, {"a": words})[1] == ["a: unresolved"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{output}", "{results}", "f'{result1:.2f}'", "{{ user.name }}", "{{ stepmother }}", "$5 for 1 result", "$1"),
+        *("<steps>3</steps>", "<result>4</result>", "<step>", "a < step 1", "results[1]", "step 1", '{"step": 1}'),
+    ],
+)
+def test_other_braces_and_signs_are_left_alone(text):
+    assert not references_in(text)
+
+
+def test_looking_for_them_is_quick():
+    start = time.process_time()
+    for piece in ("{", "{{", "{ ", "<", "< ", "{{ step ", "<step ", "$step", "{result_of", "{{a"):
+        references_in(piece * 100_000)
+    assert time.process_time() - start < 5  # seconds; quadratic work would take hours
 
 
 def test_only_what_holds_references_is_taken_from_the_model():

@@ -44,6 +44,17 @@ def test_a_whole_task_with_native_calls():
     assert "Action: NAME" not in model.requests[0].messages[0].content
 
 
+def test_examples_are_an_option_under_native_calls_too(tmp_path):
+    (tmp_path / "mine.md").write_text("Like so: ${it}.", encoding="utf-8")
+    for examples, shown in (("default", True), ("none", False), (str(tmp_path / "mine.md"), False)):
+        model = ScriptedChatModel([ChatReply("", (ToolCall("a", "finish", "{}"),))])
+        play(ReAct(models=model, examples=examples), toolbox(), native=True)
+        system = model.requests[0].messages[0].content
+        assert ("greenhouse_reader" in system) is shown
+        assert system.endswith("Like so: ${it}.") is examples.endswith("mine.md")
+        assert "Action:" not in system, "they are told in words: written actions would be no calls"
+
+
 def test_the_limit_of_steps_is_an_option():
     policy = ReAct(models=ScriptedChatModel(["Action: search[it]"] * 100), steps="100")
     answer, run = play(policy, toolbox(*["here"] * 100))

@@ -59,4 +59,7 @@ def test_the_environment_can_end_it():
     record = play_scripted(ReAct(models=model), max_turns=2)
     assert record["ended_by"] == "turns"
     assert record["agent"]["ended_by"] == "environment"
-    assert len(record["agent"]["structure"]["steps"]) == 2
+    steps = record["agent"]["structure"]["steps"]
+    assert len(steps) == len(record["steps"]) == 3, "the one in which it ended is there, too"
+    assert (steps[-1]["action"], steps[-1]["error"]) == ("tool_search", "the episode ended")
+    assert "no turns are left" in steps[-1]["observation"], steps[-1]

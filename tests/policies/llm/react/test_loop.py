@@ -257,7 +257,7 @@ def test_the_end_of_the_episode_goes_through():
     run = new_run(["Action: search[a]", "Action: search[b]"], toolbox(["b", EpisodeEnded()]))
     with pytest.raises(EpisodeEnded):
         loop(run, on_step=seen.append)
-    assert len(seen) == 1
+    assert [(step.action, step.error) for step in seen] == [("search", None), ("search", "the episode ended")]
 
 
 def test_a_limit_of_the_agent_goes_through():
@@ -273,11 +273,30 @@ def test_a_limit_of_the_agent_goes_through():
         ('{"answer": ["a"]}', '["a"]'),
         ('{"result": "x"}', "x"),
         ("{}", ""),
+        ('{"answer": null}', ""),
+        ('{"problem": "p"}', "p"),
         ('{"a": 1, "b": 2}', ""),
     ],
 )
 def test_answers_are_texts(arguments, answer):
     assert loop(new_run([f"Action: finish {arguments}"], toolbox())).answer == answer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer", "problem"),
+    [
+        ('{"answer": null, "problem": " no such key "}', None, "no such key"),
+        ('{"problem": ["a", "b"]}', None, '["a", "b"]'),
+        ('{"answer": "4", "problem": "the rest is missing"}', None, "the rest is missing"),
+        ('{"answer": "4", "problem": "None."}', "4", None),
+        ('{"answer": "4", "problem": null}', "4", None),
+        ('{"answer": "4"}', "4", None),
+    ],
+)
+def test_finish_can_say_what_is_missing_where_the_caller_wants_to_know(arguments, answer, problem):
+    result = loop(new_run([f"Action: finish {arguments}"], toolbox()), may_fail=True)
+    assert (result.answer, result.problem, result.ended_by) == (answer, problem, "finish")
+    assert result.steps[-1].error == problem
 
 
 def native(text: str = "", *calls: tuple[str, str, str]) -> ChatReply:

@@ -254,7 +254,8 @@ def test_the_end_of_the_episode_leaves_a_record():
     script = [*FAILED_TRIAL, agent("Action: fetch[a]"), agent("Action: fetch[b]")]
     played = Play(script, fetch=["1", EpisodeEnded()])
     assert played.answer is EpisodeEnded
-    assert [len(trial["steps"]) for trial in played.trials] == [1, 1]
+    assert [len(trial["steps"]) for trial in played.trials] == [1, 2]
+    assert played.trials[1]["steps"][-1]["error"] == "the episode ended"
 
 
 @pytest.mark.parametrize("output", ['{"success": true}', "Action: finish[from the tool]\nObservation: x"])
@@ -306,19 +307,6 @@ def test_a_whole_episode_with_native_calls():
     assert model.requests[-1].tools == ()
 
 
-def test_a_whole_episode_with_fresh_trials():
-    run_reader, run_parser = (f'Action: tool_call {{"name": "{tool}"}}' for tool in (READER, PARSER))
-    model = scripted(
-        *(agent(run_reader), agent("Action: finish[read]"), evaluator(False), reflector("Parse, too.")),
-        *(agent(run_reader), agent(run_parser), agent("Action: finish[parsed]"), evaluator(True)),
-    )
-    record = play_scripted(Reflexion(models=model, trials="fresh"), max_turns=2)
-    assert record["outcome"] == 1
-    assert [step["tool"] for step in record["steps"]] == [READER, PARSER, None], "the last trial's episode"
-    assert record["agent"]["restarts"] == 1
-    assert record["agent"]["options"]["trials"] == "fresh", "by which results know what has no ceiling"
-
-
 def test_when_turns_end_the_last_answer_is_sent():
     model = scripted(agent(f'Action: tool_call {{"name": "{READER}"}}'), agent("Action: finish[read]"))
     record = play_scripted(Reflexion(models=model), max_turns=1)
@@ -339,3 +327,29 @@ def test_an_answer_that_was_kept_back_is_not_lost_to_a_limit(overflow):
     part = record["agent"]
     assert (part["answer"], part["ended_by"]) == ("read", "context_overflow" if overflow else "max_llm_calls")
     assert [event["kind"] for event in part["events"]][-2:] == ["limit", "answer"]
+
+
+def test_what_a_component_makes_good_is_no_failure():
+    unreadable = [ScriptedReply("?", role="evaluator")] * 2
+    finish = agent("Action: finish[a]")
+    played = Play([finish, *unreadable, reflector(""), finish, evaluator(True)])
+    assert played.failures == [], "the trial after it was accepted"
+    played = Play([finish, *unreadable, reflector(""), *FAILED_TRIAL, finish], reflections=2)
+    assert played.failures == [], "both did their part in the second trial"
+    played = Play([finish, evaluator(False), reflector(""), finish, *unreadable, reflector(""), finish], reflections=2)
+    assert played.failures == ["reflector", "evaluator"], "in the order in which they failed"
+
+
+def test_failures_that_are_open_when_the_episode_ends_are_written_down():
+    script = [agent("Action: finish[a]"), *[ScriptedReply("?", role="evaluator")] * 2, reflector("Go on.")]
+    played = Play([*script, agent("Action: fetch[a]")], fetch=[EpisodeEnded()])
+    assert played.answer is EpisodeEnded
+    assert played.failures == ["evaluator"]
+
+
+def test_examples_are_an_option_under_native_calls_too():
+    for examples, shown in (("default", True), ("none", False)):
+        finish = ChatReply("", (ToolCall("c", "finish", "{}"),))
+        model = scripted(finish)
+        play_scripted(Reflexion(models=model, examples=examples, reflections=0), protocol="native")
+        assert ("greenhouse_reader" in model.requests[0].messages[0].content) is shown

@@ -335,7 +335,7 @@ def test_an_episode_that_ends_inside_a_call_ends_the_agent_with_its_structure_up
         asyncio.run(policy.play(played.run))
     (asked,) = played.run.structure["subquestions"]
     assert asked["result"] is None
-    assert [step["observation"] for step in asked["steps"]] == ["ran"]
+    assert [step["observation"] for step in asked["steps"]] == ["ran", ""]
 
 
 def test_the_limit_of_calls_stops_planner_and_executors():

@@ -57,7 +57,7 @@ def test_tools_of_another_toolbox_can_be_named():
     assert RPReAct(models=model, tools=tools, **options).options.offload_tools == "load_db"
     with pytest.raises(InvalidInputError, match="unknown tool 'load_db'"):
         RPReAct(models=model, **options)
-    with pytest.raises(InvalidInputError, match="unknown tool 'tool_search'.*expected one of load_db"):
+    with pytest.raises(InvalidInputError, match=r"unknown tool 'tool_search'.*expected one of load_db"):
         RPReAct(models=model, tools=tools, executors="a:tool_search")
 
 
