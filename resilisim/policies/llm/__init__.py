@@ -1,1 +1,21 @@
 """LLM agents as policies: loops around a chat model, all over the same tools, limits and records."""
+
+from resilisim.policies.llm.options import AgentOptions, choice, flag, limit, number, text
+from resilisim.policies.llm.policy import LlmPolicy
+from resilisim.policies.llm.run import AgentRun, EpisodeHooks
+from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec
+
+__all__ = [
+    "AgentOptions",
+    "AgentRun",
+    "EpisodeHooks",
+    "LlmPolicy",
+    "ToolResult",
+    "ToolSpec",
+    "Toolbox",
+    "choice",
+    "flag",
+    "limit",
+    "number",
+    "text",
+]
