@@ -112,7 +112,7 @@ def _blamed(record: EpisodeRecord) -> str:
 def agent_table(agents: Sequence[AgentSums]) -> Table:
     """Return a table for the terminal: one row for each component of each agent, then what the agent came to."""
     table = Table(box=box.SIMPLE_HEAD, title="LLM agents, per episode", title_justify="left")
-    for name in ("policy", "prompt", "component"):
+    for name in ("policy", "prompt", "protocol", "component"):
         table.add_column(name, overflow="fold")
     shows_cost = any(sums.cost for sums in agents)
     for name in ("calls", "prompt tokens", "reply tokens", "seconds", *(["dollars"] if shows_cost else [])):
@@ -121,7 +121,7 @@ def agent_table(agents: Sequence[AgentSums]) -> Table:
     for sums in agents:
         rows = [(role, values) for role, values in sums.components.items()]
         for place, (role, values) in enumerate(rows):
-            head = (sums.policy, sums.prompt_type) if place == 0 else ("", "")
+            head = (sums.policy, sums.prompt_type, ", ".join(sums.protocols)) if place == 0 else ("", "", "")
             per_episode = [values[name] / sums.num_episodes for name in SUM_FIELDS]
             cells = [
                 f"{per_episode[0]:.1f}",

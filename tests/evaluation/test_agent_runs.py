@@ -69,7 +69,9 @@ def test_an_agent_that_follows_the_plan_scores_as_the_scripted_follower(tmp_path
     result = evaluate([following(FollowingModel()), Reading], toy_tasks(), "optimal", 20, out=tmp_path)
     agent, scripted = result.row("react", "optimal"), result.row("reading", "optimal")
     assert agent.success == scripted.success  # the same calls meet the same luck
-    assert agent.luck_adjusted == scripted.luck_adjusted
+    # Episodes end in another order, so sums of the same numbers may differ in their last digit.
+    assert agent.luck_adjusted.value == pytest.approx(scripted.luck_adjusted.value, rel=1e-12)
+    assert agent.luck_adjusted.standard_error == pytest.approx(scripted.luck_adjusted.standard_error, rel=1e-9)
     records = list(read_records(tmp_path))
     assert all(("agent" in record) == (record["policy"] == "react") for record in records)
 
