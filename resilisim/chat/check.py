@@ -97,7 +97,7 @@ async def check_model(model: ChatModel, *, seconds_per_check: float = DEFAULT_SE
         async with asyncio.timeout(seconds_per_check):
             first = await _first_answer(model)
     except TimeoutError:
-        raise EndpointError(f"{model.name} gives no answer within {seconds_per_check:g} s") from None
+        raise EndpointError(f"{model.name} gives no answer within {seconds_per_check:g} s (--timeout)") from None
     if not first.text.strip():
         raise EndpointError(f"{model.name} answers without a text (finish reason {first.finish_reason!r})")
     tried = await asyncio.gather(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,10 @@ from resilisim.cli.output import console, note, print_json, table
 
 def agents(
     name: Annotated[str | None, typer.Argument(help="An agent, to see its options; all agents if left out.")] = None,
+    templates: Annotated[
+        Path | None,
+        typer.Option("--write-templates", help="Write the agent's prompts into this folder, to be changed there."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """List the LLM agents, or the options of one."""
@@ -22,15 +27,19 @@ def agents(
     if name is None:
         rows = [[agent, *_summary(agent)] for agent in LLM_POLICIES]
         if as_json:
-            print_json([{"name": row[0], "summary": row[1], "components": row[2].split(", ")} for row in rows])
+            keys = ("name", "summary", "components", "native")
+            print_json([dict(zip(keys, row, strict=True)) | {"components": row[2].split(", ")} for row in rows])
             return
-        console().print(table("LLM agents", ["name", "what it does", "components"], rows))
+        console().print(table("LLM agents", ["name", "what it does", "components", "native calls"], rows))
         note("resilisim agents NAME lists the options of one")
         return
     if name not in LLM_POLICIES:
         raise unknown_name("LLM agent", name, LLM_POLICIES)
     from resilisim.policies.llm.options import describe_options
 
+    if templates is not None:
+        _write_templates(name, templates)
+        return
     options = describe_options(_class_of(name).options_class)
     if as_json:
         keys = ("name", "default", "takes", "help")
@@ -43,6 +52,20 @@ def agents(
     note(f'given in brackets: --policy "{name}[{options[0][0]}={options[0][1]}]"')
 
 
+def _write_templates(name: str, folder: Path) -> None:
+    from resilisim.errors import InvalidInputError
+    from resilisim.policies.llm.templates import packaged_texts
+
+    texts = packaged_texts(_class_of(name).__module__.rpartition(".")[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    for stem in texts:
+        if (folder / f"{stem}.md").exists():
+            raise InvalidInputError(f"{folder / f'{stem}.md'} exists already: name an empty folder")
+    for stem, text in texts.items():
+        (folder / f"{stem}.md").write_text(text, encoding="utf-8")
+    note(f'wrote {len(texts)} prompts; change some, and use them: --policy "{name}[templates={folder}]"')
+
+
 def _class_of(name: str) -> Any:
     import importlib
 
@@ -52,12 +75,13 @@ def _class_of(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _summary(name: str) -> tuple[str, str]:
+def _summary(name: str) -> tuple[str, str, str]:
     """Return what an agent does, and its components; an agent that lacks a package says so instead."""
     from resilisim.errors import MissingExtraError
 
     try:
         agent = _class_of(name)
     except MissingExtraError as error:
-        return str(error), ""
-    return (inspect.getdoc(agent) or "").partition("\n")[0], ", ".join(agent.components)
+        return str(error), "", ""
+    native = "yes" if agent.uses_native_calls else "no"
+    return (inspect.getdoc(agent) or "").partition("\n")[0], ", ".join(agent.components), native

@@ -185,9 +185,10 @@ def evaluate(
             console().print(agent_table(result.agents()))
         note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: resilisim report {out}")
     if result.num_failures:
+        them = "it" if result.num_failures == 1 else "them"
         note(
-            f"{count_of(result.num_failures, 'episode')} broke for want of an answer and are in no score "
-            f"({out / FAILURES_NAME}); the same command tries again"
+            f"{count_of(result.num_failures, 'episode')} broke and no score counts {them} "
+            f"({out / FAILURES_NAME}), the last because {result.last_error}; the same command tries again"
         )
         raise typer.Exit(INCOMPLETE)
 

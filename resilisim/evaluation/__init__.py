@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from resilisim.evaluation.models import ModelSettings
 from resilisim.evaluation.records import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.rollout import play_episode, rescore_record
@@ -15,6 +16,7 @@ __all__ = [
     "EpisodeRecord",
     "EvaluationResult",
     "GroupSummary",
+    "ModelSettings",
     "StepRecord",
     "SummaryTable",
     "evaluate",

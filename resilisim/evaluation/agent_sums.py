@@ -104,9 +104,8 @@ def _blamed(record: EpisodeRecord) -> str:
     agent = record["agent"]
     if agent["first_failure"] is not None:
         return str(agent["first_failure"]["component"])
-    if agent["ended_by"] == "environment":
-        return record["ended_by"]
-    return NOBODY if agent["ended_by"] in ("answer", "gave_up") else str(agent["ended_by"])
+    ended_by = record["ended_by"] if agent["ended_by"] == "environment" else agent["ended_by"]
+    return NOBODY if ended_by in ("answer", "gave_up", "completion") else str(ended_by)
 
 
 def agent_table(agents: Sequence[AgentSums]) -> Table:
@@ -119,7 +118,7 @@ def agent_table(agents: Sequence[AgentSums]) -> Table:
         table.add_column(name, justify="right")
     table.add_column("first to give up in failed episodes", overflow="fold")
     for sums in agents:
-        rows = [(role, values) for role, values in sums.components.items()]
+        rows = list(sums.components.items()) or [("none", dict.fromkeys(SUM_FIELDS, 0.0))]
         for place, (role, values) in enumerate(rows):
             head = (sums.policy, sums.prompt_type, ", ".join(sums.protocols)) if place == 0 else ("", "", "")
             per_episode = [values[name] / sums.num_episodes for name in SUM_FIELDS]

@@ -57,12 +57,14 @@ class Patience:
 
     Attributes:
         num_failures: Failures so far.
+        last_error: What the last one was; empty if there was none.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._in_a_row = 0
         self.num_failures = 0
+        self.last_error = ""
 
     def lose(self, failure: FailureRecord) -> None:
         """Count a failure.
@@ -72,10 +74,11 @@ class Patience:
         """
         self.num_failures += 1
         self._in_a_row += 1
+        self.last_error = failure["error"]
         if self._in_a_row >= self._most:
-            count = f"{self._in_a_row} episodes" if self._in_a_row > 1 else "an episode"
+            count = f"{self._in_a_row} episodes in a row" if self._in_a_row > 1 else "an episode"
             raise InfrastructureError(
-                f"{count} in a row broke, the last because {failure['error']}; "
+                f"{count} broke, the last because {failure['error']}; "
                 "what is finished is kept, and the same command goes on"
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -200,7 +201,32 @@ def agent_arguments(policies: Sequence[Policy], models: RoleModels | None) -> di
     if not agents:
         return {}
     named = {} if models is None else models.identities()
-    return {"models": named, "agent_prompts": {policy_name(agent): agent.prompts.hash for agent in agents}}
+    return {"models": named, "prompts_of_agents": {policy_name(agent): agent.prompts.hash for agent in agents}}
+
+
+def warn_about_models(policies: Sequence[Policy], maker: PolicyMaker, protocol: str) -> None:
+    """Warn of what a run says about its models and that changes nothing: roles, prices, the native protocol."""
+    agents = [policy for policy in policies if isinstance(policy, LlmPolicy)]
+    if maker.models is None or not agents:
+        return
+    components = {component for agent in agents for component in agent.components}
+    for role in maker.models.by_role:
+        if role not in components:
+            known = ", ".join(sorted(components))
+            _warn(f"no policy of this run has a component {role!r}, so its model is never asked: there are {known}")
+    if maker.prices.prices:
+        asked = {maker.models.for_role(component).name for component in components}
+        for name in sorted(asked):
+            gap = maker.prices.gap(name)
+            if gap is not None:
+                _warn(f"{gap}; what it costs is not counted")
+    in_text = [policy_name(agent) for agent in agents if not agent.uses_native_calls]
+    if protocol == "native" and in_text:
+        _warn(f"no native tool calls by {', '.join(in_text)}: the model writes text there, too")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=4)
 
 
 def hash_tasks(tasks: Sequence[Task]) -> str:

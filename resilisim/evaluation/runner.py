@@ -33,6 +33,7 @@ from resilisim.evaluation.plan import (
     agent_arguments,
     name_policies,
     run_arguments,
+    warn_about_models,
 )
 from resilisim.evaluation.progress import RunProgress
 from resilisim.evaluation.records import EpisodeRecord
@@ -73,6 +74,7 @@ class EvaluationResult:
         num_already_there: Episodes that an earlier call had left in the folder; they were not played again.
         num_failures: Episodes that broke in this call for reasons of infrastructure; they are unfinished, and the same
             call tries them again.
+        last_error: What the last of them broke on.
     """
 
     directory: Path
@@ -84,6 +86,7 @@ class EvaluationResult:
     _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
     num_already_there: int = field(default=0, compare=False)
     num_failures: int = field(default=0, compare=False)
+    last_error: str = field(default="", compare=False)
 
     @property
     def num_planned(self) -> int:
@@ -136,6 +139,7 @@ class EvaluationResult:
             "manifest": self.manifest,
             "num_episodes": self.num_episodes,
             "num_failures": self.num_failures,
+            "last_error": self.last_error or None,
             "results": [row.to_mapping() for row in self.rows],
             "agents": [sums.to_mapping() for sums in self.agents()],
         }
@@ -253,6 +257,7 @@ def evaluate(
     environment = settings.make_environment(own_library)
     check_solvable(plan.tasks, environment)
     check_flaws(plan.tasks, prompt_types, environment)
+    warn_about_models(made, maker, protocol)
     arguments = run_arguments(settings, plan, own_library, agent_arguments(made, maker.models))
     waits_for_models = any(isinstance(policy, LlmPolicy) for policy in made)
     return _run(settings, plan, arguments, out, num_workers, progress, waits_for_models)
@@ -312,7 +317,7 @@ def _run(
         finally:
             shown.close()
         facts = collector.facts(store.manifest)
-        return _result(store.directory, facts, temporary, already_there, patience.num_failures)
+        return _result(store.directory, facts, temporary, already_there, patience)
 
 
 def _result(
@@ -320,7 +325,7 @@ def _result(
     facts: RunFacts,
     temporary: tempfile.TemporaryDirectory[str] | None = None,
     num_already_there: int = 0,
-    num_failures: int = 0,
+    patience: Patience | None = None,
 ) -> EvaluationResult:
     return EvaluationResult(
         directory,
@@ -330,5 +335,6 @@ def _result(
         facts,
         temporary,
         num_already_there,
-        num_failures,
+        0 if patience is None else patience.num_failures,
+        "" if patience is None else patience.last_error,
     )

@@ -269,6 +269,13 @@ class SummaryTable:
     def __init__(self, rows: Sequence[GroupSummary]) -> None:
         self._rows = tuple(rows)
 
+    def __str__(self) -> str:
+        """Return the table as text, for `print`."""
+        console = Console(width=WIDE_TERMINAL, no_color=True)
+        with console.capture() as captured:
+            console.print(self)
+        return captured.get().rstrip()
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Build the table for the width at hand."""
         wide, shares = options.max_width >= WIDE_TERMINAL, options.max_width >= NARROW_TERMINAL

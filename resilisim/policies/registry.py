@@ -124,6 +124,8 @@ def split_options(spec: str) -> tuple[str, dict[str, Any]]:
     """
     match = _WITH_OPTIONS.match(spec.strip())
     if match is None:
+        if "[" in spec and "]" not in spec:
+            raise InvalidInputError(f"policy {spec!r}: the bracket is not closed, expected name[option=value,...]")
         return spec, {}
     options: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in match["options"].split(","))):

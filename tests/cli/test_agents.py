@@ -84,7 +84,8 @@ def test_a_broken_endpoint_leaves_an_unfinished_run(command: Command, tmp_path: 
         where = ("--base-url", server.base_url, "--retries", 0, "--out", tmp_path / "run")
         outcome = command(*arguments, *where)
         assert outcome.code == 3
-        assert "3 episodes broke for want of an answer and are in no score" in outcome.err
+        assert "3 episodes broke and no score counts them" in outcome.err
+        assert "the last because http://127.0.0.1" in outcome.err
         shown = command("episode", "show", tmp_path / "run", 1)
         assert "not finished" in shown.out
         assert "EndpointError" in shown.out
@@ -132,6 +133,8 @@ def test_agents_and_their_options_are_listed(command: Command) -> None:
         (["--policy", "react[stps=3]", "--model", "{script}"], "did you mean 'steps'?"),
         (["--policy", "react[steps=0]", "--model", "{script}"], "option steps=0: expected a whole number of 1 or more"),
         (["--policy", "react[steps]", "--model", "{script}"], "'steps' is no option, expected name=value"),
+        (["--policy", "react[steps=3", "--model", "{script}"], "the bracket is not closed"),
+        (["--policy", "react[templates={empty}]", "--model", "{script}"], "holds no .md file"),
         (["--policy", "react[templates=nowhere]", "--model", "{script}"], "templates='nowhere' does not exist"),
         (["--policy", "react", "--model", "{script}", "--prices", "nowhere.json"], "nowhere.json"),
     ],
@@ -139,7 +142,40 @@ def test_agents_and_their_options_are_listed(command: Command) -> None:
 def test_unusable_arguments_are_refused_in_one_line(
     command: Command, script: Path, tmp_path: Path, arguments: list[str], expected: str
 ) -> None:
+    (tmp_path / "empty").mkdir()
     given = [f"scripted:{script}" if argument == "{script}" else argument for argument in arguments]
+    given = [argument.replace("{empty}", str(tmp_path / "empty")) for argument in given]
     line = command("evaluate", *given, "--tasks", 1, "--out", tmp_path / "run").refusal()
     assert expected in line
     assert not (tmp_path / "run").exists()
+
+
+def test_prompts_are_written_out_changed_and_used(command: Command, script: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "prompts"
+    written = command("agents", "react", "--write-templates", folder)
+    assert written.code == 0
+    assert f'--policy "react[templates={folder}]"' in written.err
+    system = folder / "system.md"
+    system.write_text("BE BRIEF.\n" + system.read_text(encoding="utf-8"), encoding="utf-8")
+    spec = f"react[templates={folder}]"
+    arguments = ("--model", f"scripted:{script}", "--tasks", 1, "--prompt", "optimal", "--out", tmp_path / "run")
+    assert command("evaluate", "--policy", spec, *arguments).code == 0
+    record = command("episode", "show", tmp_path / "run", 0, "--json").json()
+    assert record["agent"]["messages"][0]["content"].startswith("BE BRIEF.")
+    assert "exists already" in command("agents", "react", "--write-templates", folder).refusal()
+
+
+@pytest.mark.parametrize(
+    ("more", "warning"),
+    [
+        (["--model", "planner=scripted:{script}"], "no policy of this run has a component 'planner'"),
+        (["--policy", "code-act", "--protocol", "native"], "no native tool calls by code-act"),
+    ],
+)
+def test_what_changes_nothing_is_warned_of(
+    command: Command, script: Path, tmp_path: Path, more: list[str], warning: str
+) -> None:
+    given = [part.format(script=script) for part in more]
+    arguments = ("--policy", "react", "--model", f"scripted:{script}", "--tasks", 1, "--out", tmp_path / "run")
+    outcome = command("evaluate", *arguments, *given)
+    assert warning in outcome.err

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from resilisim.chat import ChatModelSettings, ChatReply, ChatRequest, RetryPolicy
+from resilisim.chat import ChatMessage, ChatModelSettings, ChatReply, ChatRequest, RetryPolicy
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation import evaluate, read_results
 from resilisim.evaluation.failures import read_failures
 from resilisim.evaluation.journal import JOURNALS_NAME
 from resilisim.evaluation.models import ModelSettings
 from resilisim.evaluation.store import read_records
+from resilisim.policies.llm import AgentOptions, AgentRun, LlmPolicy
 from resilisim.policies.llm.reflexion.agent import Reflexion
 from tests.chat.loopback import Answer, LoopbackServer, Seen, error
 from tests.evaluation.agent_models import FollowingModel, calls_by_scope, following, following_answer
@@ -201,6 +202,32 @@ def test_a_common_cache_answers_equal_runs_and_keeps_repeated_episodes_apart(tmp
         assert len(server.requests) == asked
     assert second.agents()[0].components["agent"]["from_cache"] == calls
     assert second.agents()[0].cost == 0.0
+
+
+def test_a_model_without_a_price_is_warned_of(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps({"openai:loopbak": {"prompt": 2.0, "completion": 10.0}}))
+    with LoopbackServer(following_answer) as server:
+        settings = ModelSettings(models=("openai:loopback",), chat=endpoint(server).chat, prices=str(prices))
+        with pytest.warns(
+            UserWarning, match="no price of 'openai:loopback' is known: did you mean it by 'openai:loopbak'"
+        ):
+            evaluate("react", toy_tasks(1), "optimal", 1, model=settings)
+
+
+class Plain(LlmPolicy[AgentOptions]):
+    """The least that is an agent."""
+
+    async def play(self, run: AgentRun) -> str | None:
+        await run.ask("agent", [ChatMessage("system", "Go."), ChatMessage("user", run.task)])
+        return "done"
+
+
+def test_the_least_that_is_an_agent_is_one(tmp_path: Path) -> None:
+    result = evaluate(lambda: Plain(FollowingModel()), toy_tasks(1), "optimal", 1, out=tmp_path)
+    assert result.agents()[0].policy == "Plain"
+    assert result.agents()[0].components["agent"]["calls"] == 1
+    assert "Plain" in str(result.table())
 
 
 def test_a_policy_without_a_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:

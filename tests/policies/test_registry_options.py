@@ -75,7 +75,7 @@ def test_names_and_options_are_split(spec, name, options):
         ("react[=3]", "'=3' is no option, expected name=value"),
         ("react[max steps=3]", "'max steps=3' is no option, expected name=value"),
         ("react[steps=3,steps=4]", "policy 'react[steps=3,steps=4]': option 'steps' is given twice"),
-        ("react[steps=3", "unknown policy 'react[steps=3': did you mean"),
+        ("react[steps=3", "policy 'react[steps=3': the bracket is not closed, expected name[option=value,...]"),
         ("react]steps=3[", "unknown policy 'react]steps=3['"),
         ("react[steps=3][steps=4]", "unknown policy"),
         ("react[steps=[3]]", "unknown policy"),

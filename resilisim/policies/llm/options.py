@@ -160,7 +160,10 @@ def read_options(cls: type[Options], given: Mapping[str, object], where: str = "
     for name in given:
         if name not in rules:
             raise unknown_name("option", name, rules, where)
-    return cls(**{name: rules[name].read(name, value) for name, value in given.items()})
+    try:
+        return cls(**{name: rules[name].read(name, value) for name, value in given.items()})
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{where}: {error}" if where else str(error)) from None
 
 
 def describe_options(cls: type[AgentOptions]) -> list[tuple[str, object, str, str]]:

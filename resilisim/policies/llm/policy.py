@@ -52,10 +52,10 @@ class LlmPolicy(ABC, Generic[Options]):
         InvalidInputError: There is no model, or an option is unknown or out of range.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = "agent"
     privileged: ClassVar[bool] = False
-    options_class: ClassVar[type[Any]]
-    components: ClassVar[tuple[str, ...]]
+    options_class: ClassVar[type[Any]] = AgentOptions
+    components: ClassVar[tuple[str, ...]] = ("agent",)
     uses_native_calls: ClassVar[bool] = False
 
     # Here, because an object whose options are refused is collected, too.
@@ -76,6 +76,12 @@ class LlmPolicy(ABC, Generic[Options]):
         self.models = models if isinstance(models, RoleModels) else RoleModels(models)
         self._prices = PriceTable() if prices is None else prices
         self._hooks: EpisodeHooks | None = None
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Name an agent by its class if it names itself not."""
+        super().__init_subclass__(**arguments)
+        if "name" not in vars(cls) and cls.name == LlmPolicy.name:
+            cls.name = cls.__name__
 
     @abstractmethod
     async def play(self, run: AgentRun) -> str | None:

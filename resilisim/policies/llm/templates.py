@@ -55,7 +55,7 @@ def load_prompts(package: str, folder: str | None, examples: str) -> PromptTexts
         InvalidInputError: The folder or the file does not exist, a file has an unknown name, or a template has a
             placeholder that does not exist or lacks one of the packaged template.
     """
-    packaged = _packaged(package)
+    packaged = packaged_texts(package)
     texts = dict(packaged)
     if folder is not None:
         texts.update(_own_templates(Path(folder), packaged))
@@ -66,7 +66,8 @@ def load_prompts(package: str, folder: str | None, examples: str) -> PromptTexts
 
 
 @functools.cache  # the user's files are read every time: they change while somebody works on them
-def _packaged(package: str) -> dict[str, str]:
+def packaged_texts(package: str) -> dict[str, str]:
+    """Return the templates that ship with an agent's package, by their names without `.md`."""
     if not package:  # an agent in a module of its own, outside of packages
         return {}
     folder = resources.files(package).joinpath("prompts")
@@ -80,10 +81,13 @@ def _own_templates(folder: Path, packaged: Mapping[str, str]) -> dict[str, str]:
     if not os.path.isdir(folder):  # unlike the method, it takes a name that is too long
         raise InvalidInputError(f"templates={str(folder)!r} does not exist: expected a folder of .md files")
     texts = {}
-    for path in sorted(folder.glob("*.md")):
+    paths = sorted(folder.glob("*.md"))
+    if not paths:
+        names = ", ".join(f"{name}.md" for name in packaged)
+        raise InvalidInputError(f"templates={str(folder)!r} holds no .md file: expected some of {names}")
+    for path in paths:
         if path.stem not in packaged:
-            names = [f"{name}.md" for name in packaged]
-            raise unknown_name("template", path.name, names, str(folder))
+            raise unknown_name("template", path.name, [f"{name}.md" for name in packaged], str(folder))
         texts[path.stem] = _checked(path, string.Template(packaged[path.stem]).get_identifiers())
     return texts
 

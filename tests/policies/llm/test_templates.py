@@ -127,6 +127,7 @@ def test_what_does_not_exist_is_refused(package, own, name):
 
 def test_the_hash_says_which_texts_were_used(package, own):
     packaged = load_prompts(package, None, "default")
+    (own / "step.md").write_text(packaged.texts["step"], encoding="utf-8")
     assert packaged.hash == load_prompts(package, str(own), "default").hash
     seen = {packaged.hash, load_prompts(package, None, "none").hash}
     for text in ("Go on!", "Go on. "):
