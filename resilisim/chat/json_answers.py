@@ -15,19 +15,21 @@ _THOUGHT = re.compile(r"\A.*</think>|<think>.*\Z", re.DOTALL | re.IGNORECASE)  #
 _FENCE = re.compile(r"```[\w-]*[^\S\n]*\n(.*?)```", re.DOTALL)
 
 
-def _refuse_constant(name: str) -> float:
+def refuse_constant(name: str) -> float:
+    """Refuse NaN and the infinities, which Python reads and JSON does not know."""
     raise ValueError(f"{name} is no JSON value")
 
 
-def _finite(number: str) -> float:
+def finite(number: str) -> float:
+    """Read a number; one that is too large for a float is refused."""
     value = float(number)
     if not math.isfinite(value):
-        raise ValueError(f"{number} is not finite")
+        raise ValueError(f"{number[:20]} is not finite")
     return value
 
 
 # Line ends within strings are no JSON; models write them all the same, and what is meant is clear.
-_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse_constant, parse_float=_finite)
+LENIENT_DECODER = json.JSONDecoder(strict=False, parse_constant=refuse_constant, parse_float=finite)
 
 
 def json_object_in(text: str, keys: Sequence[str]) -> dict[str, Any] | str:
@@ -69,7 +71,7 @@ def _decoded(text: str) -> Iterator[dict[str, Any]]:
         if position < 0:
             return
         try:
-            value, end = _DECODER.raw_decode(text, position)
+            value, end = LENIENT_DECODER.raw_decode(text, position)
         except (ValueError, RecursionError):
             end = position + 1
         else:

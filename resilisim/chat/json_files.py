@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from resilisim.chat.json_answers import finite, refuse_constant
 from resilisim.errors import InvalidInputError, nearest_name
 from resilisim.provenance import describe_os_error
 
@@ -48,7 +48,7 @@ def json_object(text: str, where: str) -> dict[str, Any]:
         return result
 
     try:
-        value = json.loads(text, object_pairs_hook=unique, parse_constant=_no_constant, parse_float=_finite)
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse_constant, parse_float=finite)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InvalidInputError(f"{where} is not JSON: {reason}") from None
@@ -72,14 +72,3 @@ def refuse_unknown_keys(values: Mapping[str, Any], known: Iterable[str], where: 
             near = nearest_name(key, names)
             hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(names)
             raise InvalidInputError(f"{where}: unknown field {key!r}: {hint}")
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
-
-
-def _finite(number: str) -> float:
-    value = float(number)
-    if not math.isfinite(value):
-        raise ValueError(f"{number} is not finite")
-    return value

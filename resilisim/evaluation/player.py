@@ -115,10 +115,7 @@ class EpisodePlayer:
                 episode.task,
                 self._settings.prompts[episode.prompt],
                 episode.seed,
-                index=episode.index,
-                name=self._settings.policy_names[episode.policy],
-                salt=self._settings.environment.salt,
-                manifest=self._settings.manifest_hash,
+                **self._place(episode),
             )
 
     async def play_agent(self, env: ConversationEnv, agent: LlmPolicy[Any], episode: PlannedEpisode) -> Outcome:
@@ -131,10 +128,7 @@ class EpisodePlayer:
                     episode.task,
                     self._settings.prompts[episode.prompt],
                     episode.seed,
-                    index=episode.index,
-                    name=self._settings.policy_names[episode.policy],
-                    salt=self._settings.environment.salt,
-                    manifest=self._settings.manifest_hash,
+                    **self._place(episode),
                     journal=journal,
                 )
             except InfrastructureError as error:
@@ -171,6 +165,15 @@ class EpisodePlayer:
             await asyncio.sleep(0)  # a long row of quick episodes must not keep the others waiting
             return self._play(episode)
         return await self.play_agent(slot.environment, slot.agent(episode.policy), episode)
+
+    def _place(self, episode: PlannedEpisode) -> dict[str, Any]:
+        """Return where in the run an episode stands, as its record says it."""
+        return {
+            "index": episode.index,
+            "name": self._settings.policy_names[episode.policy],
+            "salt": self._settings.environment.salt,
+            "manifest": self._settings.manifest_hash,
+        }
 
     def _describe(self, episode: PlannedEpisode) -> str:
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import string
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -71,16 +71,25 @@ def load_templates(directory: str | Path) -> PromptTemplates:
     for path in sorted(folder.glob("*.md")):
         if path.name not in PLACEHOLDERS:
             raise unknown_name("template", path.name, PLACEHOLDERS, str(folder))
-        texts[path.name] = _checked(path)
+        texts[path.name] = read_template(path, *PLACEHOLDERS[path.name])
     return PromptTemplates(texts)
 
 
-def _checked(path: Path) -> str:
+def read_template(path: Path, permitted: Collection[str], needed: Collection[str]) -> str:
+    """Return the text of a template of the user's.
+
+    Args:
+        path: The file.
+        permitted: The placeholders that there are.
+        needed: Those that it must hold.
+
+    Raises:
+        InvalidInputError: The file cannot be read, or has a placeholder that does not exist or lacks one.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"template {str(path)!r} cannot be read: {error}") from None
-    permitted, needed = PLACEHOLDERS[path.name]
     template = string.Template(text)
     if not template.is_valid():
         raise InvalidInputError(f"template {str(path)!r} holds a lone $: expected ${{name}}, or $$ for the sign itself")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 import warnings
 from typing import Any, Final
+
+from resilisim.chat.json_answers import LENIENT_DECODER
 
 LONGEST_READ: Final = 200_000  # characters of a reply that are looked at
 DEEPEST: Final = 60  # levels of nesting
@@ -30,21 +31,6 @@ class NotALiteral(ValueError):
     """A text is no value; the error's words say why."""
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON value")
-
-
-def _finite(number: str) -> float:
-    value = float(number)
-    if not math.isfinite(value):
-        raise ValueError(f"{number[:20]} is not finite")
-    return value
-
-
-# Line ends within strings are no JSON; models write them all the same, and what is meant is clear.
-_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse_constant, parse_float=_finite)
-
-
 def without_surrogates(text: str) -> str:
     """Return a text that can be encoded: halves of characters become question marks."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
@@ -60,7 +46,7 @@ def json_value_at(text: str, position: int) -> tuple[Any, int]:
         NotALiteral: There is none, it is nested too deeply, or a number is out of range.
     """
     try:
-        value, end = _DECODER.raw_decode(text, position)
+        value, end = LENIENT_DECODER.raw_decode(text, position)
     except json.JSONDecodeError as error:
         raise NotALiteral(f"{error.msg} at character {error.pos - position}") from None
     except RecursionError:

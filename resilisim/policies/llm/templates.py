@@ -12,6 +12,7 @@ from pathlib import Path
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.provenance import content_hash
+from resilisim.workflows.templating import read_template
 
 EXAMPLES_NAME = "examples"
 NO_EXAMPLES, DEFAULT_EXAMPLES = "none", "default"
@@ -88,25 +89,13 @@ def _own_templates(folder: Path, packaged: Mapping[str, str]) -> dict[str, str]:
     for path in paths:
         if path.stem not in packaged:
             raise unknown_name("template", path.name, [f"{name}.md" for name in packaged], str(folder))
-        texts[path.stem] = _checked(path, string.Template(packaged[path.stem]).get_identifiers())
+        if path.stem == EXAMPLES_NAME:
+            texts[path.stem] = _read(path, "template")
+            continue
+        placeholders = string.Template(packaged[path.stem]).get_identifiers()
+        needed = [name for name in placeholders if name != EXAMPLES_NAME]
+        texts[path.stem] = read_template(path, placeholders, needed)
     return texts
-
-
-def _checked(path: Path, permitted: list[str]) -> str:
-    text = _read(path, "template")
-    if path.stem == EXAMPLES_NAME:
-        return text
-    template = string.Template(text)
-    if not template.is_valid():
-        raise InvalidInputError(f"template {str(path)!r} holds a lone $: expected ${{name}}, or $$ for the sign itself")
-    found = template.get_identifiers()
-    for name in found:
-        if name not in permitted:
-            raise unknown_name("placeholder", name, permitted, f"template {str(path)!r}")
-    for name in permitted:
-        if name not in found and name != EXAMPLES_NAME:
-            raise InvalidInputError(f"template {str(path)!r} lacks the placeholder ${{{name}}}")
-    return text
 
 
 def _examples(choice: str, default: str) -> str:
