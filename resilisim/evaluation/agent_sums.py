@@ -133,7 +133,18 @@ def agent_table(agents: Sequence[AgentSums]) -> Table:
                 known = "" if sums.cost is None else f"{sums.cost / sums.num_episodes:.4f}"
                 cells.append(known if place == 0 else "")
             table.add_row(*(Text(cell) for cell in (*head, role, *cells, blame)))
+    table.caption = "\n".join(_replans(sums) for sums in agents if any(sums.replans["all"].keys() - {0})) or None
+    table.caption_justify = "left"
     return table
+
+
+def _replans(sums: AgentSums) -> str:
+    """Return how many episodes took how many replans: all, those with an answer, those that were right."""
+    parts = [
+        f"{which} {', '.join(f'{number}: {counts[number]}' for number in sorted(counts)) or 'none'}"
+        for which, counts in sums.replans.items()
+    ]
+    return f"replans of {sums.policy} ({sums.prompt_type}), number: episodes; {'; '.join(parts)}"
 
 
 def _shares(failures: Mapping[str, int]) -> str:

@@ -88,10 +88,10 @@ def test_one_unknown_price_makes_the_sum_unknown() -> None:
 
 
 def test_the_table_says_who_gave_up() -> None:
-    out = Console(width=160, record=True, file=None, quiet=True)
+    out = Console(width=160)
     with out.capture() as captured:
-        out.quiet = False
         out.print(agent_table([sums_of(*EPISODES)]))
     text = captured.get()
     assert "extractor 33%, max_llm_calls 33%, tool 33%" in text
     assert "planner" in text
+    assert "all 0: 2, 2: 2, 3: 1; finished 0: 1, 2: 2; right 0: 1, 2: 1" in text

@@ -69,6 +69,17 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of the work, said in a form of its own and not by an action.
+
+    Attributes:
+        answer: The answer, which may be empty.
+    """
+
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unreadable:
     """What could not be read.
 

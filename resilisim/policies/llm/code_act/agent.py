@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from resilisim.chat import ChatMessage
 from resilisim.policies.llm.code_act.functions import PRELUDE, Finished, ToolFunctions, describe_functions
-from resilisim.policies.llm.code_act.reading import Block, Finish, Proposal, read_proposal, words_of
+from resilisim.policies.llm.code_act.reading import Block, Proposal, read_proposal, words_of
 from resilisim.policies.llm.options import AgentOptions, limit, number
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.reading import Unreadable, excerpt
+from resilisim.policies.llm.reading import Finish, Unreadable, excerpt
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.sandbox import CodeResult, Sandbox, SandboxLimits
 

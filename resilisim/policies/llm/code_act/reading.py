@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Final
 
-from resilisim.policies.llm.reading import Unreadable, excerpt, visible
+from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, visible
 
 LONGEST_READ: Final = 200_000  # characters of a reply; a block that a sandbox takes is shorter
 LONGEST_WORDS: Final = 2_000  # characters kept of what stands before a block
@@ -35,17 +35,6 @@ class Block:
 
     code: str
     thought: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The end of the work, said outside of code.
-
-    Attributes:
-        answer: The answer, which may be empty.
-    """
-
-    answer: str
 
 
 Proposal = Block | Finish | Unreadable

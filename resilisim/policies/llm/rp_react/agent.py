@@ -12,9 +12,9 @@ from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.options import AgentOptions, limit, number, text
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.react.loop import LoopResult, loop_tools, react_loop
-from resilisim.policies.llm.reading import Unreadable, excerpt
+from resilisim.policies.llm.reading import Finish, Unreadable, excerpt
 from resilisim.policies.llm.rp_react.history import NOTHING, History
-from resilisim.policies.llm.rp_react.marks import STOP, Finish, Query, read_move, result_block, written
+from resilisim.policies.llm.rp_react.marks import STOP, Query, read_move, result_block, written
 from resilisim.policies.llm.rp_react.team import Executor, addressed, checked_specs, offloaded_tools, read_team
 from resilisim.policies.llm.rp_react.toolbox import ExecutorToolbox, describe_variable
 from resilisim.policies.llm.rp_react.variables import Variables

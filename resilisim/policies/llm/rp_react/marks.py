@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from resilisim.policies.llm.reading import Unreadable, excerpt, visible
+from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, visible
 
 BEGIN_QUERY: Final = "<|begin_search_query|>"
 END_QUERY: Final = "<|end_search_query|>"
@@ -40,17 +40,6 @@ class Query:
 
     question: str
     thought: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The end.
-
-    Attributes:
-        answer: The answer, which may be empty.
-    """
-
-    answer: str
 
 
 Move = Query | Finish | Unreadable
