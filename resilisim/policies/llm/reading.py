@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from resilisim.chat.json_answers import json_object_in
+from resilisim.policies.llm.argument_reading import FENCE, arguments_at, bare_argument
 from resilisim.policies.llm.literals import (
     LONGEST_READ,
     NotALiteral,
     json_value_at,
-    listed_values,
     object_at,
     without_surrogates,
 )
@@ -40,7 +40,6 @@ _OBSERVATION = re.compile(_LABEL % "observation", _FLAGS)
 _NEXT = re.compile(_LABEL % "(?:thought|action|observation|final[ \t]answer)", _FLAGS)
 _LEADING_LABEL = re.compile(r"\A\s{0,20}[*#_]{0,5}thought(?:[ \t]{1,5}\d{1,3})?[*_]{0,5}:[*_ \t]{0,20}", re.IGNORECASE)
 
-_FENCE = re.compile(r"\s*```(json|python|text|yaml|tool|action|sql|)[^\S\n]*\n?", re.IGNORECASE)
 _BLOCK = re.compile(
     r"```[\w-]{0,20}[^\S\n]*\n(.*?)(?:```|\Z)|<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL | re.IGNORECASE
 )
@@ -249,100 +248,11 @@ def _with_arguments(text: str, name_end: int, name: str, spec: ToolSpec | None, 
     if not words.strip():
         return Action(name, {}, thought)
     try:
-        return Action(name, _arguments(text, start, words, spec, attached=start == name_end), thought)
+        return Action(name, arguments_at(text, start, words, spec, attached=start == name_end), thought)
     except NotALiteral as error:
         if spec is None and not labelled and words.lstrip()[:1] not in "{([`":
             return Unreadable("the action begins with no tool's name", excerpt(words), thought=thought)
         return Unreadable(f"the arguments of {name} cannot be read: {error}", excerpt(words), name, thought)
-
-
-def _arguments(text: str, start: int, words: str, spec: ToolSpec | None, attached: bool) -> dict[str, Any]:
-    fence = _FENCE.match(text, start)
-    if fence is not None:
-        return _fenced(text, fence.end(), fence.group(1).lower(), spec)
-    opening = words.lstrip()[:1]
-    if opening == "{":
-        return object_at(text, text.index("{", start))[0]
-    if opening in ("(", "["):
-        return _listed(text, text.index(opening, start), words, spec, attached)
-    return _bare(words, spec)
-
-
-def _fenced(text: str, start: int, language: str, spec: ToolSpec | None) -> dict[str, Any]:
-    """Read what stands in a fence: an object, or a text such as code for a tool that takes nothing else."""
-    closing = text.find("```", start)
-    inside = text[start:] if closing < 0 else text[start:closing]
-    if inside.lstrip().startswith("{"):
-        try:
-            value, end = object_at(text, text.index("{", start))
-        except NotALiteral:
-            if language in ("json", ""):
-                raise
-        else:
-            if language in ("json", "") or not text[end : start + len(inside)].strip():
-                return value
-    return _bare(inside, spec)
-
-
-def _listed(text: str, start: int, words: str, spec: ToolSpec | None, attached: bool) -> dict[str, Any]:
-    """Read `(...)` or `[...]`: names with values, values in the order of the parameters, or a bare text."""
-    opening = text[start]
-    closing = {"(": ")", "[": "]"}[opening]
-    try:
-        positional, named = listed_values(text, start + 1, closing)
-        if len(positional) == 1 and isinstance(positional[0][0], dict) and not named:
-            return dict(positional[0][0])
-        return {**_by_position(positional, spec), **named}
-    except NotALiteral:
-        if spec is None or _bare_parameter(spec, "x") is None:
-            raise
-    if not attached:
-        return _bare(words, spec)
-    inside = words.lstrip()[1:]
-    first_line = inside.partition("\n")[0]
-    within = first_line if closing in first_line else inside
-    end = within.rfind(closing)
-    if end < 0:
-        raise NotALiteral(f"the opening {opening!r} is never closed")
-    return _bare(within[:end], spec)
-
-
-def _by_position(values: Sequence[tuple[Any, str]], spec: ToolSpec | None) -> dict[str, Any]:
-    if not values:
-        return {}
-    names = spec.parameter_names if spec is not None else ()
-    if spec is None or len(values) > len(names):
-        raise NotALiteral("there are values without the names of their parameters")
-    wanted = spec.parameters["properties"]
-    # A number for a parameter that is a text is a text; the word as it was written, not as it was understood.
-    return {
-        name: raw if _is_text(wanted[name]) and not isinstance(value, str) else value
-        for name, (value, raw) in zip(names, values, strict=False)
-    }
-
-
-def _bare(text: str, spec: ToolSpec | None) -> dict[str, Any]:
-    """Take a text without a name for the tool's parameter, if it is clear which one is meant."""
-    words = text.strip()
-    if len(words) > 1 and words[0] == words[-1] and words[0] in "\"'":
-        words = words[1:-1]
-    parameter = _bare_parameter(spec, words) if spec is not None else None
-    if parameter is None:
-        raise NotALiteral("expected a JSON object")
-    return {parameter: words}
-
-
-def _bare_parameter(spec: ToolSpec, words: str) -> str | None:
-    """Return the parameter that a bare text is for: the only one, or the only needed one if it is a single word."""
-    properties = spec.parameters.get("properties", {})
-    names = spec.parameter_names
-    if len(names) != 1:
-        names = spec.required if words and not any(map(str.isspace, words)) else ()
-    return names[0] if len(names) == 1 and _is_text(properties.get(names[0], {})) else None
-
-
-def _is_text(schema: Mapping[str, Any]) -> bool:
-    return schema.get("type") == "string"
 
 
 def _action_from_object(
@@ -367,14 +277,14 @@ def _action_from_object(
     if isinstance(read, dict):
         return Action(name, read, thought)
     try:
-        return Action(name, _bare(raw, spec), thought)
+        return Action(name, bare_argument(raw, spec), thought)
     except NotALiteral as error:
         problem = read.problem if read is not None else str(error)
         return Unreadable(f"the arguments of {name} cannot be read: {problem}", excerpt(raw), name, thought)
 
 
 def _after_fence(text: str, position: int) -> int:
-    fence = _FENCE.match(text, position)
+    fence = FENCE.match(text, position)
     return position if fence is None else fence.end()
 
 
