@@ -52,7 +52,11 @@ class Jobs(Generic[Job]):
 
 
 def answers_of_processes(
-    make_handler: MakeHandler[Setup, Job, Answer], setup: Setup, jobs: Jobs[Job], workers: int
+    make_handler: MakeHandler[Setup, Job, Answer],
+    setup: Setup,
+    jobs: Jobs[Job],
+    workers: int,
+    until: float | None = None,
 ) -> Iterator[Answer]:
     """Yield the answers to all jobs, made by several processes, in the order in which they come.
 
@@ -61,6 +65,7 @@ def answers_of_processes(
         setup: Travels to each process once, so it must be fit to be pickled.
         jobs: Each job is done by one worker.
         workers: Number of processes.
+        until: Moment of the monotonic clock at which all workers are stopped, whatever is left to do; None waits.
 
     Raises:
         InfrastructureError: A worker process died.
@@ -82,7 +87,11 @@ def answers_of_processes(
                 theirs.close()
                 processes[ours] = process
         while processes:
-            for connection in wait(list(processes)):
+            left = None if until is None else max(until - time.monotonic(), 0.0)
+            answering = wait(list(processes), left)
+            if not answering:
+                return
+            for connection in answering:
                 connection = cast("Connection", connection)
                 try:
                     message = connection.recv()

@@ -61,15 +61,49 @@ class RoleModels:
                 is wrong.
             MissingExtraError: A model needs a package that is not installed.
         """
-        by_role = _specs_by_role(specs)
+        made = cls.parse_several(specs, settings, cache)
+        if len(made) > 1:
+            first, second, *_ = made
+            raise InvalidInputError(f"model {second!r} is a second default model, after {first!r}: expected one")
+        return next(iter(made.values()))
+
+    @classmethod
+    def parse_several(
+        cls,
+        specs: Sequence[str],
+        settings: ChatModelSettings | None = None,
+        cache: ResponseCache | None = None,
+    ) -> dict[str, RoleModels]:
+        """Make what `parse` makes once for each default model, all with the same models of components.
+
+        Args:
+            specs: As for `parse`, with one default model or several different ones.
+            settings: How the models are reached.
+            cache: Where replies are kept; None keeps none.
+
+        Returns:
+            The spelling of each default model, and the models of the components with it.
+
+        Raises:
+            InvalidInputError: A role is unknown or named twice, a default is named twice or there is none, or a
+                spelling is wrong.
+            MissingExtraError: A model needs a package that is not installed.
+        """
+        defaults, by_role = split_specs(specs)
         # Every spelling is checked before the first model is made, which may load something.
-        identities = {role: model_identity(spec, settings) for role, spec in by_role.items()}
-        models = {spec: make_chat_model(spec, settings, cache) for spec in dict.fromkeys(by_role.values())}
-        return cls(
-            default=models[by_role[DEFAULT_ROLE]],
-            by_role={role: models[spec] for role, spec in by_role.items() if role != DEFAULT_ROLE},
-            names=identities,
-        )
+        identities = {spec: model_identity(spec, settings) for spec in (*defaults, *by_role.values())}
+        models = {spec: make_chat_model(spec, settings, cache) for spec in identities}
+        return {
+            default: cls(
+                default=models[default],
+                by_role={role: models[spec] for role, spec in by_role.items()},
+                names={
+                    DEFAULT_ROLE: identities[default],
+                    **{role: identities[spec] for role, spec in by_role.items()},
+                },
+            )
+            for default in defaults
+        }
 
     def for_role(self, role: str) -> ChatModel:
         """Return who answers a component; one that nobody named is answered by the default."""
@@ -90,18 +124,30 @@ class RoleModels:
             await model.aclose()
 
 
-def _specs_by_role(specs: Sequence[str]) -> dict[str, str]:
+def split_specs(specs: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Split texts into the default models and the models of single components.
+
+    Raises:
+        InvalidInputError: A role is unknown or named twice, a default is named twice, or there is none.
+    """
+    defaults: list[str] = []
     by_role: dict[str, str] = {}
     for text in specs:
         role, spec = _split(text)
-        if role in by_role:
-            what = "a second default model" if role == DEFAULT_ROLE else f"a second model of {role!r}"
-            raise InvalidInputError(f"model {text!r} is {what}, after {by_role[role]!r}: expected one")
-        by_role[role] = spec
-    if DEFAULT_ROLE not in by_role:
+        if role != DEFAULT_ROLE:
+            if role in by_role:
+                raise InvalidInputError(
+                    f"model {text!r} is a second model of {role!r}, after {by_role[role]!r}: expected one"
+                )
+            by_role[role] = spec
+        elif spec in defaults:
+            raise InvalidInputError(f"model {spec!r} is given twice: expected each once")
+        else:
+            defaults.append(spec)
+    if not defaults:
         given = ", ".join(repr(text) for text in specs) or "none at all"
         raise InvalidInputError(f"models {given}: expected one without a role too, which is the default")
-    return by_role
+    return defaults, by_role
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,9 +80,9 @@ def replay(
     chosen = load(library)
     settings: ModelSettings | None = None
     if live or model or record is None:
-        named = model or _models_of(run)
+        named = model or _models_of(run, found["policy"])
         settings = model_settings(
-            named, base_url or _base_url_of(run), 1, retries, timeout, None, None, None, prices, 1
+            named, base_url or _base_url_of(run, found["policy"]), 1, retries, timeout, None, None, None, prices, 1
         )
     priced = None if prices is None else str(prices)
     again = replay_episode(run, found, lambda task: find_task(task, tasks, chosen), chosen, settings, priced)
@@ -100,21 +101,23 @@ def replay(
             raise typer.Exit(1)
 
 
-def _base_url_of(run: Path) -> str | None:
-    """Return where the models of a run were asked, if that was an endpoint."""
-    from resilisim.evaluation.store import read_manifest
-
-    identities = read_manifest(run)["arguments"].get("models", {}).values()
-    places = (identity.partition(" at ")[2] for identity in identities)
+def _base_url_of(run: Path, policy: str) -> str | None:
+    """Return where the models of a policy of a run were asked, if that was an endpoint."""
+    places = (identity.partition(" at ")[2] for identity in _identities(run, policy).values())
     return next((place for place in places if place.startswith(("http://", "https://"))), None)
 
 
-def _models_of(run: Path) -> list[str]:
-    """Return the models that a run was made with, as they are spelt on the command line."""
-    from resilisim.evaluation.store import read_manifest
-
-    named = read_manifest(run)["arguments"].get("models", {})
+def _models_of(run: Path, policy: str) -> list[str]:
+    """Return the models that a policy of a run was played with, as they are spelt on the command line."""
     return [
         identity.partition(" at ")[0] if role == "default" else f"{role}={identity.partition(' at ')[0]}"
-        for role, identity in named.items()
+        for role, identity in _identities(run, policy).items()
     ]
+
+
+def _identities(run: Path, policy: str) -> Mapping[str, str]:
+    from resilisim.evaluation.store import read_manifest
+
+    arguments = read_manifest(run)["arguments"]
+    models: Mapping[str, str] = arguments.get("models_of_policies", {}).get(policy, arguments.get("models", {}))
+    return models

@@ -45,6 +45,8 @@ from resilisim.cli.options import (
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
 from resilisim.cli.tasks import TasksOption
 
+SCALE_PANEL = "Limits and several machines"
+
 if TYPE_CHECKING:
     from resilisim.tasks import Task
     from resilisim.tool_library import ToolLibrary
@@ -117,11 +119,54 @@ def evaluate(
     local_threads: LocalThreadsOption = None,
     local_reuse_prompts: ReusePromptsOption = False,
     library: LibraryOption = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            help="i/n: play only this part of the tasks; 'resilisim merge' puts the parts together.",
+            rich_help_panel=SCALE_PANEL,
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Play on a Ray cluster: auto, local, HOST:PORT; --workers are its actors then.",
+            rich_help_panel=SCALE_PANEL,
+        ),
+    ] = None,
+    max_episodes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-episodes", help="Stop when so many are finished in OUT.", min=1, rich_help_panel=SCALE_PANEL
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens", help="Stop when models have used so many in OUT.", min=1, rich_help_panel=SCALE_PANEL
+        ),
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(
+            "--max-cost",
+            help="Stop when so many dollars are spent in OUT; needs --prices for models that cost something.",
+            min=0.0,
+            rich_help_panel=SCALE_PANEL,
+        ),
+    ] = None,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option("--max-seconds", help="Stop after so many.", min=0.0, rich_help_panel=SCALE_PANEL),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Evaluate policies; each episode becomes one line of OUT/episodes.jsonl."""
     from resilisim.evaluation.agent_sums import agent_table
     from resilisim.evaluation.failures import FAILURES_NAME
+    from resilisim.evaluation.limits import RunLimits
     from resilisim.evaluation.report.facts import count_of
     from resilisim.evaluation.runner import RunInterrupted
     from resilisim.evaluation.runner import evaluate as run
@@ -167,14 +212,18 @@ def evaluate(
                 local_threads,
                 local_reuse_prompts,
             ),
+            shard=shard,
+            limits=RunLimits(max_episodes, max_tokens, max_cost, max_seconds),
+            ray=ray,
         )
     except RunInterrupted as interrupted:
         note(f"{interrupted}; the same command goes on")
         raise typer.Exit(STOPPED_BY_USER) from None
-    if result.num_already_there:
-        verb = "was" if result.num_already_there == 1 else "were"
+    call = result.call
+    if call.num_already_there:
+        verb = "was" if call.num_already_there == 1 else "were"
         note(
-            f"{result.num_already_there:,} of {count_of(result.num_planned, 'episode')} {verb} already there; "
+            f"{call.num_already_there:,} of {count_of(result.num_planned, 'episode')} {verb} already there; "
             "policy code is not compared, use another --out after changing a policy"
         )
     if as_json:
@@ -183,13 +232,17 @@ def evaluate(
         console().print(result.table())
         if result.agents():
             console().print(agent_table(result.agents()))
-        note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: resilisim report {out}")
-    if result.num_failures:
-        them = "it" if result.num_failures == 1 else "them"
+        rest = f"resilisim merge {out} ... --out DIR" if shard is not None else f"resilisim report {out}"
+        note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: {rest}")
+    if call.stopped_by is not None:
+        note(f"stopped at {call.stopped_by}; the same command goes on, with a higher limit")
+    if call.num_failures:
+        them = "it" if call.num_failures == 1 else "them"
         note(
-            f"{count_of(result.num_failures, 'episode')} broke and no score counts {them} "
-            f"({out / FAILURES_NAME}), the last because {result.last_error}; the same command tries again"
+            f"{count_of(call.num_failures, 'episode')} broke and no score counts {them} "
+            f"({out / FAILURES_NAME}), the last because {call.last_error}; the same command tries again"
         )
+    if call.num_failures or call.stopped_by is not None:
         raise typer.Exit(INCOMPLETE)
 
 

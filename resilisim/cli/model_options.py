@@ -16,8 +16,8 @@ ModelsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--model",
-        help="Who answers LLM agents: openai:NAME, local, local:PATH, scripted:FILE; ROLE=... again for the model of "
-        "one component (extractor=openai:small).",
+        help="Who answers LLM agents: openai:NAME, local, local:PATH, scripted:FILE; again for more, each agent "
+        "plays with each; ROLE=... for the model of one component (extractor=openai:small).",
         rich_help_panel=MODEL_PANEL,
     ),
 ]

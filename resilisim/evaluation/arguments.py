@@ -6,6 +6,7 @@ Whatever would fail in the middle of a run is refused here, in one line and befo
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from numbers import Real
@@ -14,7 +15,8 @@ from typing import Any, TypeAlias, cast
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import ExactLimitError, InvalidInputError, unknown_name
-from resilisim.evaluation.plan import EnvironmentSettings, PolicySpec
+from resilisim.evaluation.contestants import PolicySpec
+from resilisim.evaluation.plan import EnvironmentSettings, Shard
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact.arena import build_arena
@@ -86,6 +88,25 @@ def check_seeds(seeds: object) -> tuple[int, ...]:
     if not chosen or len(set(chosen)) != len(chosen):
         raise InvalidInputError(f"seeds are {chosen!r:.80}: expected at least one, each once")
     return tuple(chosen)
+
+
+def check_shard(shard: object, num_tasks: int) -> Shard:
+    """Return the part of a run that "i/n" means, the whole run for None.
+
+    Raises:
+        InvalidInputError: It means none, or a part without a task.
+    """
+    if shard is None:
+        return Shard()
+    found = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", shard) if isinstance(shard, str) else None
+    if found is None:
+        raise InvalidInputError(f"shard is {shard!r:.60}: expected i/n, such as '1/4'")
+    number, count = int(found[1]), int(found[2])
+    if not 1 <= number <= count:
+        raise InvalidInputError(f"shard is {shard!r}: expected a number from 1 to {max(count, 1)} before the slash")
+    if number > num_tasks:
+        raise InvalidInputError(f"shard is {shard!r}: expected at most {num_tasks} parts, one for each task of the run")
+    return Shard(number, count)
 
 
 def check_tasks(tasks: object, library: ToolLibrary) -> list[Task]:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from resilisim.chat import ChatModelSettings, ResponseCache, RoleModels
 from resilisim.chat.prices import PriceTable
+from resilisim.chat.roles import split_specs
 from resilisim.errors import InvalidInputError
 
 DEFAULT_CONCURRENCY = 8
@@ -20,7 +21,8 @@ class ModelSettings:
     """Who answers the LLM agents of a run.
 
     Attributes:
-        models: `SPEC` of the model of all components, and `ROLE=SPEC` for components with one of their own.
+        models: `SPEC` of the model of all components, and `ROLE=SPEC` for components with one of their own. With
+            several `SPEC` each LLM agent plays once with each of them.
         chat: How models are reached.
         concurrency: Episodes under way at once, in all processes together.
         cache: Folder in which replies are kept from one run to the next; None keeps none.
@@ -58,17 +60,26 @@ class ModelSettings:
         )
         return replace(self, chat=chat, concurrency=max(1, self.concurrency // workers))
 
-    def make(self) -> RoleModels | None:
-        """Return the models, or None if none was named.
+    @property
+    def defaults(self) -> tuple[str, ...]:
+        """The models of all components, as they were spelt; none if no model was named.
+
+        Raises:
+            InvalidInputError: A role is unknown or named twice, a model is named twice, or there is no default.
+        """
+        return tuple(split_specs(self.models)[0]) if self.models else ()
+
+    def make(self) -> dict[str, RoleModels]:
+        """Return the models by the spelling of the default one; nothing if none was named.
 
         Raises:
             InvalidInputError: A spelling is wrong, or a key is needed and missing.
             MissingExtraError: A model needs a package that is not installed.
         """
         if not self.models:
-            return None
+            return {}
         cache = None if self.cache is None else ResponseCache(Path(self.cache))
-        return RoleModels.parse(self.models, self.chat, cache)
+        return RoleModels.parse_several(self.models, self.chat, cache)
 
     def load_prices(self) -> PriceTable:
         """Return the prices.

@@ -6,24 +6,19 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
-from resilisim.chat import RoleModels
-from resilisim.chat.prices import PriceTable
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.errors import InvalidInputError
+from resilisim.evaluation.contestants import Contestant, PolicyMaker, describe_policy
 from resilisim.evaluation.models import ModelSettings
-from resilisim.policies.base import Policy, policy_name
+from resilisim.policies.base import Policy
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.registry import checkpoint_hashes, make_policy
+from resilisim.policies.registry import checkpoint_hashes
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import ToolRetriever
-
-# What can be given as a policy: text that `make_policy` understands, or a class or function that returns a policy.
-PolicySpec: TypeAlias = "str | Callable[[], Policy]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +50,7 @@ class RunSettings:
     """Everything that a process needs to play episodes of a run; it travels to other processes.
 
     Attributes:
-        policies: What makes each policy.
-        policy_names: Their names in records, all different.
+        contestants: Who plays.
         prompts: Prompt types.
         environment: Options of the environment.
         library: The tool library as JSON, or None for the default one.
@@ -65,8 +59,7 @@ class RunSettings:
         manifest_hash: Hash of the run's arguments, which every record carries.
     """
 
-    policies: tuple[PolicySpec, ...]
-    policy_names: tuple[str, ...]
+    contestants: tuple[Contestant, ...]
     prompts: tuple[str, ...]
     environment: EnvironmentSettings
     library: str | None
@@ -90,13 +83,30 @@ class RunSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Shard:
+    """One of several parts of a run that are played apart and merged later.
+
+    Attributes:
+        number: Which part, from 1.
+        count: How many there are.
+    """
+
+    number: int = 1
+    count: int = 1
+
+    def __str__(self) -> str:
+        """Return how it is written."""
+        return f"{self.number}/{self.count}"
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedEpisode:
     """One episode of a plan, by the places of its parts in the settings.
 
     Attributes:
         index: Its place in the plan.
         task: The task.
-        policy: Place of its policy.
+        policy: Place of its contestant.
         prompt: Place of its prompt type.
         seed: Episode seed.
     """
@@ -121,9 +131,14 @@ class Plan:
     num_prompts: int
     seeds: Sequence[int]
 
+    @property
+    def episodes_per_task(self) -> int:
+        """Episodes of each task."""
+        return self.num_policies * self.num_prompts * len(self.seeds)
+
     def __len__(self) -> int:
         """Number of episodes."""
-        return len(self.tasks) * self.num_policies * self.num_prompts * len(self.seeds)
+        return len(self.tasks) * self.episodes_per_task
 
     def episode(self, index: int) -> PlannedEpisode:
         """Return the episode at a place of the plan."""
@@ -132,97 +147,71 @@ class Plan:
         task, policy = divmod(rest, self.num_policies)
         return PlannedEpisode(index, self.tasks[task], policy, prompt, self.seeds[seed])
 
-    def pending(self, is_finished: Callable[[int], bool]) -> Iterator[PlannedEpisode]:
-        """Yield the episodes that are not finished, in order."""
-        for index in range(len(self)):
+    def indices(self, shard: Shard) -> Iterator[int]:
+        """Yield the places of the episodes of a shard, in order: those of every n-th task.
+
+        Whole tasks, so that all policies of a shard meet each other and no task is solved in two places.
+        """
+        for task in range(shard.number - 1, len(self.tasks), shard.count):
+            first = task * self.episodes_per_task
+            yield from range(first, first + self.episodes_per_task)
+
+    def pending(self, is_finished: Callable[[int], bool], shard: Shard) -> Iterator[PlannedEpisode]:
+        """Yield the episodes of a shard that are not finished, in order."""
+        for index in self.indices(shard):
             if not is_finished(index):
                 yield self.episode(index)
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyMaker:
-    """Makes the policies of a run, as often as they are needed.
+def agent_arguments(made: Sequence[tuple[Contestant, Policy]]) -> dict[str, Any]:
+    """Return what a manifest says about the LLM agents of a run; nothing if there is none.
 
-    Attributes:
-        library: The tool library, for policies that ask for it.
-        models: Who answers LLM agents; None if nobody was named.
-        prices: Prices of models.
+    `models` names the models by component; where several default models play, they stand there for each policy.
     """
-
-    library: ToolLibrary
-    models: RoleModels | None = None
-    prices: PriceTable = field(default_factory=PriceTable)
-
-    def make(self, spec: PolicySpec) -> Policy:
-        """Return a new policy.
-
-        Raises:
-            InvalidInputError: There is no such policy, or it is none.
-        """
-        if isinstance(spec, str):
-            offered = {"library": self.library, "models": self.models, "prices": self.prices}
-            return make_policy(spec, offered=offered)
-        policy = spec()
-        if not callable(getattr(policy, "reset", None)) or not callable(getattr(policy, "act", None)):
-            kind = type(policy).__name__
-            raise InvalidInputError(f"{describe_policy(spec)} gives a {kind} without reset() and act()")
-        return policy
-
-
-def describe_policy(spec: PolicySpec) -> str:
-    """Return how a manifest names a policy: its text, or where its class or function stands."""
-    if isinstance(spec, str):
-        return spec
-    return f"{getattr(spec, '__module__', '?')}:{getattr(spec, '__qualname__', type(spec).__qualname__)}"
-
-
-def name_policies(policies: Sequence[Policy]) -> tuple[str, ...]:
-    """Return the names of policies.
-
-    Raises:
-        InvalidInputError: A policy's name cannot be printed, or two have one name.
-    """
-    names: list[str] = []
-    for policy in policies:
-        name = policy_name(policy)
-        if not name.isprintable():
-            raise InvalidInputError(f"policy name {name!r:.80} holds characters that cannot be printed")
-        if name in names:
-            raise InvalidInputError(
-                f"two policies are named {name!r}: give one of them another `name`, or leave it out"
-            )
-        names.append(name)
-    return tuple(names)
-
-
-def agent_arguments(policies: Sequence[Policy], models: RoleModels | None) -> dict[str, Any]:
-    """Return what a manifest says about the LLM agents of a run; nothing if there is none."""
-    agents = [policy for policy in policies if isinstance(policy, LlmPolicy)]
+    agents = {contestant.name: policy for contestant, policy in made if isinstance(policy, LlmPolicy)}
     if not agents:
         return {}
-    named = {} if models is None else models.identities()
-    return {"models": named, "prompts_of_agents": {policy_name(agent): agent.prompts.hash for agent in agents}}
+    answered = {
+        contestant.name: policy.models.identities()
+        for contestant, policy in made
+        if isinstance(policy, LlmPolicy) and contestant.model is not None
+    }
+    distinct = list(answered.values())
+    several = any(models != distinct[0] for models in distinct)
+    return {
+        "models": {} if several or not distinct else distinct[0],
+        **({"models_of_policies": answered} if several else {}),
+        "prompts_of_agents": {name: agent.prompts.hash for name, agent in agents.items()},
+    }
 
 
-def warn_about_models(policies: Sequence[Policy], maker: PolicyMaker, protocol: str) -> None:
+def warn_about_models(made: Sequence[tuple[Contestant, Policy]], maker: PolicyMaker, protocol: str) -> None:
     """Warn of what a run says about its models and that changes nothing: roles, prices, the native protocol."""
-    agents = [policy for policy in policies if isinstance(policy, LlmPolicy)]
-    if maker.models is None or not agents:
+    agents = [(contestant.name, policy) for contestant, policy in made if isinstance(policy, LlmPolicy)]
+    if not maker.models or not agents:
         return
-    components = {component for agent in agents for component in agent.components}
-    for role in maker.models.by_role:
+    components = {component for _, agent in agents for component in agent.components}
+    for role in next(iter(maker.models.values())).by_role:
         if role not in components:
             known = ", ".join(sorted(components))
             _warn(f"no policy of this run has a component {role!r}, so its model is never asked: there are {known}")
     if maker.prices.prices:
-        asked = {maker.models.for_role(component).name for component in components}
-        for name in sorted(asked):
-            gap = maker.prices.gap(name)
-            if gap is not None:
-                _warn(f"{gap}; what it costs is not counted")
-    in_text = [policy_name(agent) for agent in agents if not agent.uses_native_calls]
+        for gap in price_gaps(made, maker):
+            _warn(f"{gap}; what it costs is not counted")
+    in_text = [name for name, agent in agents if not agent.uses_native_calls]
     if protocol == "native" and in_text:
         _warn(f"no native tool calls by {', '.join(in_text)}: the model writes text there, too")
+
+
+def price_gaps(made: Sequence[tuple[Contestant, Policy]], maker: PolicyMaker) -> list[str]:
+    """Return a text for each model that LLM agents of a run ask and whose price is not known."""
+    asked = {
+        policy.models.for_role(component).name
+        for _, policy in made
+        if isinstance(policy, LlmPolicy)
+        for component in policy.components
+    }
+    return [gap for gap in map(maker.prices.gap, sorted(asked)) if gap is not None]
 
 
 def _warn(text: str) -> None:
@@ -246,7 +235,8 @@ def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, agent
         library: Its tool library.
         agents: What there is to say about LLM agents (`agent_arguments`).
     """
-    named = [spec for spec in settings.policies if isinstance(spec, str)]
+    specs = [contestant.policy for contestant in settings.contestants]
+    named = [spec for spec in specs if isinstance(spec, str)]
     checkpoints = checkpoint_hashes([settings.environment.planner, *named])
     return {
         "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
@@ -256,8 +246,8 @@ def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, agent
         "environment": asdict(settings.environment),
         "library": library.content_hash,
         "num_episodes": len(plan),
-        "policies": [describe_policy(spec) for spec in settings.policies],
-        "policy_names": list(settings.policy_names),
+        "policies": [describe_policy(spec) for spec in specs],
+        "policy_names": [contestant.name for contestant in settings.contestants],
         "prompts": list(settings.prompts),
         "seeds": list(plan.seeds),
         "tasks": {"count": len(plan.tasks), "sha256": hash_tasks(plan.tasks)},

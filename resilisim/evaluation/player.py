@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from resilisim.chat import RequestRefusedError, RoleModels
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InfrastructureError, ResiliSimError
+from resilisim.evaluation.contestants import PolicyMaker
 from resilisim.evaluation.failures import FAILURE_SCHEMA, FailureRecord
 from resilisim.evaluation.journal import EpisodeJournal, journal_path
-from resilisim.evaluation.plan import PlannedEpisode, PolicyMaker, RunSettings
+from resilisim.evaluation.plan import PlannedEpisode, RunSettings
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.rollout import play_agent_episode, play_episode
 from resilisim.policies.base import Policy
@@ -30,13 +32,13 @@ class _Shared:
 
     Attributes:
         environment: The environment of which each slot takes a twin.
-        models: Who answers.
+        models: Who answers, by the spelling of the default model.
         maker: Makes policies.
         policies: Policies that play an episode without waiting, by their place; one of each is enough.
     """
 
     environment: ConversationEnv
-    models: RoleModels | None
+    models: Mapping[str, RoleModels]
     maker: PolicyMaker
     policies: dict[int, Policy] = field(default_factory=dict)
 
@@ -54,15 +56,19 @@ class EpisodePlayer:
         models = settings.models.make()
         maker = PolicyMaker(library, models, settings.models.load_prices())
         self._shared = _Shared(settings.make_environment(library), models, maker)
-        self._asks_models = [isinstance(self._policy(place), LlmPolicy) for place in range(len(settings.policies))]
+        self._asks_models = [isinstance(self._policy(place), LlmPolicy) for place in range(len(settings.contestants))]
 
     @property
     def waits_for_models(self) -> bool:
         """Whether any policy asks a language model."""
         return any(self._asks_models)
 
-    def play_all(self, pending: Iterator[PlannedEpisode]) -> Iterator[Outcome]:
+    def play_all(self, pending: Iterator[PlannedEpisode], until: float | None = None) -> Iterator[Outcome]:
         """Play episodes and yield what they come to: in order, or as they end where language models are asked.
+
+        Args:
+            pending: The episodes.
+            until: Moment of the monotonic clock after which models are not waited for any more; None waits.
 
         Raises:
             ResiliSimError: Something was refused; the text names the episode.
@@ -77,7 +83,7 @@ class EpisodePlayer:
             team = _Team(self, pending, self._settings.models.concurrency)
             runner.run(team.start())
             try:
-                while (outcome := runner.run(team.next())) is not None:
+                while (outcome := runner.run(_next_until(team, until))) is not None:
                     yield outcome
             finally:
                 with contextlib.suppress(KeyboardInterrupt):
@@ -85,8 +91,10 @@ class EpisodePlayer:
 
     async def _leave(self, team: _Team) -> None:
         await team.stop()
-        if self._shared.models is not None:
-            await self._shared.models.aclose()
+        for model in {
+            id(model): model for models in self._shared.models.values() for model in models.models()
+        }.values():
+            await model.aclose()
 
     def slot(self) -> _Slot:
         """Return a place in which one episode after the other is played, beside others."""
@@ -100,7 +108,8 @@ class EpisodePlayer:
 
     def make_policy(self, place: int) -> Policy:
         """Return a new policy."""
-        return self._shared.maker.make(self._settings.policies[place])
+        contestant = self._settings.contestants[place]
+        return self._shared.maker.make(contestant.policy, contestant.model)
 
     def asks_model(self, place: int) -> bool:
         """Return whether a policy asks a language model."""
@@ -150,7 +159,7 @@ class EpisodePlayer:
         return FailureRecord(
             schema=FAILURE_SCHEMA,
             index=episode.index,
-            policy=self._settings.policy_names[episode.policy],
+            policy=self._settings.contestants[episode.policy].name,
             prompt_type=self._settings.prompts[episode.prompt],
             instance_id=episode.task.instance_id,
             seed=episode.seed,
@@ -170,14 +179,14 @@ class EpisodePlayer:
         """Return where in the run an episode stands, as its record says it."""
         return {
             "index": episode.index,
-            "name": self._settings.policy_names[episode.policy],
+            "name": self._settings.contestants[episode.policy].name,
             "salt": self._settings.environment.salt,
             "manifest": self._settings.manifest_hash,
         }
 
     def _describe(self, episode: PlannedEpisode) -> str:
         return (
-            f"episode {episode.index}: policy {self._settings.policy_names[episode.policy]}, "
+            f"episode {episode.index}: policy {self._settings.contestants[episode.policy].name}, "
             f"prompt {self._settings.prompts[episode.prompt]}, task {episode.task.instance_id}, seed {episode.seed}"
         )
 
@@ -257,6 +266,17 @@ class _Team:
             raise
         except BaseException as error:
             await self._outcomes.put(error)
+
+
+async def _next_until(team: _Team, until: float | None) -> Outcome | None:
+    """Return what the next episode comes to, or None when all have ended or the time is over."""
+    if until is None:
+        return await team.next()
+    try:
+        async with asyncio.timeout(max(until - time.monotonic(), 0.0)):
+            return await team.next()
+    except TimeoutError:
+        return None
 
 
 @contextlib.contextmanager

@@ -6,7 +6,8 @@ import sys
 import time
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleRenderable, Group, RichCast
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 QUIET_SECONDS = 2.0  # a run that takes no longer says nothing
@@ -14,6 +15,7 @@ RATE_SECONDS = 2.0  # a rate that was measured for less time is no basis for an 
 # Nor is one from a few episodes, of which some load a model or compile, unless episodes are slow themselves.
 RATE_EPISODES = 10
 SLOW_SECONDS = 60.0
+REFRESHES_PER_SECOND = 4
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
 
 
@@ -25,9 +27,17 @@ class RunProgress:
         finished: How many were there when it began.
         show: True or False to insist; None shows it only for runs of more than QUIET_SECONDS.
         stream: Where to; standard error if omitted.
+        table: What a terminal shows above the bar.
     """
 
-    def __init__(self, total: int, finished: int, show: bool | None = None, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        total: int,
+        finished: int,
+        show: bool | None = None,
+        stream: TextIO | None = None,
+        table: ConsoleRenderable | RichCast | None = None,
+    ) -> None:
         self._total = total
         self._finished = finished
         self._counted_from = finished  # episodes at the moment from which the rate is measured
@@ -36,6 +46,8 @@ class RunProgress:
         self._began = self._last_line = time.monotonic()
         self._quiet = 0.0 if show else QUIET_SECONDS
         self._enabled = show is not False and finished < total
+        self._table = table
+        self._live: Live | None = None
         self._bar: Progress | None = None
         self._task = TaskID(0)
 
@@ -61,8 +73,9 @@ class RunProgress:
         """Take the bar away, or say in a last line how it went, if anything was said before."""
         now = time.monotonic()
         if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+            if self._live is not None:
+                self._live.stop()
+            self._live = self._bar = None
         elif self._enabled and self._last_line > self._began:
             self._say(self._line(now))
         self._enabled = False
@@ -80,13 +93,15 @@ class RunProgress:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[estimate]}"),
-            console=Console(file=self._stream),
-            transient=True,
         )
         self._task = self._bar.add_task(
             "episodes", total=self._total, completed=self._finished, estimate=self._estimate(now)
         )
-        self._bar.start()
+        content = self._bar if self._table is None else Group(self._table, self._bar)
+        self._live = Live(
+            content, console=Console(file=self._stream), transient=True, refresh_per_second=REFRESHES_PER_SECOND
+        )
+        self._live.start()
 
     def _estimate(self, now: float) -> str:
         """Return rate and time left, or nothing as long as there is no basis for them."""

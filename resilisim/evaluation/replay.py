@@ -15,7 +15,8 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.failures import FailureRecord, is_failure, read_failures
 from resilisim.evaluation.journal import EpisodeJournal, journal_path
 from resilisim.evaluation.models import ModelSettings
-from resilisim.evaluation.plan import EnvironmentSettings, PolicyMaker, RunSettings
+from resilisim.evaluation.contestants import PolicyMaker
+from resilisim.evaluation.plan import EnvironmentSettings, RunSettings
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.rollout import play_agent_episode, play_episode
 from resilisim.evaluation.store import read_manifest, read_records
@@ -69,9 +70,8 @@ def finished(episode: EpisodeRecord | FailureRecord) -> EpisodeRecord | None:
 def _is_wanted(entry: Mapping[str, Any], wanted: str) -> bool:
     if wanted.isdigit():
         return bool(entry["index"] == int(wanted))
-    parts = wanted.split(":", 3)
     traits = (entry["instance_id"], str(entry["seed"]), entry["policy"], entry["prompt_type"])
-    return all(part == trait for part, trait in zip(parts, traits, strict=False))
+    return f"{':'.join(traits)}:".startswith(f"{wanted}:")
 
 
 class RecordedReplies:
@@ -156,12 +156,13 @@ def replay_episode(
     if arguments["library"] != library.content_hash:
         raise InvalidInputError(f"{directory} was made with another tool library: name it with --library")
     settings = EnvironmentSettings(**arguments["environment"])
-    env = RunSettings((), (), (), settings, library.to_json()).make_environment(library)
+    env = RunSettings((), (), settings, library.to_json()).make_environment(library)
     spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
     recorded = finished(episode)
     asked = _recorded_models(recorded) if recorded is not None and models is None else None
     settings_of_models = models if models is not None else ModelSettings(prices=prices)
-    maker = PolicyMaker(library, asked or settings_of_models.make(), settings_of_models.load_prices())
+    answering = settings_of_models.make() if asked is None else {asked.default.name: asked}
+    maker = PolicyMaker(library, answering, settings_of_models.load_prices())
     policy = maker.make(str(spec))
     task = find_task(episode["instance_id"])
     common: dict[str, Any] = {

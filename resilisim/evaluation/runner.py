@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.evaluation.agent_sums import AgentSums
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation.arguments import (
     TaskSpec,
     check_environment,
@@ -18,30 +18,32 @@ from resilisim.evaluation.arguments import (
     check_policies,
     check_prompts,
     check_seeds,
+    check_shard,
     check_solvable,
     check_tasks,
 )
+from resilisim.evaluation.contestants import PolicyMaker, PolicySpec
 from resilisim.evaluation.failures import Patience, is_failure
 from resilisim.evaluation.journal import discard_journal, discard_journals
+from resilisim.evaluation.limits import Budget, RunLimits
+from resilisim.evaluation.live_table import LiveTable
 from resilisim.evaluation.models import ModelSpec, check_models
 from resilisim.evaluation.plan import (
     EnvironmentSettings,
     Plan,
-    PolicyMaker,
-    PolicySpec,
     RunSettings,
+    Shard,
     agent_arguments,
-    name_policies,
+    price_gaps,
     run_arguments,
     warn_about_models,
 )
 from resilisim.evaluation.progress import RunProgress
 from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.report import REPORT_NAME, write_page
-from resilisim.evaluation.report.facts import RunCollector, RunFacts, count_of, read_facts
-from resilisim.evaluation.store import RunStore, read_records
-from resilisim.evaluation.summary import GroupSummary, SummaryTable
-from resilisim.evaluation.workers import play_all
+from resilisim.evaluation.report.facts import RunCollector, count_of
+from resilisim.evaluation.results import CallOutcome, EvaluationResult, result_of
+from resilisim.evaluation.store import RunStore
+from resilisim.evaluation.workers import Players, play_all
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.provenance import content_hash
 from resilisim.seeding import EVALUATION_SALT
@@ -60,89 +62,6 @@ class RunInterrupted(KeyboardInterrupt):
         super().__init__(f"interrupted: {num_kept:,} of {count_of(num_planned, 'episode')} kept")
         self.num_kept = num_kept
         self.num_planned = num_planned
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationResult:
-    """The results of a run: a summary of each policy under each prompt type, and the folder with every episode.
-
-    Attributes:
-        directory: The folder.
-        manifest: Its manifest: arguments, versions, hashes.
-        num_episodes: Episodes that are finished.
-        rows: One summary per policy and prompt type.
-        num_already_there: Episodes that an earlier call had left in the folder; they were not played again.
-        num_failures: Episodes that broke in this call for reasons of infrastructure; they are unfinished, and the same
-            call tries them again.
-        last_error: What the last of them broke on.
-    """
-
-    directory: Path
-    manifest: dict[str, Any]
-    num_episodes: int
-    rows: tuple[GroupSummary, ...]
-    _facts: RunFacts = field(repr=False, compare=False)
-    # Keeps a folder that nobody asked for until the result is gone.
-    _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
-    num_already_there: int = field(default=0, compare=False)
-    num_failures: int = field(default=0, compare=False)
-    last_error: str = field(default="", compare=False)
-
-    @property
-    def num_planned(self) -> int:
-        """How many episodes the run has when it is finished."""
-        return self._facts.num_planned
-
-    def row(self, policy: str, prompt_type: str = "baseline") -> GroupSummary:
-        """Return the summary of one policy under one prompt type.
-
-        Raises:
-            InvalidInputError: The run has none of that name.
-        """
-        for row in self.rows:
-            if (row.policy, row.prompt_type) == (policy, prompt_type):
-                return row
-        names = [f"{row.policy} under {row.prompt_type}" for row in self.rows]
-        raise unknown_name("result", f"{policy} under {prompt_type}", names)
-
-    def records(self) -> Iterator[EpisodeRecord]:
-        """Yield the record of every episode, in the order in which they ended.
-
-        Raises:
-            StoreError: The folder is gone, or cannot be read.
-        """
-        # A generator of this object's own: it keeps a temporary folder alive while somebody reads.
-        yield from read_records(self.directory)
-
-    def table(self) -> SummaryTable:
-        """Return the summary as a table for the terminal (`rich.print` shows it)."""
-        return SummaryTable(self.rows)
-
-    def write_report(self, path: Path | str | None = None) -> Path:
-        """Write the HTML report, `report.html` in the folder if no path is given, and return its path.
-
-        Raises:
-            StoreError: It cannot be written.
-        """
-        return write_page(self._facts, Path(path) if path is not None else self.directory / REPORT_NAME)
-
-    def agents(self) -> tuple[AgentSums, ...]:
-        """Return what the LLM agents used and where they gave up, in the order of the rows."""
-        sums = self._facts.sums.agents
-        keys = [(row.policy, row.prompt_type) for row in self.rows]
-        return tuple(sums[key] for key in keys if key in sums)
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the summary as JSON values."""
-        return {
-            "directory": str(self.directory),
-            "manifest": self.manifest,
-            "num_episodes": self.num_episodes,
-            "num_failures": self.num_failures,
-            "last_error": self.last_error or None,
-            "results": [row.to_mapping() for row in self.rows],
-            "agents": [sums.to_mapping() for sums in self.agents()],
-        }
 
 
 def evaluate(
@@ -170,6 +89,9 @@ def evaluate(
     library: ToolLibrary | None = None,
     embedding_model: str | None = None,
     model: ModelSpec = None,
+    shard: str | None = None,
+    limits: RunLimits | None = None,
+    ray: str | None = None,
     progress: bool | None = None,
 ) -> EvaluationResult:
     """Play every policy on every task under every prompt type and seed, all on common luck.
@@ -203,7 +125,12 @@ def evaluate(
         library: The tool library; the default one if omitted.
         embedding_model: The embedding model that searches use, by name or path; the shipped one if omitted.
         model: The language models of LLM agents: "openai:NAME", "local", "scripted:FILE", a list that also names those
-            of single components ("extractor=openai:small"), or `ModelSettings` for everything else about them.
+            of single components ("extractor=openai:small"), or `ModelSettings` for everything else about them. With
+            several models each agent plays once with each, under the name "POLICY@MODEL".
+        shard: "i/n" plays only the i-th of n parts of the tasks; `merge_runs` puts the folders of all parts together.
+        limits: Where to stop before everything is played.
+        ray: Address of a Ray cluster whose machines play ("auto", "local" or "HOST:PORT"); `workers` are then its
+            actors, as many as it has processors if 1.
         progress: Whether to show progress; None shows it for runs of more than two seconds.
 
     Returns:
@@ -214,6 +141,7 @@ def evaluate(
         ExactLimitError: A task is too large to be solved exactly.
         StoreError: The folder holds another run, or cannot be written.
         InfrastructureError: A worker process died, or what policies need is down for episode after episode.
+        MissingExtraError: What an argument needs is not installed.
         RunInterrupted: Ctrl-C; what is finished is kept.
     """
     if library is not None and not isinstance(library, ToolLibrary):
@@ -221,15 +149,17 @@ def evaluate(
     if out is not None and not isinstance(out, str | Path):
         raise InvalidInputError(f"out is {out!r:.60}: expected a folder")
     own_library = library if library is not None else default_library()
+    limits = RunLimits() if limits is None else limits
     policy_specs, prompt_types = check_policies(policies), check_prompts(prompts)
     num_workers = check_integer("workers", workers, least=1)
-    plan = Plan(check_tasks(tasks, own_library), len(policy_specs), len(prompt_types), check_seeds(seeds))
+    chosen_tasks, chosen_seeds = check_tasks(tasks, own_library), check_seeds(seeds)
+    part = check_shard(shard, len(chosen_tasks))
     model_settings = check_models(model)
     maker = PolicyMaker(own_library, model_settings.make(), model_settings.load_prices())
-    made = [maker.make(spec) for spec in policy_specs]  # once, to see early that each can be made
+    made = maker.make_all(policy_specs)  # once, to see early that each can be made
+    plan = Plan(chosen_tasks, len(made), len(prompt_types), chosen_seeds)
     settings = RunSettings(
-        policies=policy_specs,
-        policy_names=name_policies(made),
+        contestants=tuple(contestant for contestant, _ in made),
         prompts=prompt_types,
         environment=check_environment(
             EnvironmentSettings(
@@ -258,83 +188,85 @@ def evaluate(
     check_solvable(plan.tasks, environment)
     check_flaws(plan.tasks, prompt_types, environment)
     warn_about_models(made, maker, protocol)
-    arguments = run_arguments(settings, plan, own_library, agent_arguments(made, maker.models))
-    waits_for_models = any(isinstance(policy, LlmPolicy) for policy in made)
-    return _run(settings, plan, arguments, out, num_workers, progress, waits_for_models)
+    unpriced = price_gaps(made, maker) if limits.cost is not None else []
+    if unpriced:
+        raise InvalidInputError(f"a limit of dollars needs the prices of all models: {unpriced[0]}")
+    arguments = run_arguments(settings, plan, own_library, agent_arguments(made))
+    waits_for_models = any(isinstance(policy, LlmPolicy) for _, policy in made)
+    players = Players(num_workers, waits_for_models, ray)
+    return _run(settings, _Part(plan, part, limits), arguments, out, players, progress)
 
 
-def read_results(directory: Path | str) -> EvaluationResult:
-    """Return the results in a folder, finished or not, reading its episodes once.
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What of a run one call is to play."""
 
-    Raises:
-        StoreError: It is no folder of results, or cannot be read.
-    """
-    return _result(Path(directory), read_facts(directory))
+    plan: Plan
+    shard: Shard
+    limits: RunLimits
 
 
 def _run(
     settings: RunSettings,
-    plan: Plan,
+    part: _Part,
     arguments: dict[str, Any],
     out: Path | str | None,
-    workers: int,
+    players: Players,
     progress: bool | None,
-    waits_for_models: bool,
 ) -> EvaluationResult:
+    plan = part.plan
     temporary = None
     if out is None:
         temporary = tempfile.TemporaryDirectory(prefix="resilisim-")
         out = temporary.name
     # Replies are only kept where somebody can come back for them.
-    kept_in = None if temporary is not None or not waits_for_models else str(out)
+    kept_in = None if temporary is not None or not players.wait_for_models else str(out)
     settings = replace(settings, manifest_hash=content_hash(arguments), directory=kept_in)
-    collector = RunCollector()
-    with RunStore(out, arguments, len(plan), on_record=collector.add) as store:
+    collector, live, budget = RunCollector(), LiveTable(), Budget(part.limits)
+
+    def take(record: EpisodeRecord) -> None:
+        collector.add(record)
+        live.add(record)
+        budget.count(record)
+
+    with RunStore(out, arguments, len(plan), on_record=take) as store:
         already_there = store.num_finished
-        shown = RunProgress(len(plan), already_there, progress)
+        there_of_part = sum(store.is_finished(index) for index in plan.indices(part.shard))
+        num_of_part = len(plan.tasks[part.shard.number - 1 :: part.shard.count]) * plan.episodes_per_task
+        shown = RunProgress(num_of_part, there_of_part, progress, table=live)
         patience = Patience(settings.models.give_up_after)
+        stopped_by = budget.reached() if there_of_part < num_of_part else None
         try:
-            most = len(plan) - already_there
-            if waits_for_models:
+            most = num_of_part - there_of_part
+            if players.wait_for_models:
                 most = min(most, settings.models.concurrency)  # each process plays at least one
-            pending = plan.pending(store.is_finished)
-            for outcome, line in play_all(settings, pending, min(workers, max(most, 1)), waits_for_models):
-                if is_failure(outcome):
-                    store.append_failure(line)
-                    patience.lose(outcome)
-                    continue
-                record = cast("EpisodeRecord", outcome)
-                store.append_encoded(line, record["index"])
-                if kept_in is not None:
-                    discard_journal(kept_in, record["index"])
-                collector.add(record)
-                patience.restore()
-                shown.advance()
+            pending = iter(()) if stopped_by else plan.pending(store.is_finished, part.shard)
+            with contextlib.closing(play_all(settings, pending, players.at_most(most), budget.until)) as outcomes:
+                for outcome, line in outcomes:
+                    if is_failure(outcome):
+                        store.append_failure(line)
+                        live.fail(outcome)
+                        patience.lose(outcome)
+                        continue
+                    record = cast("EpisodeRecord", outcome)
+                    store.append_encoded(line, record["index"])
+                    if kept_in is not None:
+                        discard_journal(kept_in, record["index"])
+                    take(record)
+                    patience.restore()
+                    shown.advance()
+                    stopped_by = budget.reached()
+                    if stopped_by is not None:
+                        break
+                else:
+                    stopped_by = stopped_by or budget.reached()
             if kept_in is not None and store.num_finished == len(plan):
                 discard_journals(kept_in)
         except KeyboardInterrupt as error:
             raise RunInterrupted(store.num_finished if temporary is None else 0, len(plan)) from error
         finally:
             shown.close()
-        facts = collector.facts(store.manifest)
-        return _result(store.directory, facts, temporary, already_there, patience)
-
-
-def _result(
-    directory: Path,
-    facts: RunFacts,
-    temporary: tempfile.TemporaryDirectory[str] | None = None,
-    num_already_there: int = 0,
-    patience: Patience | None = None,
-) -> EvaluationResult:
-    return EvaluationResult(
-        directory,
-        dict(facts.manifest),
-        facts.sums.num_episodes,
-        tuple(facts.rows),
-        facts,
-        temporary,
-        num_already_there,
-        0 if patience is None else patience.num_failures,
-        "" if patience is None else patience.last_error,
-    )
+        if all(store.is_finished(index) for index in plan.indices(part.shard)):
+            stopped_by = None  # a limit that is reached by the last episode has stopped nothing
+        call = CallOutcome(already_there, patience.num_failures, patience.last_error, stopped_by)
+        return result_of(store.directory, collector.facts(store.manifest), call, temporary)

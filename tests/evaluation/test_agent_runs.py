@@ -87,7 +87,7 @@ def test_episodes_that_an_endpoint_breaks_are_kept_apart_and_go_on_where_they_we
     whole = FollowingModel()
     evaluate(following(whole), *arguments, out=tmp_path / "b")
     failures = list(read_failures(tmp_path / "a"))
-    assert first.num_failures == len(failures) > 0
+    assert first.call.num_failures == len(failures) > 0
     assert first.num_episodes == 6 * SEEDS - len(failures)
     assert first.row("react", "optimal").num_episodes == first.num_episodes
     assert {failure["reason"] for failure in failures} == {"EndpointError"}
@@ -97,7 +97,7 @@ def test_episodes_that_an_endpoint_breaks_are_kept_apart_and_go_on_where_they_we
 
     mended = FollowingModel()
     second = evaluate(following(mended), *arguments, out=tmp_path / "a", model=at_once(4))
-    assert second.num_failures == 0
+    assert second.call.num_failures == 0
     assert second.num_episodes == 6 * SEEDS
     assert records_of(tmp_path / "a") == records_of(tmp_path / "b")
     answered = calls_by_scope([*broken.requests, *mended.requests])

@@ -144,18 +144,6 @@ def test_records_of_a_folder_that_is_gone_are_refused(tmp_path: Path) -> None:
         list(result.records())
 
 
-def test_a_report_of_results_reads_no_episode_again(whole_run: Path, tmp_path: Path) -> None:
-    result = read_results(whole_run)
-    kept = write_report(whole_run, tmp_path / "kept.html").read_bytes()
-    moved = tmp_path / "moved.jsonl"
-    episodes = whole_run / "episodes.jsonl"
-    episodes.rename(moved)
-    try:
-        assert result.write_report(tmp_path / "again.html").read_bytes() == kept
-    finally:
-        moved.rename(episodes)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_policy_that_raises_is_told_with_its_episode_and_the_rest_is_kept(tmp_path: Path, workers: int) -> None:
     with pytest.raises(KeyError, match="no such thing") as failure:
