@@ -41,7 +41,7 @@ $(STAMP): pyproject.toml constraints.txt
 install: $(STAMP) ## make .venv and install the package with what tests and demo need
 
 .PHONY: demo
-demo: $(STAMP) ## tasks, bounds, five policies on held-out tasks, and the report (under five minutes)
+demo: $(STAMP) ## tasks, bounds, four policies on held-out tasks, and the report (under five minutes)
 	@$(BIN)/resilisim demo
 
 .PHONY: test

@@ -1,4 +1,4 @@
-"""`resilisim demo`: the whole chain once, small: tasks, bounds, five policies on held-out tasks, the report."""
+"""`resilisim demo`: the whole chain once, small: tasks, bounds, four policies on held-out tasks, comparison, report."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from resilisim.cli.output import console, error_console, plain, print_json, tabl
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from resilisim.evaluation.comparison import Comparison
     from resilisim.tasks import Task
 
-POLICIES = ("random", "plan-follower", "repairing-follower", "policy:default", "exact-optimum")
-PROMPTS = ("baseline", "optimal")
+POLICIES = ("plan-follower", "repairing-follower", "policy:default", "exact-optimum")
+PROMPTS = ("optimal", "flawed")
+COMPARED = ("plan-follower", "repairing-follower", "flawed")
 DEFAULT_TASKS = 120
 DEFAULT_SEEDS = 4
 MOST_WORKERS = 4
@@ -32,7 +34,9 @@ def demo(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what ResiliSim does: tasks, their exact bounds, five policies on held-out tasks, and a report."""
+    """Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report."""
+    from resilisim.evaluation.comparison import compare_tables
+    from resilisim.evaluation.episode_table import read_episode_table
     from resilisim.evaluation.report import write_report
     from resilisim.evaluation.runner import evaluate
     from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
@@ -61,25 +65,57 @@ def demo(
     _show_bounds(show, examples, bounds)
     workers = workers or min(os.cpu_count() or 1, MOST_WORKERS)
     show.print(
-        f"\n[bold]3. Agents[/bold]  {len(POLICIES)} policies on {tasks} held-out tasks, {len(PROMPTS)} prompt types, "
-        f"{seeds} seeds each,\n   all on the same luck."
+        f"\n[bold]3. Agents[/bold]  {len(POLICIES)} policies on {tasks} held-out tasks, with a sound plan in the "
+        f"prompt and with a flawed\n   one, {seeds} seeds each, all on the same luck."
     )
     result = evaluate(POLICIES, held_out, PROMPTS, seeds, out=out, workers=workers)
     show.print(result.table())
-    report = write_report(out)
+    first, second, prompt = COMPARED
+    episodes = read_episode_table(out)
+    comparison = compare_tables(episodes.group(first, prompt), episodes.group(second, prompt))
+    show.print(
+        "\n[bold]4. Comparison[/bold]  The luck of each draw is known, so most of the noise between two agents can go."
+    )
+    _show_comparison(show, comparison)
+    with error_console().status("writing the report"):
+        report = write_report(out)
     if as_json:
-        print_json({"tasks": statistics, "bounds": bounds, **result.to_mapping(), "report": str(report)})
+        print_json(
+            {
+                "tasks": statistics,
+                "bounds": bounds,
+                **result.to_mapping(),
+                "comparison": comparison.to_mapping(),
+                "report": str(report),
+            }
+        )
         return
-    show.print("\n[bold]4. Report[/bold]  Open it in a browser; it needs no network:")
+    show.print("\n[bold]5. Report[/bold]  Open it in a browser; it needs no network:")
     show.print(plain(f"   {report.resolve()}"), soft_wrap=True)
     show.print("\n[bold]Where to look next[/bold]")
     for command, what in (
         (f"resilisim play --task {held_out[0].instance_id}", "be the agent yourself, and see what each call cost"),
         (f"resilisim bound --task {held_out[0].instance_id}", "the bounds of any task, or of any list of tools"),
         ("resilisim evaluate --policy my_module:MyPolicy ...", "your own policy, on the same luck (README.md)"),
+        ("resilisim compare RUN_A RUN_B", "which of two agents is better, and how sure that is"),
         ("resilisim --help", "everything else"),
     ):
         show.print(plain(f"   {command:<54} {what}"), soft_wrap=True)
+
+
+def _show_comparison(show: Console, comparison: Comparison) -> None:
+    """Print what each method says about a difference."""
+    rows = []
+    for method, difference in comparison.differences.items():
+        low, high = difference.interval
+        ends = [f"{100.0 * end:+.1f}" if end == end else "-" for end in (low, high)]
+        value = f"{100.0 * difference.difference:+.1f}" if difference.difference == difference.difference else "-"
+        rows.append([method.replace("_", " "), value, f"[{ends[0]}, {ends[1]}]", f"{difference.p_value:.3f}"])
+    title = (
+        f"{comparison.label_a} minus {comparison.label_b} under {comparison.prompt} prompts, in points, "
+        f"{comparison.episodes:,} episodes each"
+    )
+    show.print(table(title, ["method", "difference", "95% interval", "p"], rows))
 
 
 def one_of_each_complexity(tasks: list[Task]) -> list[Task]:

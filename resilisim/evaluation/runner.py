@@ -199,11 +199,40 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What of a run one call is to play."""
+    """What of a run one call is to play.
+
+    Attributes:
+        plan: The whole run.
+        shard: Which of its tasks.
+        limits: Where to stop.
+    """
 
     plan: Plan
     shard: Shard
     limits: RunLimits
+
+    def __len__(self) -> int:
+        """Number of episodes."""
+        return len(self.plan.tasks[self.shard.number - 1 :: self.shard.count]) * self.plan.episodes_per_task
+
+    def num_finished(self, store: RunStore) -> int:
+        """Return how many of them are in a folder."""
+        return sum(map(store.is_finished, self.plan.indices(self.shard)))
+
+
+class _Tally:
+    """Takes in the episodes of a run as they end: for its results, for those who watch, for its limits."""
+
+    def __init__(self, limits: RunLimits) -> None:
+        self.collector = RunCollector()
+        self.live = LiveTable()
+        self.budget = Budget(limits)
+
+    def add(self, record: EpisodeRecord) -> None:
+        """Take in one episode."""
+        self.collector.add(record)
+        self.live.add(record)
+        self.budget.count(record)
 
 
 def _run(
@@ -214,7 +243,6 @@ def _run(
     players: Players,
     progress: bool | None,
 ) -> EvaluationResult:
-    plan = part.plan
     temporary = None
     if out is None:
         temporary = tempfile.TemporaryDirectory(prefix="resilisim-")
@@ -222,51 +250,53 @@ def _run(
     # Replies are only kept where somebody can come back for them.
     kept_in = None if temporary is not None or not players.wait_for_models else str(out)
     settings = replace(settings, manifest_hash=content_hash(arguments), directory=kept_in)
-    collector, live, budget = RunCollector(), LiveTable(), Budget(part.limits)
-
-    def take(record: EpisodeRecord) -> None:
-        collector.add(record)
-        live.add(record)
-        budget.count(record)
-
-    with RunStore(out, arguments, len(plan), on_record=take) as store:
+    tally = _Tally(part.limits)
+    with RunStore(out, arguments, len(part.plan), on_record=tally.add) as store:
         already_there = store.num_finished
-        there_of_part = sum(store.is_finished(index) for index in plan.indices(part.shard))
-        num_of_part = len(plan.tasks[part.shard.number - 1 :: part.shard.count]) * plan.episodes_per_task
-        shown = RunProgress(num_of_part, there_of_part, progress, table=live)
         patience = Patience(settings.models.give_up_after)
-        stopped_by = budget.reached() if there_of_part < num_of_part else None
+        shown = RunProgress(len(part), part.num_finished(store), progress, table=tally.live)
         try:
-            most = num_of_part - there_of_part
-            if players.wait_for_models:
-                most = min(most, settings.models.concurrency)  # each process plays at least one
-            pending = iter(()) if stopped_by else plan.pending(store.is_finished, part.shard)
-            with contextlib.closing(play_all(settings, pending, players.at_most(most), budget.until)) as outcomes:
-                for outcome, line in outcomes:
-                    if is_failure(outcome):
-                        store.append_failure(line)
-                        live.fail(outcome)
-                        patience.lose(outcome)
-                        continue
-                    record = cast("EpisodeRecord", outcome)
-                    store.append_encoded(line, record["index"])
-                    if kept_in is not None:
-                        discard_journal(kept_in, record["index"])
-                    take(record)
-                    patience.restore()
-                    shown.advance()
-                    stopped_by = budget.reached()
-                    if stopped_by is not None:
-                        break
-                else:
-                    stopped_by = stopped_by or budget.reached()
-            if kept_in is not None and store.num_finished == len(plan):
-                discard_journals(kept_in)
+            stopped_by = _play(settings, part, players, store, tally, patience, shown)
         except KeyboardInterrupt as error:
-            raise RunInterrupted(store.num_finished if temporary is None else 0, len(plan)) from error
+            raise RunInterrupted(store.num_finished if temporary is None else 0, len(part.plan)) from error
         finally:
             shown.close()
-        if all(store.is_finished(index) for index in plan.indices(part.shard)):
-            stopped_by = None  # a limit that is reached by the last episode has stopped nothing
+        if kept_in is not None and store.num_finished == len(part.plan):
+            discard_journals(kept_in)
         call = CallOutcome(already_there, patience.num_failures, patience.last_error, stopped_by)
-        return result_of(store.directory, collector.facts(store.manifest), call, temporary)
+        return result_of(store.directory, tally.collector.facts(store.manifest), call, temporary)
+
+
+def _play(
+    settings: RunSettings,
+    part: _Part,
+    players: Players,
+    store: RunStore,
+    tally: _Tally,
+    patience: Patience,
+    shown: RunProgress,
+) -> str | None:
+    """Play what is not finished, and return the limit that kept something from being played."""
+    num_pending = len(part) - part.num_finished(store)
+    stopped_by = tally.budget.reached() if num_pending else None
+    if stopped_by is not None:
+        return stopped_by
+    pending = part.plan.pending(store.is_finished, part.shard)
+    with contextlib.closing(play_all(settings, pending, num_pending, players, tally.budget.until)) as outcomes:
+        for outcome, line in outcomes:
+            if is_failure(outcome):
+                store.append_failure(line)
+                tally.live.fail(outcome)
+                patience.lose(outcome)
+                continue
+            record = cast("EpisodeRecord", outcome)
+            store.append_encoded(line, record["index"])
+            if settings.directory is not None:
+                discard_journal(settings.directory, record["index"])
+            tally.add(record)
+            patience.restore()
+            shown.advance()
+            if tally.budget.reached() is not None:
+                break
+    # A limit that the last episode reaches has stopped nothing.
+    return tally.budget.reached() if part.num_finished(store) < len(part) else None
