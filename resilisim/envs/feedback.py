@@ -22,6 +22,9 @@ _EXCERPT_LENGTH = 200
 _PROBLEM_LENGTH = 500
 _MAX_PROBLEMS = 20
 
+# Made once: `json.dumps` with an option makes one for every call.
+_OUTPUT_ENCODER = json.JSONEncoder(ensure_ascii=False)
+
 _FINISH_HINT = {"text": "<finish/>", "native": "the function finish"}
 
 _ENDINGS = {
@@ -36,7 +39,7 @@ _ENDINGS = {
 def execution_reply(event: Event) -> str:
     """Return the result or the error of an execution."""
     if event.failure is None:
-        output = json.dumps(event.output, ensure_ascii=False)
+        output = _OUTPUT_ENCODER.encode(event.output)
         return f"{event.tool} executed successfully.\nOutput: {output}"
     failure = event.failure
     if failure.code != DEPENDENCY_ERROR:

@@ -41,9 +41,13 @@ def escape_line(text: str) -> str:
     return escape_text(" ".join(text.split()))
 
 
+# Made once: `json.dumps` with an option makes one for every call.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
+
+
 def inline_json(value: Any) -> str:
     """Return a value as JSON on one line that holds no protocol tag; it reads back as the same value."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = _ENCODER.encode(value)
     return _TAG.sub(r"\\u003c", text) if "<" in text else text
 
 
