@@ -8,7 +8,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from benchmarks import agents, datasets, environment, evaluation, exact, memory, prompts, start, tasks, workflow
+from benchmarks import (
+    agents,
+    attribution,
+    datasets,
+    environment,
+    evaluation,
+    exact,
+    memory,
+    prompts,
+    start,
+    tasks,
+    workflow,
+)
 from benchmarks.measurement import Benchmark, load_average, this_machine
 
 BENCHMARKS = (
@@ -19,6 +31,7 @@ BENCHMARKS = (
     Benchmark("workflow", "steps a second of Workflow-v0, scalar and batched", workflow.measure),
     Benchmark("import", "import of the package", start.measure),
     Benchmark("evaluation", "episodes a second with records, two workers", evaluation.measure),
+    Benchmark("attribution", "saved episodes attributed again, and the sums of a run", attribution.measure),
     Benchmark("agents", "LLM agents at once against a slow endpoint, their own time and memory", agents.measure),
     Benchmark("datasets", "memory and time of exporting 200,000 prompts", datasets.measure),
     Benchmark("memory", "memory over 200,000 episodes", memory.measure),

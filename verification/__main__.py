@@ -13,13 +13,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict
 from typing import Any
 
-from verification import brute_force, law, luck, obedience, references, score, workflow
+from verification import brute_force, comparison, law, luck, obedience, references, score, workflow
 from verification.findings import FAMILY_WISE_ERROR_RATE, Check, Finding, Judged, judge
 
 CHECKS: tuple[Check, ...] = (
     law.CHECK,
     luck.CHECK,
     score.CHECK,
+    comparison.CHECK,
     references.CHECK,
     obedience.CHECK,
     brute_force.CHECK,

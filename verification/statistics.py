@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,6 +123,24 @@ def normal_score(score: float) -> TestResult:
 def not_below(score: float) -> TestResult:
     """Test that a mean is not below its bound, given its standard score; only low scores count against it."""
     return TestResult(f"z = {score:+.2f} (one-sided)", float(stats.norm.cdf(score)))
+
+
+def at_least_rate(count: int, trials: int, rate: float) -> TestResult:
+    """Test that a rate is not below its bound, by the binomial distribution; only low counts count against it."""
+    return TestResult(f"{100.0 * count / trials:.1f}%", float(stats.binom.cdf(count, trials, rate)))
+
+
+def at_most_rate(count: int, trials: int, rate: float) -> TestResult:
+    """Test that a rate is not above its bound; only high counts count against it."""
+    return TestResult(f"{100.0 * count / trials:.1f}%", float(stats.binom.sf(count - 1, trials, rate)))
+
+
+def worst_of(results: Mapping[str, TestResult]) -> TestResult:
+    """Return the most extreme of several tests by name, its p-value times their number (Bonferroni)."""
+    name = min(results, key=lambda one: results[one].p_value)
+    worst = results[name]
+    text = f"worst of {len(results)}: {worst.text} ({name})" if len(results) > 1 else f"{worst.text} ({name})"
+    return TestResult(text, min(1.0, worst.p_value * len(results)))
 
 
 def too_many(count: int, expected: float) -> TestResult:

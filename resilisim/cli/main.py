@@ -13,14 +13,21 @@ from resilisim import __version__
 from resilisim.cli import (
     agents,
     bound,
+    compare,
     dataset,
     demo,
     episode,
     evaluate,
+    export,
+    leaderboard,
+    merge,
     models,
     play,
+    power,
+    profile,
     prompts,
     report,
+    rescore,
     tasks,
     tools,
     train,
@@ -50,6 +57,13 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("agents")(agents.agents)
 app.add_typer(episode.app, name="episode")
 app.command("report")(report.report)
+app.command("compare")(compare.compare)
+app.command("leaderboard")(leaderboard.leaderboard)
+app.command("power")(power.power)
+app.command("profile")(profile.profile)
+app.command("rescore")(rescore.rescore)
+app.command("merge")(merge.merge)
+app.command("export")(export.export)
 app.command("demo")(demo.demo)
 
 

@@ -20,7 +20,7 @@ def report(
 ) -> None:
     """Write the HTML report of a run, finished or not, and print its summary."""
     from resilisim.evaluation.report.facts import count_of
-    from resilisim.evaluation.runner import read_results
+    from resilisim.evaluation.results import read_results
 
     with error_console().status("reading episodes"):
         result = read_results(directory)

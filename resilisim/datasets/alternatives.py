@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from resilisim.datasets.demonstrator import Demonstrator
 from resilisim.datasets.mistaken_texts import mistaken_texts
 from resilisim.datasets.rollout import Stage
-from resilisim.evaluation.attribution import loss_label
+from resilisim.evaluation.labels import loss_label
 from resilisim.evaluation.records import REGRET_TOLERANCE
 from resilisim.seeding import Draws
 from resilisim.simulator import Message, Problem

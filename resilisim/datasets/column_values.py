@@ -28,6 +28,8 @@ _ENDS: Final[Mapping[str, str]] = {
     "loop": "the same unproductive message came too many times in a row",
     "stopped": "the policy stopped by itself",
 }
+# Finding out what the prompt does not say has a price, and a message that obeys its prompt is not held against anybody.
+_NO_MISTAKES: Final = ("information", "obeyed_flaw")
 VALUES: Final[Mapping[str, Sequence[tuple[str, Mapping[str, str]]]]] = {
     "conversations": (
         ("turns.kind", _KINDS),
@@ -37,7 +39,7 @@ VALUES: Final[Mapping[str, Sequence[tuple[str, Mapping[str, str]]]]] = {
     ),
     "preferences": (
         ("rejected_kind", {kind: text for kind, text in _KINDS.items() if kind not in ("info", "stop")}),
-        ("rejected_reason", {label: text for label, text in LOSS_LABELS.items() if label != "information"}),
+        ("rejected_reason", {label: text for label, text in LOSS_LABELS.items() if label not in _NO_MISTAKES}),
     ),
 }
 

@@ -19,6 +19,7 @@ MISTAKEN_REASONS: Final[Mapping[str, str]] = {
     "repeated_success": "I run this tool once more, to be on the safe side.",
     "suboptimal_choice": "This tool belongs to the work, so I run it next.",
     "wasted_turn": "There may be a better tool than those I know, so I look for one.",
+    "repeated_search": "I ask once more, in case something else turns up.",
     "format_error": "I know which tool to run next.",
     "rejected_call": "I know how to call the tool for the next operation.",
     "gave_up_early": "What matters has been done, so I report completion.",

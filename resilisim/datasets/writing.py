@@ -30,15 +30,26 @@ class ShardWriter:
         path: The file; it appears when it is whole.
         file_format: "jsonl" or "parquet".
         schema: What each record has to look like.
+        metadata: Names and texts that a Parquet file keeps with its schema; JSON Lines have no place for them.
+        advice: What a refusal says of what was written before.
 
     Raises:
         StoreError: The file cannot be written.
         MissingExtraError: Parquet was asked for, and pyarrow is not installed.
     """
 
-    def __init__(self, path: Path, file_format: Format, schema: RecordSchema) -> None:
+    def __init__(
+        self,
+        path: Path,
+        file_format: Format,
+        schema: RecordSchema,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        advice: str = "shards that were finished are kept, and the same command goes on from there",
+    ) -> None:
         self.path = path
         self.num_records = 0
+        self._advice = advice
         self._schema = schema
         self._temporary = temporary_path(path)
         try:
@@ -46,7 +57,7 @@ class ShardWriter:
         except OSError as error:
             raise self._refusal(error) from error
         try:
-            self._encoder: _Encoder = ENCODERS[file_format](self._sink, schema)
+            self._encoder: _Encoder = ENCODERS[file_format](self._sink, schema, metadata or {})
         except BaseException as error:
             self._sink.abandon()
             self._temporary.unlink(missing_ok=True)
@@ -97,10 +108,7 @@ class ShardWriter:
         self._temporary.unlink(missing_ok=True)
 
     def _refusal(self, error: OSError) -> StoreError:
-        return StoreError(
-            f"cannot write {self.path}: {describe_os_error(error)}; "
-            "shards that were finished are kept, and the same command goes on from there"
-        )
+        return StoreError(f"cannot write {self.path}: {describe_os_error(error)}; {self._advice}")
 
 
 def encode_record(record: Record) -> bytes:
@@ -165,7 +173,7 @@ class _Encoder(Protocol):
 
 
 class _JsonLines:
-    def __init__(self, sink: _HashedFile, schema: RecordSchema) -> None:
+    def __init__(self, sink: _HashedFile, schema: RecordSchema, metadata: Mapping[str, str]) -> None:
         self._sink = sink
 
     def write(self, record: Record) -> None:
@@ -179,9 +187,9 @@ class _JsonLines:
 
 
 class _Parquet:
-    def __init__(self, sink: _HashedFile, schema: RecordSchema) -> None:
+    def __init__(self, sink: _HashedFile, schema: RecordSchema, metadata: Mapping[str, str]) -> None:
         self._pyarrow = require("pyarrow")
-        self._schema = to_arrow(schema)
+        self._schema = to_arrow(schema).with_metadata(dict(metadata) or None)
         self._rows: list[Record] = []
         self._writer = require("pyarrow.parquet").ParquetWriter(sink, self._schema, compression="zstd")
 
@@ -209,7 +217,10 @@ class _Parquet:
         self._rows = []
 
 
-ENCODERS: Mapping[Format, Callable[[_HashedFile, RecordSchema], _Encoder]] = {"jsonl": _JsonLines, "parquet": _Parquet}
+ENCODERS: Mapping[Format, Callable[[_HashedFile, RecordSchema, Mapping[str, str]], _Encoder]] = {
+    "jsonl": _JsonLines,
+    "parquet": _Parquet,
+}
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from resilisim.evaluation.limits import RunLimits
 from resilisim.evaluation.models import ModelSettings
 from resilisim.evaluation.records import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.rollout import play_episode, rescore_record
-from resilisim.evaluation.runner import EvaluationResult, evaluate, read_results
+from resilisim.evaluation.results import EvaluationResult, read_results
+from resilisim.evaluation.runner import evaluate
 from resilisim.evaluation.store import read_manifest, read_records
 from resilisim.evaluation.summary import GroupSummary, SummaryTable
 
@@ -17,6 +19,7 @@ __all__ = [
     "EvaluationResult",
     "GroupSummary",
     "ModelSettings",
+    "RunLimits",
     "StepRecord",
     "SummaryTable",
     "evaluate",

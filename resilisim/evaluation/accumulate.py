@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,8 @@ class GroupSums:
         privileged: Whether the policy saw the state, or asked an oracle, in any episode.
         tries_again: Whether it may try again in fresh episodes, so that neither ceiling nor luck are comparable.
         planner: Who made the plan in the prompt, or None.
+        architecture: Of an LLM agent, its architecture; None for other policies.
+        model: Of an LLM agent, the model that it asks; several are joined by " + ". None for other policies.
         count: Episodes per task.
         outcome: Full successes per task.
         partial: Partial successes per task.
@@ -97,6 +100,8 @@ class GroupSums:
     ended_by: Counter[str] = field(default_factory=Counter)
     optimum_gap: float = 0.0
     tries_again: bool = False
+    architecture: str | None = None
+    model: str | None = None
 
     def add(self, task: int, fold: int, record: EpisodeRecord) -> None:
         """Add one episode of a task."""
@@ -116,13 +121,15 @@ class GroupSums:
         self.folds[fold] = self.folds[fold] + FoldSums(1.0, gap, luck, gap * luck, luck * luck)
         self.ended_by[record["ended_by"]] += 1
         self.privileged = self.privileged or record["privileged"]
-        self.tries_again = self.tries_again or _tries_again(record)
         self.optimum_gap = max(self.optimum_gap, record["optimum_gap"])
+        if "agent" in record:
+            self._add_agent(record["agent"])
 
-
-def _tries_again(record: EpisodeRecord) -> bool:
-    agent = record.get("agent")
-    return agent is not None and (agent["restarts"] > 0 or agent["options"].get("trials") == "fresh")
+    def _add_agent(self, agent: Mapping[str, Any]) -> None:
+        self.tries_again = self.tries_again or agent["restarts"] > 0 or agent["options"].get("trials") == "fresh"
+        if self.architecture is None:
+            self.architecture = agent["architecture"]
+            self.model = " + ".join(sorted(set(agent["models"].values()))) or None
 
 
 class RunSums:
@@ -154,7 +161,7 @@ class RunSums:
 
     def add(self, record: EpisodeRecord) -> None:
         """Add one episode."""
-        task = self._task_number(record)
+        task = self.task_number(record)
         key = (record["policy"], record["prompt_type"])
         group = self.groups.get(key)
         if group is None:
@@ -171,7 +178,8 @@ class RunSums:
         chosen = [all(getattr(task, name) == value for name, value in traits.items()) for task in self.tasks]
         return np.array(chosen, dtype=np.bool_)
 
-    def _task_number(self, record: EpisodeRecord) -> int:
+    def task_number(self, record: EpisodeRecord) -> int:
+        """Return the number of a record's task in every `TaskVector`; one that was not met before gets the next."""
         instance_id = record["instance_id"]
         number = self._task_numbers.get(instance_id)
         if number is None:

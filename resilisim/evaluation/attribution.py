@@ -13,15 +13,14 @@ up to that gap. Its regret is then kept as it is, below 0, because the sum would
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from resilisim.evaluation.records import REGRET_TOLERANCE, EpisodeRecord
+from resilisim.evaluation.labels import Course
+from resilisim.evaluation.records import REGRET_TOLERANCE, EpisodeRecord, StepRecord
 from resilisim.simulator.exact import Optimum
-from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
-from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import EpisodeState, is_done, loop_count_of
-from resilisim.simulator.transition import NEXT_PLACE
+from resilisim.simulator.state import EpisodeState, has_succeeded
 
 IDENTITY_TOLERANCE = 1e-9
 
@@ -52,57 +51,42 @@ def attribute(
     state: EpisodeState,
     message: Message,
     after: EpisodeState,
-    plan_in_prompt: bool,
+    course: Course,
     value: float | None = None,
 ) -> Attribution:
-    """Say what a message was worth.
+    """Say what a message was worth, and note it in the episode's course.
 
     Args:
         optimum: The solved problem.
         state: The state in which the message was sent.
         message: The message.
         after: The state that it led to.
-        plan_in_prompt: Whether the prompt named the tools to use, so that looking for them was no longer needed.
+        course: What the episode has seen so far.
         value: V* of the state, if it is known already.
     """
     if value is None:
         value = optimum.value(state)
-    action_value = optimum.action_value(state, message)
-    value_after = optimum.value(after)
-    regret = value - action_value
-    if regret < -(IDENTITY_TOLERANCE + optimum.gap):
+    action_value, value_after = optimum.judge(state, message, after)
+    regret, luck = value - action_value, value_after - action_value
+    label = None
+    if regret > REGRET_TOLERANCE:
+        label = course.reason(state, message)
+    elif regret < -(IDENTITY_TOLERANCE + optimum.gap):
         raise AssertionError(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
-    if regret <= REGRET_TOLERANCE:
-        kept = regret if optimum.gap > 0.0 else 0.0
-        return Attribution(value, action_value, kept, value_after - action_value, None, value_after)
-    label = loss_label(optimum.problem, state, message, plan_in_prompt)
-    return Attribution(value, action_value, regret, value_after - action_value, label, value_after)
+    elif optimum.gap == 0.0:
+        regret = 0.0
+    course.advance(message, has_succeeded(state, message, after))
+    return Attribution(value, action_value, regret, luck, label, value_after)
 
 
-def loss_label(problem: Problem, state: EpisodeState, message: Message, plan_in_prompt: bool) -> str:
-    """Name the reason for a message's regret: the first that applies, the most telling first."""
-    if is_done(problem, state):
-        return "no_completion_signal"  # whatever was sent instead: the signal alone was missing
-    if message.kind in ("finish", "stop"):
-        return "gave_up_early"
-    if message.kind in ("search", "info"):
-        # What was just asked is known already, so asking it again is no information.
-        repeated = loop_count_of(state, message.signature) > 0
-        return "wasted_turn" if plan_in_prompt or repeated else "information"
-    if message.kind == "format_error":
-        return "format_error"
-    if message.kind == "rejected":
-        return "rejected_call"
-    tool = problem.library.index(message.tool or "")
-    if tool not in problem.closure:
-        return "unneeded_tool"
-    if state.status[tool] == SUCCEEDED:
-        return "repeated_success"
-    if problem.place[tool] > state.counters[NEXT_PLACE]:
-        return "wrong_order"  # before a missing dependency: its success would already decide the episode
-    if any(state.status[dependency] != SUCCEEDED for dependency in problem.dependencies[tool]):
-        return "missing_dependency_first"
-    return "suboptimal_choice"
+def total_losses(steps: Iterable[StepRecord]) -> dict[str, float]:
+    """Return the sum of regret by label, in the order in which labels first occur."""
+    losses: dict[str, float] = {}
+    for step in steps:
+        label = step["label"]
+        if label is not None:
+            losses[label] = losses.get(label, 0.0) + step["regret"]
+    return losses
 
 
 def identity_error(record: EpisodeRecord) -> float:

@@ -10,12 +10,14 @@ RECORD_SCHEMA: Final = "resilisim-episode-1"
 
 # What a lost point can be put down to, in the order in which reports show it. The text completes "points lost by ...".
 LOSS_LABELS: Final[dict[str, str]] = {
+    "obeyed_flaw": "doing what a flaw in the plan of the prompt says",
     "missing_dependency_first": "running a tool before its dependencies had succeeded",
     "wrong_order": "running a required tool before an earlier required one",
     "unneeded_tool": "running a tool that the task does not need",
     "repeated_success": "running again a tool that had already succeeded",
     "suboptimal_choice": "another call than the best one, for none of the other reasons",
     "wasted_turn": "searching or asking although the prompt held a plan",
+    "repeated_search": "searching or asking again what had been asked before",
     "format_error": "a message that could not be read",
     "rejected_call": "a call with an unknown tool or refused parameters",
     "gave_up_early": "stopping before the task was done",
@@ -59,8 +61,9 @@ class EpisodeRecord(TypedDict):
     any V* of the task may be too low (0 where they are exact, as nearly always), `regret` and `luck` are sums over the
     steps, `losses` splits `regret` by label. `required_outputs` are the output tools among the required ones: with them
     an episode can be scored again without its library. `flaw` is what is wrong with the plan in the prompt: type,
-    method, severity and edits. `agent` is there for LLM agents: every call of the model, every event, and the agent's
-    own structure (`policies.llm.record.AgentRecord`).
+    method, severity, edits, and `plan`, the tools of that plan as they were shown (older records lack it). `agent` is
+    there for LLM agents: every call of the model, every event, and the agent's own structure
+    (`policies.llm.record.AgentRecord`).
     """
 
     schema: str

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from resilisim.envs.conversation import ConversationEnv, public_info
-from resilisim.evaluation.attribution import IDENTITY_TOLERANCE, Attribution, attribute, identity_error
+from resilisim.evaluation.attribution import IDENTITY_TOLERANCE, Attribution, attribute, identity_error, total_losses
+from resilisim.evaluation.labels import Course
 from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.llm.policy import LlmPolicy
@@ -58,8 +59,8 @@ class Rollout:
         self.observation, self._info = self._env.reset(seed=self._seed, options=options)
         self.problem: Problem = self._info["problem"]
         self._optimum = solve(self.problem)
-        # A flawed plan does not say what to do, so looking for it is information there, as without a plan.
-        self._plan_in_prompt = self._info["planner"] is not None and self._info["flaw"] is None
+        self._flaw = self._flaw_with_plan()
+        self._course = Course(self.problem, self._info["planner"], self._flaw)
         self.steps: list[StepRecord] = []
         self.terminated = False
         self._used_native_calls = False
@@ -86,7 +87,7 @@ class Rollout:
         self.observation, _, self.terminated, _, self._info = step
         message = self._info["message"]
         self._used_native_calls = self._used_native_calls or message.native
-        worth = attribute(self._optimum, before, message, self._info["state"], self._plan_in_prompt, self._value)
+        worth = attribute(self._optimum, before, message, self._info["state"], self._course, self._value)
         self._value = worth.value_after
         self.steps.append(_step_record(len(self.steps) + 1, str(action or ""), self._info, worth))
 
@@ -100,10 +101,6 @@ class Rollout:
             manifest: Hash of the run's arguments.
         """
         task, problem, steps, info = self._task, self.problem, self.steps, self._info
-        losses: dict[str, float] = {}
-        for step in steps:
-            if step["label"] is not None:
-                losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
         score = info["score"]
         record = EpisodeRecord(
             schema=RECORD_SCHEMA,
@@ -112,7 +109,7 @@ class Rollout:
             privileged=self._privileged,
             prompt_type=info["prompt_type"],
             planner=info["planner"],
-            flaw=None if info["flaw"] is None else dict(info["flaw"]),
+            flaw=self._flaw,
             protocol="native" if self._used_native_calls else "text",
             instance_id=task.instance_id,
             task_type=task.task_type,
@@ -128,7 +125,7 @@ class Rollout:
             optimum_gap=self._optimum.gap,
             regret=sum(step["regret"] for step in steps),
             luck=sum(step["luck"] for step in steps),
-            losses=losses,
+            losses=total_losses(steps),
             law=problem.law.to_mapping(),
             rules=problem.rules.to_mapping(),
             salt=salt,
@@ -140,6 +137,16 @@ class Rollout:
                 f"the attribution of {task.instance_id}, seed {self._seed}, misses its identity by {error:.3g}"
             )
         return record
+
+    def _flaw_with_plan(self) -> dict[str, Any] | None:
+        """Return what is wrong with the plan in the prompt, together with the plan's tools as they are shown."""
+        flaw = self._info["flaw"]
+        if flaw is None:
+            return None
+        prompt = self._prompt if isinstance(self._prompt, Prompt) else self._env.prompt(self._task, self._prompt)
+        if prompt.workflow is None:
+            return dict(flaw)
+        return {**flaw, "plan": [step.tool for step in prompt.workflow.steps]}
 
 
 def play_episode(

@@ -168,8 +168,32 @@ def clustered_proportion(
     return Estimate(rate, error, low, high, clusters, plain.num_episodes)
 
 
+def wilson(successes: float, trials: float, level: float = CONFIDENCE_LEVEL) -> tuple[float, float]:
+    """Return Wilson's score interval of the success rate of independent trials; NaN without trials.
+
+    It holds its level better than the t interval where the rate is near 0 or 1, and is shorter than the exact interval
+    (Wilson 1927; Brown, Cai and DasGupta 2001). It knows nothing of clusters: only for episodes of different tasks.
+
+    Args:
+        successes: Number of successes.
+        trials: Number of trials.
+        level: Confidence level of the interval.
+    """
+    if trials <= 0.0:
+        return math.nan, math.nan
+    from scipy.special import ndtri  # see t_quantile
+
+    z_squared, rate = float(ndtri(0.5 + level / 2.0)) ** 2, successes / trials
+    centre = (successes + z_squared / 2.0) / (trials + z_squared)
+    spread = rate * (1.0 - rate) * trials + z_squared / 4.0
+    half_width = math.sqrt(z_squared * spread) / (trials + z_squared)
+    low = 0.0 if successes <= 0.0 else max(centre - half_width, 0.0)
+    high = 1.0 if successes >= trials else min(centre + half_width, 1.0)
+    return low, high
+
+
 def clopper_pearson(successes: float, trials: float, level: float = CONFIDENCE_LEVEL) -> tuple[float, float]:
-    """Return the exact interval of a success rate; both numbers may be fractions."""
+    """Return the exact interval of a success rate (Clopper and Pearson 1934); both numbers may be fractions."""
     from scipy.special import betaincinv  # see t_quantile
 
     tail, failures = 0.5 - level / 2.0, trials - successes

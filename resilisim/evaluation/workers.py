@@ -15,6 +15,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.jobs import episode_jobs
 from resilisim.evaluation.plan import PlannedEpisode, RunSettings
 from resilisim.evaluation.player import EpisodePlayer, Outcome
+from resilisim.evaluation.ray_workers import play_on_cluster
 from resilisim.processes import answers_of_processes
 from resilisim.provenance import encode_json_line
 
@@ -36,19 +37,20 @@ class Players:
     wait_for_models: bool
     ray: str | None = None
 
-    def at_most(self, episodes: int) -> Players:
-        """Return as many players as so many episodes can keep busy."""
-        return replace(self, workers=min(self.workers, max(episodes, 1)))
-
 
 def play_all(
-    settings: RunSettings, pending: Iterator[PlannedEpisode], players: Players, until: float | None = None
+    settings: RunSettings,
+    pending: Iterator[PlannedEpisode],
+    num_pending: int,
+    players: Players,
+    until: float | None = None,
 ) -> Generator[FinishedEpisode, None, None]:
     """Play episodes and yield what they come to as they end; with one worker, in this process.
 
     Args:
         settings: The run's settings.
         pending: The episodes.
+        num_pending: How many they are.
         players: Who plays them.
         until: Moment of the monotonic clock after which nothing more is waited for.
 
@@ -58,26 +60,30 @@ def play_all(
         Exception: Whatever an episode raises; the others are stopped.
     """
     if players.ray is not None:
-        yield from play_on_cluster(settings, pending, players.ray, players.workers, players.wait_for_models)
-    elif players.workers > 1:
-        yield from _play_in_processes(settings, pending, players, until)
-    else:
-        for outcome in EpisodePlayer(settings).play_all(pending, until):
-            yield outcome, encode_json_line(outcome)
+        yield from play_on_cluster(settings, pending, players.ray, players.workers, players.wait_for_models, until)
+        return
+    # Each process plays at least one episode.
+    most = min(num_pending, settings.models.concurrency) if players.wait_for_models else num_pending
+    workers = min(players.workers, max(most, 1))
+    if workers > 1:
+        yield from _play_in_processes(settings, pending, workers, players.wait_for_models, until)
+        return
+    for outcome in EpisodePlayer(settings).play_all(pending, until):
+        yield outcome, encode_json_line(outcome)
 
 
 def _play_in_processes(
-    settings: RunSettings, pending: Iterator[PlannedEpisode], players: Players, until: float | None
+    settings: RunSettings, pending: Iterator[PlannedEpisode], workers: int, waits_for_models: bool, until: float | None
 ) -> Iterator[FinishedEpisode]:
-    settings = replace(settings, models=settings.models.share(players.workers))
+    settings = replace(settings, models=settings.models.share(workers))
     try:
         pickle.dumps(settings)
     except Exception as error:
         raise InvalidInputError(
             f"a policy cannot be handed to other processes ({error}): give it as module:attribute, or use one worker"
         ) from error
-    jobs = episode_jobs(pending, players.wait_for_models, settings.models.concurrency)
-    for line in answers_of_processes(_LinePlayer, settings, jobs, players.workers, until):
+    jobs = episode_jobs(pending, waits_for_models, settings.models.concurrency)
+    for line in answers_of_processes(_LinePlayer, settings, jobs, workers, until):
         yield json.loads(line), line
 
 

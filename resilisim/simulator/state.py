@@ -106,7 +106,7 @@ def next_state(problem: Problem, state: EpisodeState, message: Message, success:
         message: What the agent sent.
         success: Outcome of the execution; ignored for every other message.
     """
-    status, counters, executions = list(state.status), list(state.counters), list(state.executions)
+    status, executions, counters = state.status, state.executions, list(state.counters)
     if message.kind == "stop":
         counters[ENDED] = STOPPED
     elif message.kind == "finish":
@@ -118,12 +118,21 @@ def next_state(problem: Problem, state: EpisodeState, message: Message, success:
     elif message.kind == "execute":
         tool = problem.library.index(message.tool or "")
         signature = tool if status[tool] == SUCCEEDED else NO_LOOP
-        executions[tool] += 1
-        record_execution(status, counters, problem.place[tool], tool, success, problem.rules.max_consecutive_failures)
+        statuses, numbers = list(status), list(executions)
+        numbers[tool] += 1
+        record_execution(statuses, counters, problem.place[tool], tool, success, problem.rules.max_consecutive_failures)
         record_turn(counters, signature, problem.rules.loop_length)
+        status, executions = tuple(statuses), tuple(numbers)
     else:
         record_turn(counters, message.signature, problem.rules.loop_length)
-    return EpisodeState(tuple(status), tuple(counters), tuple(executions))
+    return EpisodeState(status, tuple(counters), executions)
+
+
+def has_succeeded(state: EpisodeState, message: Message, after: EpisodeState) -> bool:
+    """Return whether a message was an execution that succeeded, by the states before and after it."""
+    if message.kind != "execute" or after.counters[ENDED] == TURNS:
+        return False  # a call in the closing message executes nothing
+    return after.counters[NUM_FAILURES] == state.counters[NUM_FAILURES]
 
 
 def loop_count_of(state: EpisodeState, signature: int) -> int:

@@ -92,7 +92,8 @@ def test_both_messages_mean_and_are_worth_what_the_record_says(protocol: str, pr
 def test_reasons_and_states_are_varied() -> None:
     records = records_of(seeds=24, prompts=("optimal",))
     reasons = {record["rejected_reason"] for record in records}
-    assert reasons == set(LOSS_LABELS) - {"information"}
+    possible = set(LOSS_LABELS) - {"information", "obeyed_flaw"}
+    assert possible - {"repeated_search"} <= reasons <= possible
     assert {record["rejected_kind"] for record in records} == {
         "execute",
         "finish",

@@ -11,6 +11,7 @@ import pytest
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.attribution import attribute, identity_error
+from resilisim.evaluation.labels import Course
 from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.rollout import play_episode, rescore_record
 from resilisim.policies.registry import make_policy
@@ -106,9 +107,9 @@ def test_searching_is_information_only_where_the_prompt_names_no_tools_and_nothi
     tools = (READER, PARSER, FILTER)
     assert labels(play([search, search, info, info], *tools, prompt="baseline", max_turns=8))[:4] == [
         "information",
-        "wasted_turn",
+        "repeated_search",
         "information",
-        "wasted_turn",
+        "repeated_search",
     ]
     assert labels(play([search, info], *tools, prompt="optimal", max_turns=8))[:2] == ["wasted_turn", "wasted_turn"]
 
@@ -187,8 +188,8 @@ def test_a_regret_beyond_the_bound_is_a_bug() -> None:
     after = next_state(problem, state, execution(READER), success=True)
     worse = replace(optimum, values=optimum.values - 0.01)  # as if V* were underestimated, but 1 after the success
     with pytest.raises(AssertionError, match="the optimum is not one"):
-        attribute(worse, state, execution(READER), after, True)
-    judged = attribute(replace(worse, gap=0.01), state, execution(READER), after, True)
+        attribute(worse, state, execution(READER), after, Course(problem, "exact", None))
+    judged = attribute(replace(worse, gap=0.01), state, execution(READER), after, Course(problem, "exact", None))
     assert -0.01 <= judged.regret < 0.0
     assert judged.label is None
 
@@ -259,6 +260,7 @@ def test_searching_under_a_flawed_plan_is_information_and_under_a_sound_one_a_wa
         for prompt in ("optimal", "flawed", "baseline")
     }
     assert "wasted_turn" in labels["optimal"]
+    assert all("repeated_search" not in found for found in labels.values())
     assert "information" not in labels["optimal"]
     assert "information" in labels["flawed"] & labels["baseline"]
     assert "wasted_turn" not in labels["flawed"] | labels["baseline"]

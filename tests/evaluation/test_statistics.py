@@ -20,6 +20,7 @@ from resilisim.evaluation.statistics import (
     fold_of,
     luck_adjusted_mean,
     t_quantile,
+    wilson,
 )
 from resilisim.seeding import Draws
 
@@ -208,3 +209,17 @@ def test_luck_adjustment_is_unbiased_and_narrower_than_the_raw_mean() -> None:
     raw = luck_adjusted_mean(outcomes, luck, [1.0] * 200, 0.0)
     assert raw.value == pytest.approx(sum(outcomes) / 200)
     assert raw.standard_error > 0.03
+
+
+@settings(deadline=None)
+@given(st.integers(1, 200).flatmap(lambda trials: st.tuples(st.integers(0, trials), st.just(trials))))
+def test_wilson_is_where_the_score_test_just_rejects(counts: tuple[int, int]) -> None:
+    successes, trials = counts
+    low, high = wilson(successes, trials)
+    assert 0.0 <= low <= successes / trials <= high <= 1.0
+    for end in (low, high):
+        if 0.0 < end < 1.0:
+            score = (successes / trials - end) / math.sqrt(end * (1 - end) / trials)
+            assert abs(score) == pytest.approx(1.959963984540054)
+    assert (low == 0.0) == (successes == 0)
+    assert all(math.isnan(end) for end in wilson(0, 0))

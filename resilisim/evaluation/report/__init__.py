@@ -7,42 +7,72 @@ from importlib import resources
 from pathlib import Path
 
 from resilisim.evaluation.report.facts import RunFacts, read_facts
-from resilisim.evaluation.report.frame import report_title
 from resilisim.evaluation.report.markup import render
-from resilisim.evaluation.report.sections import report_body
 from resilisim.provenance import write_file_atomically
 
 REPORT_NAME = "report.html"
 
 
-def write_report(directory: Path | str, path: Path | str | None = None) -> Path:
-    """Write the report of a folder of results, finished or not; episodes are read once, one at a time.
+def write_report(
+    directory: Path | str,
+    path: Path | str | None = None,
+    compare_with: Path | str | None = None,
+    facts: RunFacts | None = None,
+) -> Path:
+    """Write the report of a folder of results, finished or not; episodes are read twice, one at a time.
 
     Args:
         directory: Folder of the results.
         path: Where to write; `report.html` in the folder if omitted.
+        compare_with: Folder of another run, with which a section compares this one.
+        facts: The run's facts, if they are known already; then its episodes are read once only.
 
     Returns:
         The path of the report.
 
     Raises:
         StoreError: It is no folder of results, or something cannot be read or written.
+        InvalidInputError: The other run cannot be compared with this one.
     """
-    return write_page(read_facts(directory), Path(path) if path is not None else Path(directory) / REPORT_NAME)
+    # What makes the page needs more than whoever only evaluates should have to load.
+    from resilisim.evaluation.report.body import build_page
+    from resilisim.evaluation.report.html_page import page_body
+    from resilisim.evaluation.report.viewer import page_policy, viewer_assets, viewer_section
+
+    facts = facts if facts is not None else read_facts(directory)
+    target = Path(path) if path is not None else Path(directory) / REPORT_NAME
+    episodes = viewer_section(directory) if facts.rows else None
+    page = build_page(facts, directory, episodes, compare_with)
+    viewer_style, viewer_script = viewer_assets() if episodes is not None else ("", "")
+    folder = resources.files(__package__)
+    template = string.Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
+    text = template.substitute(
+        title=render(page.title),
+        policy=render(page_policy(viewer_script)),
+        style=folder.joinpath("style.css").read_text(encoding="utf-8") + viewer_style,
+        body=page_body(page),
+        script=viewer_script,
+    )
+    write_file_atomically(target, text.encode("utf-8"))
+    return target
 
 
-def write_page(facts: RunFacts, path: Path) -> Path:
-    """Write the report of a run whose facts are known, and return its path.
+def write_markdown(
+    directory: Path | str,
+    path: Path | str,
+    compare_with: Path | str | None = None,
+    facts: RunFacts | None = None,
+) -> Path:
+    """Write the tables of a run's report as Markdown; the arguments are those of `write_report`.
 
     Raises:
-        StoreError: It cannot be written.
+        StoreError: It is no folder of results, or something cannot be read or written.
+        InvalidInputError: The other run cannot be compared with this one.
     """
-    folder = resources.files(__package__)
-    page = string.Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
-    text = page.substitute(
-        title=render(report_title(facts)),
-        style=folder.joinpath("style.css").read_text(encoding="utf-8"),
-        body=report_body(facts),
-    )
-    write_file_atomically(path, text.encode("utf-8"))
-    return path
+    from resilisim.evaluation.report.body import build_page  # see write_report
+    from resilisim.evaluation.report.markdown import page_markdown
+
+    facts = facts if facts is not None else read_facts(directory)
+    text = page_markdown(build_page(facts, directory, compare_with=compare_with))
+    write_file_atomically(Path(path), text.encode("utf-8"))
+    return Path(path)

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord, StepRecord
-from resilisim.evaluation.report.charts import CHART_WIDTH, figure
+from resilisim.evaluation.report.cells import signed_points
+from resilisim.evaluation.report.drawing import CHART_WIDTH, figure
+from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.markup import Child, Markup, element
 from resilisim.evaluation.summary import format_percent
 
 MESSAGE_LENGTH = 160
 NUMBER_COLUMNS = ("chance", "V* before", "Q*", "regret", "luck")
 MOST_STEPS = 40  # an episode of a run with a hundred turns is cut in the report, not in its record
+
+MOST_EXAMPLES = 6
+
+
+def examples_without_script(facts: RunFacts) -> Markup:
+    """Return one episode per policy for readers whose browser runs no script, and so shows no viewer."""
+    text = (
+        "For each policy the episode in which its calls cost most (not a typical one), or its unluckiest if none cost "
+        "anything. V* is the chance of success that was still open."
+    )
+    policies = list(dict.fromkeys(row.policy for row in facts.rows))[:MOST_EXAMPLES]
+    episodes = [example_section(facts.examples[policy], is_open=False) for policy in policies]
+    return element("noscript", element("p", text), episodes)
 
 
 def example_section(record: EpisodeRecord, is_open: bool) -> Markup:
@@ -134,9 +149,3 @@ def _change(x: float, width: float, start: float, end: float, style: str, step: 
         height=abs(end - start),
         class_=f"bar {style}",
     )
-
-
-def signed_points(value: float) -> str:
-    """Return a share in points with its sign ("+3.1", "−0.4", "0.0")."""
-    text = format_percent(abs(value))
-    return text if float(text) == 0.0 else f"{'+' if value > 0 else '−'}{text}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.evaluation.accumulate import RunSums
+from resilisim.evaluation.breakdown import Breakdown
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.report.picking import ExamplePicker
 from resilisim.evaluation.store import read_manifest, read_records
@@ -19,16 +20,18 @@ class RunCollector:
 
     def __init__(self) -> None:
         self.sums = RunSums()
+        self.breakdown = Breakdown(self.sums)
         self._examples = ExamplePicker()
 
     def add(self, record: EpisodeRecord) -> None:
         """Take in one episode."""
         self.sums.add(record)
+        self.breakdown.add(record)
         self._examples.add(record)
 
     def facts(self, manifest: Mapping[str, Any]) -> RunFacts:
         """Return what there is to say of the episodes so far."""
-        return RunFacts(manifest, self.sums, self._examples.chosen)
+        return RunFacts(manifest, self.sums, self._examples.chosen, self.breakdown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,14 @@ class RunFacts:
         manifest: The run's manifest.
         sums: Sums over its episodes.
         examples: One episode per policy.
+        breakdown: Where the points went, by policy, prompt, flaw, task type and tool.
         rows: Summary of each policy under each prompt type, in the order of the command that made them.
     """
 
     manifest: Mapping[str, Any]
     sums: RunSums
     examples: Mapping[str, EpisodeRecord]
+    breakdown: Breakdown
     rows: list[GroupSummary] = field(init=False)
 
     def __post_init__(self) -> None:

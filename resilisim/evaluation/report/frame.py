@@ -1,4 +1,4 @@
-"""What stands around the results: title, key figures, contents, how to read it all, provenance."""
+"""What stands around the results: what was run, key figures, how to read it all, provenance."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ import math
 from collections.abc import Mapping, Sequence
 
 from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.report.cells import interval_text, percent, plain, signed_points
+from resilisim.evaluation.report.content import Card, Definitions, Fold, Section
 from resilisim.evaluation.report.facts import RunFacts, count_of
-from resilisim.evaluation.report.markup import Child, Markup, element
-from resilisim.evaluation.summary import format_interval, format_percent
+from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL
+from resilisim.evaluation.report.pooling import difference
+from resilisim.evaluation.report.rows import PromptPools
+from resilisim.evaluation.summary import GroupSummary
 
-CONTENTS: Mapping[str, str] = {
-    "success": "Success",
-    "losses": "Where points were lost",
-    "types": "By task type",
-    "luck": "Luck",
-    "tasks": "Worst tasks",
-    "episodes": "Episodes",
-    "reading": "How to read this",
-    "provenance": "Provenance",
-}
+HEADING = "How far from the best possible?"
+ENDING = "Made by ResiliSim. This file needs no network; every number in it follows from the folder of the run."
 
 READING: Mapping[str, str] = {
     "V* (ceiling)": (
@@ -31,6 +27,10 @@ READING: Mapping[str, str] = {
     "regret": "V* − Q*: what a message gave away before its luck was drawn. Never negative; 0 for a best message.",
     "luck": "V* after the message − Q*: what the draw brought. Its mean is zero for every agent.",
     "identity": "Of each episode: 1 − outcome = (1 − V* of the start) + sum of regret − sum of luck.",
+    "luck-adjusted": (
+        "Success with the luck taken out: the mean of outcome − β × luck, β fitted on other tasks. It estimates the "
+        "same rate as raw success, with less noise."
+    ),
     "intervals": (
         "95%, Student's t, clustered by task: episodes of one task resemble each other and are one unit of evidence. "
         "Rates close to 0 or 1 have Korn and Graubard's interval, since Student's would leave the range. A single task "
@@ -40,13 +40,12 @@ READING: Mapping[str, str] = {
         "All required tools succeeded, their first successes in the required order, a required output tool among them "
         "if there is one, and completion was signalled."
     ),
+    "partial success": (
+        "Not ended by failures in a row or a loop, enough of the required tools succeeded for the task's type, and "
+        "either their order held or a required output tool succeeded."
+    ),
     "privileged *": "A policy that is shown the state and the required tools; no fair comparison with the others.",
 }
-
-
-def section(target: str, *content: Child) -> Markup:
-    """Return a section under its heading in CONTENTS."""
-    return element("section", element("h2", CONTENTS[target]), *content, id=target)
 
 
 def report_title(facts: RunFacts) -> str:
@@ -56,95 +55,59 @@ def report_title(facts: RunFacts) -> str:
     return f"ResiliSim report: {names}" if policies else "ResiliSim report"
 
 
-def header(facts: RunFacts) -> Markup:
-    """Return the heading, what was run, and a warning if it is not finished."""
+def lead(facts: RunFacts) -> str:
+    """Return what was run, in two sentences."""
     sums = facts.sums
     seeds = facts.manifest["arguments"].get("seeds", ())
     policies = count_of(len({row.policy for row in facts.rows}), "policy", "policies")
     prompts = count_of(len({row.prompt_type for row in facts.rows}), "prompt type")
-    warning = None
-    if sums.num_episodes < facts.num_planned:
-        warning = element(
-            "p",
-            f"Not finished: {sums.num_episodes:,} of {facts.num_planned:,} episodes are here. "
-            "The same command goes on from there.",
-            class_="warning",
-        )
-    return element(
-        "header",
-        element("p", "ResiliSim", class_="brand"),
-        element("h1", "How far from the best possible?"),
-        element(
-            "p",
-            f"{policies} on {count_of(len(sums.tasks), 'task')} under {prompts}, {count_of(len(seeds), 'seed')} each: "
-            f"{count_of(sums.num_episodes, 'episode')}, all on the same luck. Tools fail at random by a known law, so "
-            "the best success rate that any agent could reach is computed exactly, and every lost point has a cause.",
-            class_="lead",
-        ),
-        warning,
+    return (
+        f"{policies} on {count_of(len(sums.tasks), 'task')} under {prompts}, {count_of(len(seeds), 'seed')} each: "
+        f"{count_of(sums.num_episodes, 'episode')}, all on the same luck. Tools fail at random by a known law, so "
+        "the best success rate that any agent could reach is computed exactly, and every lost point has a cause."
     )
 
 
-def cards(facts: RunFacts) -> Markup:
+def cards(facts: RunFacts, pools: PromptPools) -> list[Card]:
     """Return the key figures."""
     ordinary = [row for row in facts.rows if not row.privileged]
-    ceiling = next((row.optimum.value for row in facts.rows if not row.tries_again), math.nan)
-    beyond = format_percent(1.0 - ceiling)
-    reach = f"the best that any agent can reach on these tasks; {beyond} points are out of everyone's reach"
-    shown = [_card("Ceiling V*", f"{format_percent(ceiling)}%", reach)] if ceiling == ceiling else []
+    shown: list[Card] = []
+    ceiling = next((row.optimum for row in facts.rows if not row.tries_again), None)
+    if ceiling is not None:
+        text = (
+            f"the best that any agent can reach on these tasks; {percent(1.0 - ceiling.value)} points are out of "
+            "everyone's reach. Exact, so it has no interval"
+        )
+        shown.append(Card("Ceiling V*", f"{percent(ceiling.value)}%", text))
     if ordinary:
-        best = max(ordinary, key=lambda row: row.success.value)
-        shown.append(
-            _card(
-                "Highest success" if len(ordinary) > 1 else "Success",
-                f"{format_percent(best.success.value)}%",
-                f"{format_interval(best.success)}, {best.policy} under {best.prompt_type}",
-            )
-        )
-        shown.append(
-            _card(
-                "Its share of the ceiling",
-                f"{format_percent(best.share_of_ceiling.value)}%",
-                f"{format_interval(best.share_of_ceiling)}; calls cost it {format_percent(best.regret.value)} points",
-            )
-        )
+        shown += _best_cards(ordinary)
+    drop = _largest_drop(facts, pools)
+    if drop is not None:
+        shown.append(drop)
     # Finding out what a prompt does not say is no mistake, so it is not shown as one.
-    costs = [
-        (row.losses[label].value, label, row) for row in ordinary for label in row.losses if label != "information"
-    ]
+    costs = [(row.losses[label], label, row) for row in ordinary for label in row.losses if label != "information"]
     if costs:
-        cost, label, row = max(costs, key=lambda entry: entry[0])
-        shown.append(
-            _card(
-                "Costliest mistake",
-                f"{format_percent(cost)} points",
-                f"{row.policy} under {row.prompt_type}: {LOSS_LABELS.get(label, label)}",
-            )
-        )
-    return element("dl", shown, class_="cards")
+        loss, label, row = max(costs, key=lambda entry: entry[0].value)
+        text = f"{interval_text(loss)}, {row.policy} under {row.prompt_type}: {LOSS_LABELS.get(label, label)}"
+        shown.append(Card("Costliest mistake", f"{percent(loss.value)} points", text))
+    return shown
 
 
-def contents() -> Markup:
-    """Return links to the sections."""
-    links = [element("a", name, href=f"#{target}") for target, name in CONTENTS.items()]
-    return element("nav", links, aria_label="Sections")
-
-
-def reading() -> Markup:
+def reading_section() -> Section:
     """Return what the words of the report mean."""
-    causes = {label.replace("_", " "): f"Points lost by {text}." for label, text in LOSS_LABELS.items()}
-    return section(
+    causes = [(plain(label), f"Points lost by {text}.") for label, text in LOSS_LABELS.items()]
+    return Section(
         "reading",
-        _keys(READING),
-        element("details", element("summary", "All causes of lost points"), _keys(causes)),
+        "How to read this",
+        [Definitions(list(READING.items())), Fold("All causes of lost points", [Definitions(causes)])],
     )
 
 
-def provenance(facts: RunFacts) -> Markup:
+def provenance_section(facts: RunFacts) -> Section:
     """Return everything that decides the results."""
     manifest = facts.manifest
     versions = manifest.get("versions", {})
-    entries = {name.replace("_", " "): _as_text(value) for name, value in sorted(manifest["arguments"].items())}
+    entries = {plain(name): _as_text(value) for name, value in sorted(manifest["arguments"].items())}
     entries |= {
         "hash of all these": str(manifest["hash"]),
         "versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
@@ -152,28 +115,51 @@ def provenance(facts: RunFacts) -> Markup:
         "begun": str(manifest.get("created", "")),
         "largest error of the identity": f"{facts.sums.largest_identity_error:.1e}",
     }
-    return section(
-        "provenance",
-        element("p", "Everything that decides these results. The same arguments and versions give the same episodes."),
-        _keys(entries),
-        element(
-            "footer",
-            "Made by ResiliSim. This file needs no network; every number in it follows from episodes.jsonl.",
-        ),
+    text = "Everything that decides these results. The same arguments and versions give the same episodes."
+    return Section("provenance", "Provenance", [text, Definitions(list(entries.items()))])
+
+
+def _best_cards(rows: Sequence[GroupSummary]) -> list[Card]:
+    best = max(rows, key=lambda row: row.success.value)
+    text = f"{interval_text(best.success)}, {best.policy} under {best.prompt_type}"
+    found = [Card("Highest success" if len(rows) > 1 else "Success", f"{percent(best.success.value)}%", text)]
+    if math.isnan(best.luck_adjusted.value):
+        return found
+    found.append(
+        Card(
+            "The same, luck taken out",
+            f"{percent(best.luck_adjusted.value)}%",
+            f"{interval_text(best.luck_adjusted)}; luck brought it {signed_points(best.luck.value)} points",
+        )
     )
-
-
-def _card(name: str, figure: str, detail: str) -> Markup:
-    return element(
-        "div",
-        element("dt", name),
-        element("dd", element("span", figure, class_="figure"), element("span", detail, class_="detail")),
-        class_="card",
+    found.append(
+        Card(
+            "Its share of the ceiling",
+            f"{percent(best.share_of_ceiling.value)}%",
+            f"{interval_text(best.share_of_ceiling)}; calls cost it {percent(best.regret.value)} points "
+            f"{interval_text(best.regret)}",
+        )
     )
+    return found
 
 
-def _keys(entries: Mapping[str, str]) -> Markup:
-    return element("dl", [[element("dt", name), element("dd", text)] for name, text in entries.items()], class_="keys")
+def _largest_drop(facts: RunFacts, pools: PromptPools) -> Card | None:
+    """Return how much the policy that stands out most loses under flawed plans."""
+    found = []
+    for policy in pools.policies:
+        sound, flawed = pools.get(policy, OPTIMAL), pools.get(policy, FLAWED)
+        if sound is not None and flawed is not None and not pools.is_privileged(policy):
+            found.append((difference(sound.success, flawed.success), policy))
+    found = [(drop, policy) for drop, policy in found if not math.isnan(drop.value)]
+    if not found:
+        return None
+    drop, policy = max(found, key=lambda entry: entry[0].value)
+    text = f"{interval_text(drop)}, {policy}: success under optimal minus success under flawed plans"
+    return Card(
+        "Largest drop by flawed plans" if len(found) > 1 else "Drop by flawed plans",
+        f"{percent(drop.value)} points",
+        text,
+    )
 
 
 def _as_text(value: object) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.report.drawing import series_style
 from resilisim.evaluation.report.markup import Child, Markup, element
 
 
@@ -33,6 +36,36 @@ def luck_legend() -> Markup:
     )
 
 
+def flaws_legend(policies: Sequence[str], with_obey: bool) -> Markup:
+    """Return the key of the chart of flaws: one colour per policy, and the two exact marks."""
+    items: list[Child] = [element("li", _dot(series_style(number)), name) for number, name in enumerate(policies)]
+    if with_obey:
+        items.append(element("li", _upright("reference"), "obey: the flawed plan done to the letter"))
+    items.append(element("li", _upright("ceiling"), "deviate: V*, without believing the plan"))
+    return element("ul", items, class_="legend")
+
+
+def lines_legend(names: Sequence[str], full: str = "", dashed: str = "") -> Markup:
+    """Return the key of lines: one colour per name, and what full and dashed lines are."""
+    items: list[Child] = [element("li", _dot(series_style(number)), name) for number, name in enumerate(names)]
+    if full:
+        items.append(element("li", _stroke("line"), full))
+    if dashed:
+        items.append(element("li", _stroke("line dashed"), dashed))
+    return element("ul", items, class_="legend")
+
+
+def styles_legend(names: Sequence[tuple[str, str]]) -> Markup:
+    """Return the key of dots with intervals, from CSS classes with their meanings."""
+    return element("ul", [element("li", _dot(style), name) for style, name in names], class_="legend")
+
+
+def parts_legend(names: Sequence[str]) -> Markup:
+    """Return the key of bars: one colour per part."""
+    items: list[Child] = [_square(series_style(number), name, None) for number, name in enumerate(names)]
+    return element("ul", items, class_="legend")
+
+
 def losses_legend(labels: list[str]) -> Markup:
     """Return the key of the chart of lost points."""
     items: list[Child] = [_square("unavoidable", "unavoidable", "what no agent could have had: 1 − V*")]
@@ -52,7 +85,15 @@ def _dot(style: str) -> Markup:
 
 
 def _ceiling() -> Markup:
-    return _symbol(6, element("line", x1=3, x2=3, y1=0, y2=13, class_="ceiling"))
+    return _upright("ceiling")
+
+
+def _upright(style: str) -> Markup:
+    return _symbol(6, element("line", x1=3, x2=3, y1=0, y2=13, class_=style))
+
+
+def _stroke(style: str) -> Markup:
+    return _symbol(30, element("line", x1=2, x2=28, y1=6.5, y2=6.5, class_=style))
 
 
 def _symbol(width: int, *content: Child) -> Markup:

@@ -27,7 +27,7 @@ def render(child: Child) -> Markup:
     if isinstance(child, Markup):
         return child
     if isinstance(child, str):
-        return Markup(html.escape(_printable(child)))
+        return Markup(html.escape(printable(child)))
     if isinstance(child, int):
         return Markup(str(child))
     return Markup("".join(render(part) for part in child))
@@ -47,7 +47,7 @@ def element(name: str, *children: Child, **attributes: AttributeValue) -> Markup
         if value is None or value is False:
             continue
         attribute = key.rstrip("_").replace("_", "-") if key != "viewBox" else key
-        parts.append(attribute if value is True else f'{attribute}="{html.escape(_printable(_plain(value)))}"')
+        parts.append(attribute if value is True else f'{attribute}="{html.escape(printable(_plain(value)))}"')
     opening = f"<{' '.join(parts)}>"
     if name in VOID_ELEMENTS:
         return Markup(opening)
@@ -61,7 +61,7 @@ def _plain(value: str | int | float) -> str:
     return str(value)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Replace what no HTML file may hold: control characters and lone surrogates."""
     return "".join(
         character

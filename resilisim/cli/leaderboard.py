@@ -1,0 +1,140 @@
+"""`resilisim leaderboard`: the policies of several runs in one table, with what the noise allows to say about ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from resilisim.cli.compare import digits_of, interval_text, p_text, points
+from resilisim.cli.options import OUTPUT_PANEL, JsonFlag
+from resilisim.cli.output import console, error_console, plain, print_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from resilisim.evaluation.leaderboard import Leaderboard, Row
+
+COLUMNS = (
+    "rank",
+    "ranks",
+    "policy",
+    "episodes",
+    "success",
+    "V*",
+    "of V*",
+    "luck-adjusted",
+    "to the row above",
+    "p, Holm",
+)
+
+
+def leaderboard(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Only this prompt type.")] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown instead of a table.", rich_help_panel=OUTPUT_PANEL)
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Rank the policies of runs by luck-adjusted success, and say which ranks the noise leaves open.
+
+    Only runs of one benchmark version, law, end rules, salt and library stand in one table.
+    """
+    from resilisim.evaluation.leaderboard import read_leaderboard
+
+    with error_console().status("reading episodes"):
+        board = read_leaderboard(directories, prompt)
+    if as_json:
+        print_json(board.to_mapping())
+        return
+    if markdown:
+        typer.echo(_markdown(board), nl=False)
+        return
+    show = console()
+    for name, rows in board.sections.items():
+        show.print(_section_table(name, rows))
+    for line in _notes(board):
+        show.print(plain(line, "dim"), soft_wrap=True)
+
+
+def _cells(row: Row) -> list[str]:
+    from resilisim.evaluation.summary import format_interval, format_percent
+
+    summary, against = row.entry.summary, row.behind_above
+    first, last = row.rank_range
+    above = "–"
+    if against is not None:
+        digits = digits_of(against)
+        above = f"{points(against.difference, digits)} {interval_text(against, digits)}"
+    return [
+        str(row.rank),
+        str(first) if first == last else f"{first}-{last}",
+        row.label + " *" * summary.privileged + " †" * summary.tries_again,
+        f"{summary.num_episodes:,}",
+        f"{format_percent(summary.success.value)} {format_interval(summary.success)}",
+        format_percent(summary.optimum.value),
+        format_percent(summary.share_of_ceiling.value),
+        f"{format_percent(summary.luck_adjusted.value)} {format_interval(summary.luck_adjusted)}",
+        above,
+        p_text(row.p_value),
+    ]
+
+
+def _section_table(name: str, rows: tuple[Row, ...]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=plain(f"prompt {name}", "bold"),
+        title_justify="left",
+        header_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column == "policy" else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(plain(cell) for cell in _cells(row)))
+    return table
+
+
+def _markdown(board: Leaderboard) -> str:
+    lines: list[str] = []
+    for name, rows in board.sections.items():
+        lines += [f"### Prompt {_escaped(name)}", "", "| " + " | ".join(COLUMNS) + " |"]
+        lines.append("|" + "|".join(" --- " if column == "policy" else " ---: " for column in COLUMNS) + "|")
+        lines += ["| " + " | ".join(_escaped(cell) for cell in _cells(row)) + " |" for row in rows]
+        lines.append("")
+    return "\n".join([*lines, *(f"{_escaped(line)}\n" for line in _notes(board))])
+
+
+def _escaped(text: str) -> str:
+    """Return text that Markdown shows as it stands."""
+    for mark in "\\`*_|<>[]":
+        text = text.replace(mark, f"\\{mark}")
+    return text
+
+
+def _notes(board: Leaderboard) -> list[str]:
+    summaries = [row.entry.summary for rows in board.sections.values() for row in rows]
+    legend = (
+        "Percent and points, with 95% intervals clustered by task, sorted by luck-adjusted success (raw where there is "
+        "none). ranks: the places that the tests leave possible. Differences to the row above are paired on common "
+        "luck and luck-adjusted; p is corrected for all pairs of rows under one prompt (Holm)."
+    )
+    notes = [legend]
+    if any(summary.privileged for summary in summaries):
+        notes.append("* privileged: sees the state.")
+    if any(summary.tries_again for summary in summaries):
+        notes.append("† tries again in fresh episodes: no ceiling, no luck adjustment, compared by plain pairing.")
+    if not board.same_episodes:
+        notes.append(
+            "Rows are about different episodes: their scores are not about the same tasks, their differences are about "
+            "the episodes that both have."
+        )
+    for run, missing in board.num_unfinished.items():
+        notes.append(f"{run} is not finished: {missing:,} of its episodes are missing.")
+    return notes

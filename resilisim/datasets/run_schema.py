@@ -1,0 +1,296 @@
+"""The tables that a run's records become: their columns, and the rows of one record.
+
+Values stand in columns of their own; what has no fixed shape (edits of a flaw, settings of a request, the structure of
+an agent) is JSON text. Every table of episodes begins with `KEYS`, by which rows are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from resilisim.datasets.schema import Column, Record, RecordSchema
+from resilisim.evaluation.failures import FailureRecord
+from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
+from resilisim.provenance import encode_json
+
+KEYS: Final = (
+    Column("index", "int64", "Place of the episode in the plan of the run; the same in all tables."),
+    Column("policy", "string", "Name of the policy; behind an @ the model, where a run has several."),
+    Column("prompt_type", "string", "Prompt type."),
+    Column("instance_id", "string", "Task."),
+    Column("seed", "int64", "Seed of the episode."),
+)
+OTHER_LOSSES: Final = "loss_other"
+
+_MESSAGE: Final = {"role": "string", "content": "string", "tool_calls": "string", "tool_call_id": "string"}
+_EVENT: Final = {
+    "kind": "string",
+    "component": "string",
+    "text": "string",
+    "call": "int64",
+    "turn": "int64",
+    "details": "string",
+}
+
+EPISODES: Final = RecordSchema(
+    "resilisim-run-episodes-1",
+    (
+        *KEYS,
+        Column("task_type", "string", "Type of the task."),
+        Column("complexity", "string", "easy, medium or hard."),
+        Column("required_tools", ["string"], "Required tools in the required order."),
+        Column("required_outputs", ["string"], "Output tools among them."),
+        Column("privileged", "bool", "Whether the policy saw the state."),
+        Column("protocol", "string", "native if a message used a native tool call, else text."),
+        Column("planner", "string", "Who made the plan in the prompt; null without a plan."),
+        Column("flaw_type", "string", "What is wrong with this plan; null if nothing is."),
+        Column("flaw_method", "string", "How the flaw was made."),
+        Column("flaw_severity", "string", "light, moderate or severe."),
+        Column("flaw_edits", "string", "The edits that made it, as JSON text."),
+        Column("flaw_plan", ["string"], "Tools of the flawed plan as shown; null in older records."),
+        Column("outcome", "int64", "1 for a full success, else 0."),
+        Column("level", "string", "full_success, partial_success or failure."),
+        Column("coverage", "float64", "Share of the required tools that succeeded."),
+        Column("minimum", "bool", "Whether they were enough for a partial success."),
+        Column("order", "bool", "Whether their first successes came in the required order."),
+        Column("output", "bool", "Whether a required output tool succeeded, or none is required."),
+        Column("completion", "bool", "Whether completion was signalled."),
+        Column("ended_by", "string", "What ended the episode."),
+        Column("num_steps", "int64", "Messages of the policy."),
+        Column("optimum", "float64", "V* of the start: the highest probability of a full success."),
+        Column("optimum_gap", "float64", "By how much any V* of the task may be too low."),
+        Column("regret", "float64", "Probability of success that calls gave away, over all steps."),
+        Column("luck", "float64", "Luck of the draws, over all steps."),
+        *(Column(f"loss_{label}", "float64", f"Regret by {text}.") for label, text in LOSS_LABELS.items()),
+        Column(OTHER_LOSSES, "float64", "Regret with a label that this version does not know."),
+        Column("law", "string", "Constants of the law, as JSON text."),
+        Column("rules", "string", "End rules, as JSON text."),
+        Column("salt", "string", "Salt of the luck."),
+        Column(
+            "agent_architecture", "string", "Architecture of an LLM agent; null, like all that follows, for others."
+        ),
+        Column("agent_model", "string", "The model that all its components ask; null if they ask several."),
+        Column("agent_models", "string", "Component to model, as JSON text."),
+        Column("agent_protocol", "string", "How the model called tools: text or native."),
+        Column("agent_prompts", "string", "Hash of the agent's prompts."),
+        Column("agent_options", "string", "Its options, as JSON text."),
+        Column("agent_oracle", "bool", "Whether it was told what only the benchmark knows."),
+        Column("agent_calls", "int64", "Calls of models."),
+        Column("agent_prompt_tokens", "int64", "Tokens that models read."),
+        Column("agent_completion_tokens", "int64", "Tokens that they wrote."),
+        Column("agent_seconds", "float64", "Seconds that calls took, one after the other."),
+        Column("agent_cost", "float64", "US dollars; null if a price is not known."),
+        Column("agent_restarts", "int64", "Fresh episodes that it began before this one."),
+        Column("agent_ended_by", "string", "What ended it: answer, gave_up, environment, or a cap."),
+        Column("agent_answer", "string", "Its answer."),
+        Column("agent_first_failure", "string", "The first event in which a component gave up, as JSON text."),
+        Column("agent_counters", "string", "Its counters, as JSON text."),
+        Column("agent_components", "string", "What each component used, as JSON text."),
+        Column("agent_structure", "string", "Its own structure (plans, tasks, memories), as JSON text."),
+        Column("agent_events", [_EVENT], "What happened in it, in order; details as JSON text."),
+        Column("agent_messages", [_MESSAGE], "Messages that calls name by their place; tool_calls as JSON text."),
+    ),
+)
+STEPS: Final = RecordSchema(
+    "resilisim-run-steps-1",
+    (
+        *KEYS,
+        Column("turn", "int64", "Number of the message in its episode, from 1."),
+        Column("message", "string", "What the policy wrote."),
+        Column("kind", "string", "What it was: search, info, execute, rejected, finish, format_error or stop."),
+        Column("tool", "string", "Tool that it executed, asked for, or was refused."),
+        Column("attempt", "int64", "How often this tool has been executed, this time included."),
+        Column("success", "bool", "Whether the execution succeeded."),
+        Column("error", "string", "Code of the error."),
+        Column("success_probability", "float64", "Probability that the law gave it."),
+        Column("value", "float64", "V* before the message."),
+        Column("action_value", "float64", "Q* of the message."),
+        Column("regret", "float64", "value - action_value: what the choice cost."),
+        Column("luck", "float64", "V* after the message - action_value."),
+        Column("label", "string", "Reason of the regret."),
+    ),
+)
+CALLS: Final = RecordSchema(
+    "resilisim-run-calls-1",
+    (
+        *KEYS,
+        Column("call", "int64", "Number of the call in its episode, from 0."),
+        Column("component", "string", "Component of the agent that asked."),
+        Column("model", "string", "Model that was asked."),
+        Column("turn", "int64", "Messages that the policy had sent before."),
+        Column("messages", ["int64"], "The request: places in agent_messages of the episode."),
+        Column("tools", ["string"], "Tools that the request offered."),
+        Column("settings", "string", "Settings of the request, as JSON text."),
+        Column("text", "string", "The reply."),
+        Column("tool_calls", "string", "Native tool calls of the reply, as JSON text."),
+        Column("finish_reason", "string", "Why the reply ended."),
+        Column("answered_by", "string", "Model as the endpoint named it."),
+        Column("prompt_tokens", "int64", "Tokens read."),
+        Column("completion_tokens", "int64", "Tokens written."),
+        Column("is_estimate", "bool", "Whether these are estimates."),
+        Column("latency_seconds", "float64", "Seconds until the reply."),
+        Column("attempts", "int64", "Requests that it took."),
+        Column("from_cache", "bool", "Whether the reply came from a cache."),
+        Column("cost", "float64", "US dollars; null if the price is not known."),
+    ),
+)
+FAILURES: Final = RecordSchema(
+    "resilisim-run-failures-1",
+    (
+        *KEYS,
+        Column("error", "string", "What kept the episode from its end."),
+        Column("reason", "string", "Kind of the error."),
+        Column("calls", "int64", "Calls of models that were answered before."),
+    ),
+)
+
+
+def episode_row(record: EpisodeRecord) -> Record:
+    """Return the row of an episode.
+
+    Raises:
+        KeyError: The part of an LLM agent is not whole; TypeError and the like if it is of another shape.
+    """
+    score, flaw = record["score"], record["flaw"] or {}
+    row: Record = {
+        **_keys(record),
+        "task_type": record["task_type"],
+        "complexity": record["complexity"],
+        "required_tools": record["required_tools"],
+        "required_outputs": record["required_outputs"],
+        "privileged": record["privileged"],
+        "protocol": record["protocol"],
+        "planner": record["planner"],
+        "flaw_type": flaw.get("type"),
+        "flaw_method": flaw.get("method"),
+        "flaw_severity": flaw.get("severity"),
+        "flaw_edits": _text(flaw.get("edits")),
+        "flaw_plan": flaw.get("plan"),
+        "outcome": record["outcome"],
+        "level": score["level"],
+        "coverage": _float(score.get("coverage")),
+        "minimum": score.get("minimum"),
+        "order": score.get("order"),
+        "output": score.get("output"),
+        "completion": score.get("completion"),
+        "ended_by": record["ended_by"],
+        "num_steps": len(record["steps"]),
+        "optimum": float(record["optimum"]),
+        "optimum_gap": float(record["optimum_gap"]),
+        "regret": float(record["regret"]),
+        "luck": float(record["luck"]),
+    }
+    losses = record["losses"]
+    row |= {f"loss_{label}": float(losses.get(label, 0.0)) for label in LOSS_LABELS}
+    row[OTHER_LOSSES] = float(sum(loss for label, loss in losses.items() if label not in LOSS_LABELS))
+    row |= {"law": _text(record["law"]), "rules": _text(record["rules"]), "salt": record["salt"]}
+    agent = record.get("agent")
+    return row | (dict.fromkeys(_AGENT_COLUMNS) if agent is None else _agent_cells(agent))
+
+
+def step_rows(record: EpisodeRecord) -> list[Record]:
+    """Return one row for each message of an episode."""
+    keys = _keys(record)
+    rows: list[Record] = []
+    for step in record["steps"]:
+        cells: Record = {name: step.get(name) for name in _STEP_COLUMNS}
+        rows.append(keys | cells | {name: _float(cells[name]) for name in _STEP_FLOATS})
+    return rows
+
+
+def call_rows(record: EpisodeRecord) -> list[Record]:
+    """Return one row for each call of a model; none for policies that ask no model.
+
+    Raises:
+        KeyError: A call is not whole; TypeError and the like if it is of another shape.
+    """
+    keys = _keys(record)
+    rows: list[Record] = []
+    for number, call in enumerate(record.get("agent", {}).get("calls", ())):
+        reply, usage = call["reply"], call["reply"]["usage"]
+        rows.append(
+            {
+                **keys,
+                "call": number,
+                "component": call["role"],
+                "model": call["model"],
+                "turn": call["turn"],
+                "messages": call["messages"],
+                "tools": call["tools"],
+                "settings": _text(call["settings"]),
+                "text": reply["text"],
+                "tool_calls": _text(reply["tool_calls"]),
+                "finish_reason": reply["finish_reason"],
+                "answered_by": reply["model"],
+                "prompt_tokens": usage["prompt_tokens"],
+                "completion_tokens": usage["completion_tokens"],
+                "is_estimate": usage["is_estimate"],
+                "latency_seconds": _float(reply["latency_seconds"]),
+                "attempts": reply["attempts"],
+                "from_cache": call["from_cache"],
+                "cost": _float(call["cost"]),
+            }
+        )
+    return rows
+
+
+def failure_row(failure: FailureRecord) -> Record:
+    """Return the row of a failure.
+
+    Raises:
+        KeyError: It is not whole.
+    """
+    return {**_keys(failure), "error": failure["error"], "reason": failure["reason"], "calls": failure["calls"]}
+
+
+_AGENT_COLUMNS: Final = [column.name for column in EPISODES.columns if column.name.startswith("agent_")]
+_STEP_COLUMNS: Final = [column.name for column in STEPS.columns[len(KEYS) :]]
+_STEP_FLOATS: Final = [column.name for column in STEPS.columns if column.type == "float64"]
+
+
+def _agent_cells(agent: Mapping[str, Any]) -> Record:
+    usages = list(agent["components"].values())
+    costs = [usage["cost"] for usage in usages]
+    models = set(agent["models"].values())
+    return {
+        "agent_architecture": agent["architecture"],
+        "agent_model": models.pop() if len(models) == 1 else None,
+        "agent_models": _text(agent["models"]),
+        "agent_protocol": agent["protocol"],
+        "agent_prompts": agent["prompts"],
+        "agent_options": _text(agent["options"]),
+        "agent_oracle": agent["oracle"],
+        "agent_calls": len(agent["calls"]),
+        "agent_prompt_tokens": sum(usage["prompt_tokens"] for usage in usages),
+        "agent_completion_tokens": sum(usage["completion_tokens"] for usage in usages),
+        "agent_seconds": float(sum(usage["latency_seconds"] for usage in usages)),
+        "agent_cost": None if None in costs else float(sum(costs)),
+        "agent_restarts": agent["restarts"],
+        "agent_ended_by": agent["ended_by"],
+        "agent_answer": agent["answer"],
+        "agent_first_failure": _text(agent["first_failure"]),
+        "agent_counters": _text(agent["counters"]),
+        "agent_components": _text(agent["components"]),
+        "agent_structure": _text(agent["structure"]),
+        "agent_events": [
+            {name: _text(event.get(name)) if name == "details" else event.get(name) for name in _EVENT}
+            for event in agent["events"]
+        ],
+        "agent_messages": [
+            {name: _text(message.get(name)) if name == "tool_calls" else message.get(name) for name in _MESSAGE}
+            for message in agent["messages"]
+        ],
+    }
+
+
+def _keys(record: Mapping[str, Any]) -> Record:
+    return {column.name: record[column.name] for column in KEYS}
+
+
+def _float(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else encode_json(value, separators=(",", ":")).decode()

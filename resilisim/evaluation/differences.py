@@ -1,0 +1,209 @@
+"""The difference between two success rates on the same episodes, by each method, with its interval and p-value."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from resilisim.evaluation.pairing import Pairs
+from resilisim.evaluation.statistics import (
+    CONFIDENCE_LEVEL,
+    Estimate,
+    FloatArray,
+    clustered_mean,
+    clustered_proportion,
+)
+
+INDEPENDENT = "independent"
+PAIRED = "paired"
+PAIRED_LUCK_ADJUSTED = "paired_luck_adjusted"
+MCNEMAR = "mcnemar"
+METHODS = (INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, MCNEMAR)
+
+_NOISE = 1e-12  # a standard error below this is rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Success rate of A minus success rate of B, as one method sees it.
+
+    Attributes:
+        method: One of `METHODS`.
+        difference: A - B, as a share of episodes (0.03 is 3 points).
+        standard_error: Its standard error; NaN with fewer than two tasks.
+        interval: 95% interval; NaN where the standard error is.
+        p_value: Two-sided, against no difference.
+        episodes: Pairs of episodes behind it.
+        num_tasks: Tasks behind it.
+        note: What has to be known about these numbers, or why there are none; None if nothing.
+    """
+
+    method: str
+    difference: float
+    standard_error: float
+    interval: tuple[float, float]
+    p_value: float
+    episodes: int
+    num_tasks: int
+    note: str | None = None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the fields as JSON values; NaN becomes None, an interval without ends is None."""
+        low, high = self.interval
+        return {
+            "difference": _number(self.difference),
+            "interval": None if math.isnan(low) or math.isnan(high) else [low, high],
+            "p_value": _number(self.p_value),
+            "episodes": self.episodes,
+            "standard_error": _number(self.standard_error),
+            "num_tasks": self.num_tasks,
+            "note": self.note,
+        }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def not_offered(method: str, episodes: int, num_tasks: int, note: str) -> Difference:
+    """Return a difference without numbers, and why there are none."""
+    return Difference(method, math.nan, math.nan, (math.nan, math.nan), math.nan, episodes, num_tasks, note)
+
+
+def independent_difference(pairs: Pairs, level: float = CONFIDENCE_LEVEL) -> Difference:
+    """Compare as if nothing were shared: two samples of tasks, each with luck of its own.
+
+    The squared standard error is the sum of both clustered ones (Miller 2024, section on unpaired comparisons). That is
+    what two error bars in a table of results amount to. Tasks count as a random sample, as they do in the other
+    methods. It is right for two runs on different tasks; for two runs on the same tasks with independent luck it is
+    too wide where the two policies find the same tasks hard, and far too wide where luck is shared as well.
+
+    The interval puts those of the two rates together (Zou and Donner 2008): it equals the t interval where both rates
+    have one, and stays honest where a rate is 0 or 1 in the sample. The p-value is that of t with one degree of
+    freedom less than tasks.
+
+    Args:
+        pairs: The episodes.
+        level: Confidence level of the interval.
+    """
+    counts = pairs.task_counts
+    a = clustered_proportion(pairs.task_sums(pairs.outcome_a), counts, level)
+    b = clustered_proportion(pairs.task_sums(pairs.outcome_b), counts, level)
+    difference = a.value - b.value
+    if pairs.num_tasks < 2:
+        return replace(not_offered(INDEPENDENT, len(pairs), pairs.num_tasks, TOO_FEW_TASKS), difference=difference)
+    error = math.hypot(a.standard_error, b.standard_error)
+    interval = (
+        difference - math.hypot(a.value - a.low, b.high - b.value),
+        difference + math.hypot(a.high - a.value, b.value - b.low),
+    )
+    if error <= _NOISE:
+        p_value = without_variation(difference, pairs.num_tasks, level)[1]
+    else:
+        p_value = t_p_value(difference / error, pairs.num_tasks)
+    return Difference(INDEPENDENT, difference, error, interval, p_value, len(pairs), pairs.num_tasks)
+
+
+TOO_FEW_TASKS = "one task says nothing about others: at least two are needed for an interval"
+
+
+def clustered_difference(
+    method: str, pairs: Pairs, terms: FloatArray, level: float = CONFIDENCE_LEVEL, note: str | None = None
+) -> Difference:
+    """Estimate the mean of one term per pair, clustered by task, with a t interval and its p-value.
+
+    If the terms of all tasks agree, their standard error of 0 would claim a certainty that nobody has;
+    `without_variation` gives the interval then.
+
+    Args:
+        method: Name of the method.
+        pairs: The episodes.
+        terms: (num_pairs,) what is averaged, for example the difference of outcomes.
+        level: Confidence level of the interval.
+        note: Goes into the result.
+    """
+    estimate = clustered_mean(pairs.task_sums(terms), pairs.task_counts, level)
+    return from_estimate(method, estimate, level, note)
+
+
+def from_estimate(
+    method: str, estimate: Estimate, level: float = CONFIDENCE_LEVEL, note: str | None = None
+) -> Difference:
+    """Turn an estimated difference into one with a p-value, with an honest interval where nothing varied."""
+    value, error, tasks = estimate.value, estimate.standard_error, estimate.num_clusters
+    if tasks < 2:
+        return replace(not_offered(method, estimate.num_episodes, tasks, TOO_FEW_TASKS), difference=value)
+    if error > _NOISE:
+        interval = (min(max(estimate.low, -1.0), value), max(min(estimate.high, 1.0), value))  # no rates differ by more
+        p_value = t_p_value(value / error, tasks)
+    else:
+        value = 0.0 if abs(value) <= _NOISE else value
+        interval, p_value = without_variation(value, tasks, level)
+        note = note or "no task differs from the others: the interval says what that many tasks can rule out"
+    return Difference(method, value, error, interval, p_value, estimate.num_episodes, tasks, note)
+
+
+def without_variation(
+    value: float, num_tasks: int, level: float = CONFIDENCE_LEVEL
+) -> tuple[tuple[float, float], float]:
+    """Return interval and p-value of a mean over tasks that all have the same difference.
+
+    All that is known is that a task which differs from the others did not turn up in `num_tasks` draws, so at most a
+    share of 1 - (tail)^(1 / num_tasks) of all tasks does (Clopper and Pearson 1934). What those tasks have can be
+    anything from -1 to 1. The p-value is the smallest error rate whose interval leaves 0 out; with a difference of 1
+    everywhere it is that of the sign test.
+
+    Args:
+        value: The difference that every task has, -1 to 1.
+        num_tasks: How many tasks there are.
+        level: Confidence level of the interval.
+    """
+    value = min(max(value, -1.0), 1.0)
+    share = 1.0 - (0.5 - level / 2.0) ** (1.0 / num_tasks)
+    interval = (value - share * (1.0 + value), value + share * (1.0 - value))
+    return interval, min(1.0, 2.0 * (1.0 + abs(value)) ** -num_tasks)
+
+
+def paired_difference(pairs: Pairs, level: float = CONFIDENCE_LEVEL) -> Difference:
+    """Compare episode by episode: the mean of A's outcome minus B's on the same task and luck, clustered by task."""
+    return clustered_difference(PAIRED, pairs, pairs.outcome_a - pairs.outcome_b, level)
+
+
+def mcnemar_difference(pairs: Pairs, level: float = CONFIDENCE_LEVEL) -> Difference:
+    """Compare by the pairs in which only one of both succeeded: McNemar's test in its exact form (McNemar 1947).
+
+    Without a difference each such pair is a fair coin, so the p-value is binomial. The interval is Agresti and Min's
+    (2005): half a pair is added to each of the four cells, which keeps it honest where few pairs differ. It takes all
+    pairs as independent; episodes of one task are not, so with several seeds it claims too much. It is a plain check.
+
+    Args:
+        pairs: The episodes.
+        level: Confidence level of the interval.
+    """
+    from scipy.special import bdtr, ndtri  # a quarter of a second, which only a comparison should pay
+
+    count = len(pairs)
+    only_a = int(np.count_nonzero(pairs.outcome_a > pairs.outcome_b))
+    only_b = int(np.count_nonzero(pairs.outcome_b > pairs.outcome_a))
+    if count < 2:
+        return not_offered(MCNEMAR, count, pairs.num_tasks, "one pair of episodes says nothing about others")
+    discordant = only_a + only_b
+    p_value = 1.0 if discordant == 0 else min(1.0, 2.0 * float(bdtr(min(only_a, only_b), discordant, 0.5)))
+    centre = (only_a - only_b) / (count + 2.0)
+    error = math.sqrt(discordant + 1.0 - (only_a - only_b) ** 2 / (count + 2.0)) / (count + 2.0)
+    half_width = float(ndtri(0.5 + level / 2.0)) * error
+    note = f"{only_a:,} episodes only A solved, {only_b:,} only B; takes all episodes as independent"
+    interval = (max(centre - half_width, -1.0), min(centre + half_width, 1.0))
+    return Difference(MCNEMAR, (only_a - only_b) / count, error, interval, p_value, count, pairs.num_tasks, note)
+
+
+def t_p_value(score: float, num_tasks: int) -> float:
+    """Return the two-sided p-value of Student's t with one degree of freedom less than tasks; NaN below two."""
+    if num_tasks < 2 or math.isnan(score):
+        return math.nan
+    from scipy.special import stdtr
+
+    return 2.0 * float(stdtr(num_tasks - 1, -abs(score)))

@@ -1,0 +1,246 @@
+"""A profile about to be made: its exact references are solved, then its runs are played one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.evaluation.accumulate import RunSums
+from resilisim.evaluation.contestants import PolicySpec
+from resilisim.evaluation.models import ModelSpec
+from resilisim.evaluation.plan import EnvironmentSettings
+from resilisim.evaluation.profile_analysis import PlayedRuns, analyse_axis, analyse_flaws
+from resilisim.evaluation.profile_plan import (
+    RELIABILITY,
+    STANDARD,
+    TURNS,
+    ProfilePoints,
+    ProfileRun,
+    number_settings,
+    plan_runs,
+    sound_run,
+)
+from resilisim.evaluation.profile_references import (
+    SettingReferences,
+    carried_at_every_severity,
+    obedience,
+    setting_references,
+)
+from resilisim.evaluation.profile_results import AxisProfile, FlawsProfile, ProfileResult, RunState
+from resilisim.evaluation.profile_store import write_profile
+from resilisim.evaluation.results import EvaluationResult
+from resilisim.evaluation.runner import RunInterrupted, evaluate
+from resilisim.evaluation.statistics import FloatArray
+from resilisim.tasks import Task
+from resilisim.tool_library import ToolLibrary
+
+
+class ProfileInterrupted(KeyboardInterrupt):
+    """Somebody stopped a profile with Ctrl-C; what is finished is kept."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfileReferences:
+    """What is exact about the tasks of a profile.
+
+    Attributes:
+        settings: V* and plan following of each task, for each setting of the axes of numbers and the standard one.
+        sound_obey: Chance of success by doing the sound plan to the letter; shape (num_tasks,).
+        obey: The same for each flaw and severity; NaN where a plan cannot carry the flaw.
+        carried: For each flaw the tasks whose plans carry it at every severity; shape (num_tasks,).
+    """
+
+    settings: Mapping[EnvironmentSettings, SettingReferences]
+    sound_obey: FloatArray
+    obey: Mapping[tuple[str, str], FloatArray]
+    carried: Mapping[str, NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfileJob:
+    """A profile that is about to be made; `plan_profile` makes one from arguments as people write them.
+
+    Attributes:
+        directory: Its folder.
+        policies: What makes each policy.
+        tasks: Its tasks.
+        prompts: Prompts of all runs but those of the flaws.
+        seeds: Episode seeds.
+        points: What is varied, by this call and earlier ones on the folder.
+        standard: The standard setting.
+        library: The tool library.
+        own_library: The tool library if it is not the default one.
+        workers: Processes.
+        model: The language models of LLM agents.
+        progress: Whether single runs show their progress; None shows it for those of more than two seconds.
+        arguments: What all runs have in common, for `profile.json`.
+    """
+
+    directory: Path
+    policies: tuple[PolicySpec, ...]
+    tasks: Sequence[Task] = field(repr=False)
+    prompts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    points: ProfilePoints
+    standard: EnvironmentSettings
+    library: ToolLibrary = field(repr=False)
+    own_library: ToolLibrary | None = field(repr=False)
+    workers: int
+    model: ModelSpec = field(repr=False)
+    progress: bool | None
+    arguments: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def num_to_solve(self) -> int:
+        """How many tasks `solve` solves, one counted again for each setting."""
+        return len(self.tasks) * (len(self._settings()) + bool(self.points.flaws))
+
+    def solve(self, on_task: Callable[[int], None] | None = None) -> ProfileReferences:
+        """Compute what is exact about the tasks; nothing is written.
+
+        Args:
+            on_task: Called with the number of tasks solved since the last call.
+
+        Raises:
+            ExactLimitError: A task is too large to be solved under one of the settings.
+        """
+        count = on_task if on_task is not None else _ignore
+        points = self.points
+        solved = {
+            settings: setting_references(self.tasks, settings, self.library, count) for settings in self._settings()
+        }
+        if not points.flaws:
+            return ProfileReferences(solved, np.empty(0), {}, {})
+        cells = [(flaw, severity) for flaw in points.flaws for severity in points.severities]
+        sound, flawed = obedience(self.tasks, self.standard, self.library, cells, count)
+        carried = carried_at_every_severity(flawed, points.flaws, points.severities)
+        return ProfileReferences(solved, sound, flawed, carried)
+
+    def play(
+        self, references: ProfileReferences, on_run: Callable[[int, int, ProfileRun], None] | None = None
+    ) -> ProfileResult:
+        """Play every run that is not finished, and return what the profile says.
+
+        Args:
+            references: What `solve` returned.
+            on_run: Called before each run with its number, the number of runs, and the run.
+
+        Raises:
+            InvalidInputError: A policy cannot be made.
+            StoreError: A folder holds another run, or cannot be written.
+            InfrastructureError: A worker process died, or what policies need is down for episode after episode.
+            ProfileInterrupted: Ctrl-C; what is finished is kept.
+        """
+        runs = plan_runs(self.points, self.standard, self.prompts, self.tasks, references.carried)
+        write_profile(self.directory, self.arguments, self.points, runs)
+        sums: dict[str, RunSums] = {}
+        states: list[RunState] = []
+        policies: tuple[str, ...] = ()
+        last_error = ""
+        for number, run in enumerate(runs, start=1):
+            if on_run is not None:
+                on_run(number, len(runs), run)
+            result = self._play(run, f"run {number} of {len(runs)}, {run.title}")
+            policies = policies or tuple(result.manifest["arguments"]["policy_names"])
+            sums[run.name] = RunSums.of(result.records())
+            states.append(_state(run, result))
+            last_error = result.call.last_error or last_error
+        played = PlayedRuns([task.instance_id for task in self.tasks], policies, sums)
+        return self._result(played, references, runs, states, last_error)
+
+    def _play(self, run: ProfileRun, where: str) -> EvaluationResult:
+        try:
+            return evaluate(
+                self.policies,
+                list(run.tasks),
+                run.prompts,
+                self.seeds,
+                out=self.directory / run.name,
+                workers=self.workers,
+                library=self.own_library,
+                model=self.model,
+                progress=self.progress,
+                **asdict(run.environment),
+            )
+        except RunInterrupted as error:
+            raise ProfileInterrupted(f"{where}: {error}") from error
+
+    def _settings(self) -> tuple[EnvironmentSettings, ...]:
+        return number_settings(self.points, self.standard)
+
+    def _result(
+        self,
+        played: PlayedRuns,
+        references: ProfileReferences,
+        runs: Sequence[ProfileRun],
+        states: Sequence[RunState],
+        last_error: str,
+    ) -> ProfileResult:
+        standards: dict[str, float] = {RELIABILITY: self.standard.base, TURNS: self.standard.max_turns}
+        return ProfileResult(
+            self.directory,
+            self.arguments,
+            len(self.tasks),
+            len(self.seeds),
+            tuple(states),
+            tuple(
+                self._axis(axis, standard, played, references, runs)
+                for axis, standard in standards.items()
+                if getattr(self.points, axis)
+            ),
+            self._flaws(played, references),
+            max(found.gap for found in references.settings.values()),
+            last_error,
+        )
+
+    def _axis(
+        self,
+        axis: str,
+        standard: float,
+        played: PlayedRuns,
+        references: ProfileReferences,
+        runs: Sequence[ProfileRun],
+    ) -> AxisProfile:
+        points = {
+            run.value if isinstance(run.value, int | float) else standard: (
+                run.name,
+                references.settings[run.environment],
+            )
+            for run in runs
+            if run.axis in (axis, STANDARD)
+        }
+        return analyse_axis(played, self.prompts, axis, standard, dict(sorted(points.items())))
+
+    def _flaws(self, played: PlayedRuns, references: ProfileReferences) -> FlawsProfile | None:
+        if not self.points.flaws:
+            return None
+        return analyse_flaws(
+            played,
+            references.carried,
+            self.points.severities,
+            references.obey,
+            references.sound_obey,
+            references.settings[self.standard].optimum,
+            sound_run(self.prompts),
+        )
+
+
+def _state(run: ProfileRun, result: EvaluationResult) -> RunState:
+    return RunState(
+        run.name,
+        run.title,
+        len(run.tasks),
+        run.left_out,
+        result.num_episodes,
+        result.num_planned,
+        result.call.num_failures,
+    )
+
+
+def _ignore(count: int) -> None:
+    """Nobody wants to know how far it is."""

@@ -1,0 +1,355 @@
+"""What a robustness profile says about each policy: curves along the axes, the flaws, and a few summary numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resilisim.errors import unknown_name
+from resilisim.evaluation.profile_scores import Twofold
+from resilisim.evaluation.statistics import Estimate
+
+SOUND = "none"  # in the place of a severity: the plan without a flaw
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledPolicy:
+    """Whose results they are.
+
+    Attributes:
+        policy: Name of the policy.
+        prompt: Prompt, as the command names it.
+        privileged: Whether the policy sees the state: no fair comparison with others.
+        tries_again: Whether it may try again in fresh episodes: no ceiling, no luck adjustment.
+    """
+
+    policy: str
+    prompt: str
+    privileged: bool
+    tries_again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """A policy's results at one point of an axis.
+
+    Attributes:
+        value: The point.
+        success: Share of full successes.
+        adjusted: The same with the luck of the draws taken out.
+        share_of_ceiling: Successes divided by the sum of V*.
+        change: Success here minus success in the standard setting, task by task; None in the standard setting itself.
+    """
+
+    value: float
+    success: Estimate
+    adjusted: Estimate
+    share_of_ceiling: Estimate
+    change: Twofold | None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the point as JSON values."""
+        return {
+            "value": self.value,
+            "success": self.success.to_mapping(),
+            "luck_adjusted": self.adjusted.to_mapping(),
+            "share_of_ceiling": self.share_of_ceiling.to_mapping(),
+            "change": None if self.change is None else self.change.to_mapping(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A policy's results along an axis.
+
+    Attributes:
+        who: Whose they are.
+        points: One for each value of the axis.
+        area: Mean success along the axis as a share of the mean V* along it.
+    """
+
+    who: ProfiledPolicy
+    points: tuple[CurvePoint, ...]
+    area: Twofold
+
+
+@dataclass(frozen=True, slots=True)
+class AxisProfile:
+    """One axis of numbers. The references are exact for the tasks at hand, so they have no interval.
+
+    Attributes:
+        axis: "reliability" or "turns".
+        standard: Its value in the standard setting.
+        values: Its points, ascending; shape (num_values,), as the references.
+        optimum: Mean V*.
+        plan_following: Mean chance of the required tools in order, each again until it succeeds.
+        curves: One for each policy and prompt.
+    """
+
+    axis: str
+    standard: float
+    values: tuple[float, ...]
+    optimum: tuple[float, ...]
+    plan_following: tuple[float, ...]
+    curves: tuple[Curve, ...]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the axis as JSON values."""
+        return {
+            "axis": self.axis,
+            "standard": self.standard,
+            "values": list(self.values),
+            "optimum": list(self.optimum),
+            "plan_following": list(self.plan_following),
+            "curves": [
+                {
+                    "policy": curve.who.policy,
+                    "prompt": curve.who.prompt,
+                    "privileged": curve.who.privileged,
+                    "tries_again": curve.who.tries_again,
+                    "points": [point.to_mapping() for point in curve.points],
+                    "area": curve.area.to_mapping(),
+                }
+                for curve in self.curves
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FlawReference:
+    """What is exact about a flaw of one severity in the plans of the tasks at hand.
+
+    Attributes:
+        flaw: Flaw type.
+        severity: Severity; "none" for the sound plans of the same tasks.
+        num_tasks: Tasks whose plans carry the flaw.
+        left_out: Tasks whose plans cannot.
+        obey: Mean chance of full success of doing the plan to the letter; NaN without tasks.
+        deviate: Mean V*.
+    """
+
+    flaw: str
+    severity: str
+    num_tasks: int
+    left_out: int
+    obey: float
+    deviate: float
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the reference as JSON values."""
+        numbers = {name: getattr(self, name) for name in self.__slots__}
+        return {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in numbers.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class FlawCell:
+    """A policy's results under one flaw of one severity.
+
+    Attributes:
+        reference: The flaw, its tasks, what is exact about it.
+        success: Share of full successes.
+        adjusted: The same with the luck of the draws taken out.
+        change: Success minus that under the sound plans of the same tasks; None for these.
+        recovered: (success - obey) / (deviate - obey); None for sound plans.
+    """
+
+    reference: FlawReference
+    success: Estimate
+    adjusted: Estimate
+    change: Twofold | None
+    recovered: Twofold | None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the cell as JSON values."""
+        return {
+            "flaw": self.reference.flaw,
+            "severity": self.reference.severity,
+            "num_tasks": self.reference.num_tasks,
+            "success": self.success.to_mapping(),
+            "luck_adjusted": self.adjusted.to_mapping(),
+            "change": None if self.change is None else self.change.to_mapping(),
+            "recovered": None if self.recovered is None else self.recovered.to_mapping(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FlawProfile:
+    """A policy's results under all flaws.
+
+    Attributes:
+        who: Whose they are.
+        optimal: Success under the sound plans of all tasks.
+        cells: One for each flaw and severity, sound plans first.
+        drop: Success under sound plans minus that under flawed ones, over all flaws and severities.
+        drop_by_severity: The same for each severity.
+        drop_by_flaw: The same for each flaw.
+        recovered: (success - obey) / (deviate - obey) over all flaws and severities.
+        worst: The flaws with the lowest success, in the order of the cells; empty if no plan carries any.
+        worst_success: Its success, with an interval that allows for its being the lowest of many (Bonferroni).
+    """
+
+    who: ProfiledPolicy
+    optimal: Estimate
+    cells: tuple[FlawCell, ...]
+    drop: Twofold
+    drop_by_severity: Mapping[str, Twofold]
+    drop_by_flaw: Mapping[str, Twofold]
+    recovered: Twofold
+    worst: tuple[FlawReference, ...]
+    worst_success: Estimate
+
+    def cell(self, flaw: str, severity: str) -> FlawCell | None:
+        """Return the results under a flaw, or None if no plan carries it."""
+        found = (cell for cell in self.cells if (cell.reference.flaw, cell.reference.severity) == (flaw, severity))
+        return next(found, None)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {
+            "policy": self.who.policy,
+            "privileged": self.who.privileged,
+            "tries_again": self.who.tries_again,
+            "optimal": self.optimal.to_mapping(),
+            "drop": self.drop.to_mapping(),
+            "drop_by_severity": {name: drop.to_mapping() for name, drop in self.drop_by_severity.items()},
+            "drop_by_flaw": {name: drop.to_mapping() for name, drop in self.drop_by_flaw.items()},
+            "recovered": self.recovered.to_mapping(),
+            "worst": [{"flaw": worst.flaw, "severity": worst.severity} for worst in self.worst],
+            "worst_success": self.worst_success.to_mapping(),
+            "cells": [cell.to_mapping() for cell in self.cells],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FlawsProfile:
+    """The axis of the flaws.
+
+    Attributes:
+        flaws: Flaw types.
+        severities: Severities.
+        references: One for each flaw and severity, sound plans ("none") first.
+        policies: One for each policy.
+    """
+
+    flaws: tuple[str, ...]
+    severities: tuple[str, ...]
+    references: tuple[FlawReference, ...]
+    policies: tuple[FlawProfile, ...]
+
+    def reference(self, flaw: str, severity: str) -> FlawReference:
+        """Return what is exact about a flaw of a severity."""
+        return next(found for found in self.references if (found.flaw, found.severity) == (flaw, severity))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the axis as JSON values."""
+        return {
+            "flaws": list(self.flaws),
+            "severities": list(self.severities),
+            "references": [reference.to_mapping() for reference in self.references],
+            "policies": [policy.to_mapping() for policy in self.policies],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """How far one run of a profile is.
+
+    Attributes:
+        name: Its folder.
+        title: What it changes.
+        num_tasks: Its tasks.
+        left_out: Tasks that cannot be part of it.
+        num_episodes: Episodes that are finished.
+        num_planned: Episodes that it has when it is finished.
+        num_failures: Episodes that broke in this call for reasons of infrastructure.
+    """
+
+    name: str
+    title: str
+    num_tasks: int
+    left_out: int
+    num_episodes: int
+    num_planned: int
+    num_failures: int
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every episode is there."""
+        return self.num_episodes >= self.num_planned
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the state as JSON values."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileResult:
+    """A robustness profile.
+
+    Attributes:
+        directory: Its folder, which holds a folder for every run.
+        arguments: What all runs have in common.
+        num_tasks: Tasks of the profile.
+        num_seeds: Episodes of each task, policy and prompt in each run.
+        runs: How far each run is, the standard one first.
+        axes: Reliability and turns, if they were varied.
+        flaws: The flaws, if they were.
+        optimum_gap: By how much any V* may be too low; 0 where all are exact.
+        last_error: What the last episode broke on that broke for reasons of infrastructure in this call.
+    """
+
+    directory: Path
+    arguments: Mapping[str, Any]
+    num_tasks: int
+    num_seeds: int
+    runs: tuple[RunState, ...]
+    axes: tuple[AxisProfile, ...]
+    flaws: FlawsProfile | None
+    optimum_gap: float
+    last_error: str
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every episode of every run is there."""
+        return all(run.is_finished for run in self.runs)
+
+    @property
+    def num_failures(self) -> int:
+        """Episodes that broke in this call for reasons of infrastructure."""
+        return sum(run.num_failures for run in self.runs)
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes that are finished."""
+        return sum(run.num_episodes for run in self.runs)
+
+    def axis(self, name: str) -> AxisProfile:
+        """Return the axis of that name.
+
+        Raises:
+            InvalidInputError: The profile has none of that name.
+        """
+        for axis in self.axes:
+            if axis.axis == name:
+                return axis
+        raise unknown_name("axis", name, [axis.axis for axis in self.axes])
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as JSON values; NaN becomes None."""
+        return {
+            "directory": str(self.directory),
+            "arguments": dict(self.arguments),
+            "num_tasks": self.num_tasks,
+            "num_seeds": self.num_seeds,
+            "num_episodes": self.num_episodes,
+            "num_failures": self.num_failures,
+            "last_error": self.last_error or None,
+            "finished": self.is_finished,
+            "optimum_gap": self.optimum_gap,
+            "runs": [run.to_mapping() for run in self.runs],
+            "axes": {axis.axis: axis.to_mapping() for axis in self.axes},
+            "flaws": None if self.flaws is None else self.flaws.to_mapping(),
+        }

@@ -1,0 +1,260 @@
+"""This run against another one on common luck: differences by every method, and the tasks that differ most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.comparison import Comparison
+from resilisim.evaluation.differences import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Difference
+from resilisim.evaluation.report import legend
+from resilisim.evaluation.report.cells import NOTHING, percent, plain, signed_points, with_interval
+from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Paragraph, Section, Table
+from resilisim.evaluation.report.drawing import RowLabel
+from resilisim.evaluation.report.facts import RunFacts, count_of
+from resilisim.evaluation.report.forest_chart import Interval, forest_chart
+from resilisim.evaluation.run_comparison import RunComparison, compare_runs
+from resilisim.evaluation.store import read_manifest
+
+MOST_TASKS = 10
+SHOWN_DIFFERENCE = 0.0005  # less than this prints as 0.0 points
+METHOD_NAMES: Final[Mapping[str, str]] = {
+    INDEPENDENT: "independent",
+    PAIRED: "paired",
+    PAIRED_LUCK_ADJUSTED: "paired, luck-adjusted",
+    MCNEMAR: "McNemar",
+}
+ALL: Final = "all together"
+TEXT: Final = (
+    "Both met the same luck, so only episodes of the same task and seed are compared. Independent: as if nothing were "
+    "shared. Paired: episode by episode. Luck-adjusted: with the luck taken out of both. All estimate the same "
+    "difference, A − B."
+)
+NOTE: Final = (
+    "Luck-adjusted and paired intervals use what both runs share, so they are narrower and no less honest. p (Holm) is "
+    "corrected for the number of policies and prompts. McNemar's test takes all episodes as independent and is a plain "
+    "check only."
+)
+_STYLES: Final[Mapping[str, str]] = {INDEPENDENT: "raw-beside", PAIRED: "series-1", PAIRED_LUCK_ADJUSTED: "raw"}
+
+
+def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Path | str) -> Section:
+    """Return the comparison of a run (A) with another one (B).
+
+    Args:
+        facts: Facts of the run.
+        directory: Its folder.
+        compare_with: Folder of the other run.
+
+    Raises:
+        StoreError: The other folder is none of results.
+        InvalidInputError: The two cannot be compared.
+    """
+    _refuse_without_common_policy(facts, compare_with)
+    compared = compare_runs(directory, compare_with)
+    first = compared.comparisons[0]
+    # Policies of two names can only be compared where each run has one.
+    policies = (first.label_a, first.label_b) if _names(first)[0] == "A − B" else ("", "")
+    names = [Path(folder).resolve().name for folder in (directory, compare_with)]
+    called = [f"{name}, {policy}" if policy else name for name, policy in zip(names, policies, strict=True)]
+    blocks: list[Block] = [
+        f"A is this run ({called[0]}), B is another one ({called[1]}). {TEXT}",
+        *_doubts(compared),
+        legend.styles_legend([(style, METHOD_NAMES[method]) for method, style in _STYLES.items()]),
+        _forest(compared),
+        differences_table(compared),
+        Fold("By every method", [methods_table(compared)]),
+    ]
+    tasks = tasks_table(facts, compared)
+    if tasks is not None:
+        blocks.append(tasks)
+    return Section("comparison", "Compared with another run", blocks)
+
+
+def differences_table(compared: RunComparison) -> Table:
+    """Return the best difference, its interval and p-values for every matched policy and prompt, and for all."""
+    several = len(compared.comparisons) > 1
+    methods = {comparison.best.method for comparison in (*compared.comparisons, compared.pooled)}
+    method = PAIRED_LUCK_ADJUSTED if methods == {PAIRED_LUCK_ADJUSTED} else PAIRED
+    corrected = compared.holm_p_values(method)
+    rows: list[list[CellLike]] = []
+    for place, comparison in enumerate(compared.comparisons):
+        rows.append([*_names(comparison), *_cells(comparison, method), p_text(corrected[place])])
+    if several:
+        rows.append([ALL, "", *_cells(compared.pooled, method), NOTHING])
+    return Table(
+        f"A − B in points of success ({METHOD_NAMES[method]}), with 95% intervals clustered by task and p-values "
+        "against no difference",
+        ("policy", "prompt", "pairs", "A", "B", "A − B", "p", "p (Holm)"),
+        rows,
+        text_columns=2,
+        notes=("p (Holm) is corrected for the number of rows.",) if several else (),
+        summary_rows=1 if several else 0,
+    )
+
+
+def methods_table(compared: RunComparison) -> Table:
+    """Return each method's difference, interval and p-value for every matched policy and prompt, and for all."""
+    corrected = {method: compared.holm_p_values(method) for method in METHOD_NAMES}
+    rows: list[list[CellLike]] = []
+    for place, comparison in enumerate(compared.comparisons):
+        rows += _method_rows(comparison, _names(comparison), [corrected[method][place] for method in METHOD_NAMES])
+    if len(compared.comparisons) > 1:
+        rows += _method_rows(compared.pooled, (ALL, ""), [math.nan] * len(METHOD_NAMES))
+    return Table(
+        "A − B in points of success by every method, with 95% intervals and p-values against no difference",
+        ("policy", "prompt", "method", "pairs", "A − B", "standard error", "p", "p (Holm)"),
+        rows,
+        text_columns=3,
+        notes=(NOTE,),
+    )
+
+
+def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:
+    """Return the tasks on which the runs differ most, or None if they differ on none."""
+    sums: dict[str, list[float]] = {}
+    adjusted = all(comparison.terms is not None for comparison in compared.comparisons)
+    for comparison in compared.comparisons:
+        pairs = comparison.pairs
+        terms = comparison.terms if adjusted and comparison.terms is not None else pairs.outcome_a - pairs.outcome_b
+        columns = [
+            pairs.task_counts,
+            *(pairs.task_sums(values) for values in (pairs.outcome_a, pairs.outcome_b, terms)),
+        ]
+        for task, own in zip(pairs.tasks, np.stack(columns, axis=1).tolist(), strict=True):
+            total = sums.setdefault(task, [0.0, 0.0, 0.0, 0.0])
+            for place, value in enumerate(own):
+                total[place] += value
+    types = {task.instance_id: task.task_type for task in facts.sums.tasks}
+    ordered = sorted(sums.items(), key=lambda item: (-round(abs(item[1][3] / item[1][0]), 9), item[0]))
+    rows: list[list[CellLike]] = []
+    for task, (count, outcome_a, outcome_b, difference) in ordered[:MOST_TASKS]:
+        if abs(difference / count) < SHOWN_DIFFERENCE:
+            break
+        rows.append(
+            [
+                Cell(task, style="id"),
+                plain(types.get(task, NOTHING)),
+                f"{count:,.0f}",
+                percent(outcome_a / count),
+                percent(outcome_b / count),
+                signed_points(difference / count),
+            ]
+        )
+    if not rows:
+        return None
+    return Table(
+        f"The {count_of(len(rows), 'task')} on which A and B differ most, in percent of their pairs",
+        ("task", "type", "pairs", "A", "B", "A − B, luck-adjusted" if adjusted else "A − B"),
+        rows,
+        text_columns=2,
+        notes=("No intervals: each line is a single task, picked because it is extreme.",),
+    )
+
+
+def _refuse_without_common_policy(facts: RunFacts, compare_with: Path | str) -> None:
+    mine = list(dict.fromkeys(row.policy for row in facts.rows))
+    its = read_manifest(compare_with)["arguments"].get("policy_names", [])
+    if len(mine) > 1 and its and not set(mine) & set(its):
+        raise InvalidInputError(
+            f"{compare_with} holds {', '.join(its[:4])} and none of this run's policies ({', '.join(mine[:4])}): a "
+            "report compares policies of one name; 'resilisim compare' also compares others"
+        )
+
+
+def _names(comparison: Comparison) -> tuple[str, str]:
+    policy, other = comparison.label_a.removesuffix(" (A)"), comparison.label_b.removesuffix(" (B)")
+    return policy if policy == other else "A − B", comparison.prompt
+
+
+def _cells(comparison: Comparison, method: str) -> list[CellLike]:
+    difference = comparison.differences[method]
+    return [
+        f"{comparison.episodes:,}",
+        with_interval(comparison.success_a),
+        with_interval(comparison.success_b),
+        _difference_cell(difference),
+        p_text(difference.p_value),
+    ]
+
+
+def _method_rows(comparison: Comparison, names: tuple[str, str], corrected: Sequence[float]) -> list[list[CellLike]]:
+    rows: list[list[CellLike]] = []
+    for place, (method, name) in enumerate(METHOD_NAMES.items()):
+        difference = comparison.differences[method]
+        rows.append(
+            [
+                *(names if place == 0 else ("", "")),
+                Cell(name, explanation=difference.note),
+                f"{difference.episodes:,}",
+                _difference_cell(difference),
+                percent(difference.standard_error),
+                p_text(difference.p_value),
+                p_text(corrected[place]),
+            ]
+        )
+    return rows
+
+
+def _difference_cell(difference: Difference) -> Cell:
+    low, high = difference.interval
+    detail = "" if math.isnan(low) or math.isnan(high) else f"[{signed_points(low)}, {signed_points(high)}]"
+    return Cell(signed_points(difference.difference), detail=detail, explanation=difference.note)
+
+
+def p_text(value: float) -> str:
+    """Return a p-value with three digits, or a dash for NaN."""
+    if math.isnan(value):
+        return NOTHING
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _doubts(compared: RunComparison) -> list[Block]:
+    found = []
+    alone = [sum(comparison.num_without_partner[side] for comparison in compared.comparisons) for side in (0, 1)]
+    if any(alone):
+        found.append(f"{alone[0]:,} episodes of A and {alone[1]:,} of B have no partner in the other and do not count.")
+    if any(compared.num_unfinished):
+        found.append(
+            f"Not finished: {compared.num_unfinished[0]:,} episodes of A and {compared.num_unfinished[1]:,} of B are "
+            "still to be played."
+        )
+    return [Paragraph(text, "note") for text in found]
+
+
+def _forest(compared: RunComparison) -> Block:
+    several = len(compared.comparisons) > 1
+    shown: Sequence[Comparison] = [*compared.comparisons, compared.pooled] if several else compared.comparisons
+    labels, rows = [], []
+    previous = ""
+    for place, comparison in enumerate(shown):
+        together = several and place == len(shown) - 1
+        policy = ALL if together else _names(comparison)[0]
+        prompt = "" if together else comparison.prompt
+        labels.append(RowLabel("" if policy == previous else policy, prompt, False, f"{policy} {prompt}".strip()))
+        previous = policy
+        rows.append(
+            [
+                Interval(
+                    comparison.differences[method].difference,
+                    *comparison.differences[method].interval,
+                    style,
+                    METHOD_NAMES[method],
+                )
+                for method, style in _STYLES.items()
+            ]
+        )
+    return forest_chart(
+        "Differences between the two runs",
+        "For every policy and prompt type three intervals around zero, one under the other: independent, paired, "
+        "paired and luck-adjusted.",
+        labels,
+        rows,
+        "B is better",
+        "A is better",
+    )

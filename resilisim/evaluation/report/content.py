@@ -1,0 +1,145 @@
+"""What a report says, as values: a page of sections with paragraphs and tables, of which HTML and Markdown are made.
+
+Both forms are written from the same `Page`, so their numbers cannot drift apart. Charts are markup and stand in the
+HTML only; beside each stands a table with the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from resilisim.evaluation.report.markup import Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What stands in one cell of a table, where it is more than a short text.
+
+    Attributes:
+        text: The text.
+        detail: Smaller print behind it: an interval.
+        mark: A mark behind the text, such as the star of privileged policies.
+        mark_meaning: What the mark means, for tooltips.
+        link: Where the text leads within the page ("#episode-7"); only in HTML.
+        style: CSS class of the text ("id", "tools", "message"); in Markdown such texts are set as code.
+        explanation: A tooltip.
+    """
+
+    text: str
+    detail: str = ""
+    mark: str = ""
+    mark_meaning: str = ""
+    link: str | None = None
+    style: str | None = None
+    explanation: str | None = None
+
+
+CellLike: TypeAlias = "str | Cell"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; its first columns are texts, all others numbers.
+
+    Attributes:
+        caption: What it shows, with the unit of its numbers and the kind of its intervals.
+        headings: One per column.
+        rows: The cells, row by row.
+        text_columns: How many columns are texts.
+        groups: Headings above the headings: each with the number of columns that it spans; none if empty.
+        notes: What a reader must know, below the table.
+        is_stacked: Whether intervals stand below their numbers and not behind them.
+        summary_rows: How many of the last rows are set apart, because they sum up the others.
+    """
+
+    caption: str
+    headings: Sequence[CellLike]
+    rows: Sequence[Sequence[CellLike]]
+    text_columns: int = 1
+    groups: Sequence[tuple[str, int]] = ()
+    notes: Sequence[str] = ()
+    is_stacked: bool = False
+    summary_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph; its style is a CSS class ("note", "warning") or None."""
+
+    text: str
+    style: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """Words with their meanings, or names with their values."""
+
+    entries: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Blocks that are folded away until somebody opens them; figures that are not of this run always are.
+
+    Attributes:
+        summary: What is in there.
+        blocks: The blocks.
+        is_open: Whether it is open at first.
+    """
+
+    summary: str
+    blocks: Sequence[Block]
+    is_open: bool = False
+
+
+# Markup (a chart, a legend, the viewer) is shown in HTML only; a plain text is a paragraph.
+Block: TypeAlias = "str | Paragraph | Table | Definitions | Fold | Markup"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section under its heading.
+
+    Attributes:
+        target: Its name in links.
+        title: Its heading, and its name in the list of sections.
+        blocks: What stands in it.
+    """
+
+    target: str
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A key figure: its name, the figure, and what there is to add."""
+
+    name: str
+    figure: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A report.
+
+    Attributes:
+        title: Of the window.
+        heading: The largest heading.
+        lead: What was run.
+        warnings: What keeps a reader from taking the numbers as final.
+        cards: Key figures.
+        sections: The sections.
+        ending: The last line.
+    """
+
+    title: str
+    heading: str
+    lead: str
+    warnings: Sequence[str]
+    cards: Sequence[Card]
+    sections: Sequence[Section]
+    ending: str

@@ -1,0 +1,160 @@
+"""A report's page as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from resilisim.evaluation.report.content import (
+    Block,
+    Card,
+    Cell,
+    CellLike,
+    Definitions,
+    Fold,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+)
+from resilisim.evaluation.report.markup import Child, Markup, element
+
+DENSE_COLUMNS = 10  # tables with more get smaller print
+
+
+def page_body(page: Page) -> Markup:
+    """Return everything between <body> and </body>."""
+    return element(
+        "main",
+        element(
+            "header",
+            element("p", "ResiliSim", class_="brand"),
+            element("h1", page.heading),
+            element("p", page.lead, class_="lead"),
+            [element("p", warning, class_="warning") for warning in page.warnings],
+        ),
+        _cards(page.cards),
+        _contents(page.sections),
+        [section_markup(section) for section in page.sections],
+        element("footer", page.ending),
+    )
+
+
+def section_markup(section: Section) -> Markup:
+    """Return a section under its heading."""
+    blocks = [block_markup(block) for block in section.blocks]
+    return element("section", element("h2", section.title), blocks, id=section.target)
+
+
+def block_markup(block: Block) -> Markup:
+    """Return one block."""
+    if isinstance(block, Markup):
+        return block
+    if isinstance(block, str):
+        return element("p", block)
+    if isinstance(block, Paragraph):
+        return element("p", block.text, class_=block.style)
+    if isinstance(block, Table):
+        return table_markup(block)
+    if isinstance(block, Definitions):
+        entries = [[element("dt", name), element("dd", text)] for name, text in block.entries]
+        return element("dl", entries, class_="keys")
+    return _fold(block)
+
+
+def table_markup(table: Table) -> Markup:
+    """Return a table that scrolls where it is too wide, and its notes."""
+
+    def kind(column: int) -> str | None:
+        return "number" if column >= table.text_columns else None
+
+    first_of_group = set()
+    head: list[Child] = []
+    if table.groups:
+        column = 0
+        cells = []
+        for name, span in table.groups:
+            style = "group" if name else None
+            cells.append(element("th", name, colspan=span, scope="colgroup" if name else None, class_=style))
+            if name:
+                first_of_group.add(column)
+            column += span
+        head.append(element("tr", cells, class_="groups"))
+
+    def style_of(column: int) -> str | None:
+        names = [kind(column), "first" if column in first_of_group else None]
+        return " ".join(name for name in names if name) or None
+
+    head.append(
+        element(
+            "tr",
+            [
+                element("th", cell_content(text), scope="col", class_=style_of(column))
+                for column, text in enumerate(table.headings)
+            ],
+        )
+    )
+    ordinary = len(table.rows) - table.summary_rows
+    body = [
+        element(
+            "tr",
+            [
+                element("th", cell_content(cell), scope="row")
+                if column == 0
+                else element("td", cell_content(cell), class_=style_of(column))
+                for column, cell in enumerate(row)
+            ],
+            class_="summary-row" if number >= ordinary else None,
+        )
+        for number, row in enumerate(table.rows)
+    ]
+    styles = ["stacked"] * table.is_stacked + ["dense"] * (len(table.headings) > DENSE_COLUMNS)
+    shown = element(
+        "table",
+        element("caption", element("span", table.caption)),
+        element("thead", head),
+        element("tbody", body),
+        class_=" ".join(styles) or None,
+    )
+    notes = [element("p", note, class_="note") for note in table.notes]
+    # A region that scrolls must be reachable with the keyboard.
+    scrolling = element("div", shown, class_="scroll", tabindex=0, role="region", aria_label=table.caption)
+    return Markup(scrolling + Markup("".join(notes)))
+
+
+def cell_content(cell: CellLike) -> Child:
+    """Return what stands in a cell."""
+    if not isinstance(cell, Cell):
+        return cell
+    text: Child = cell.text
+    if cell.style is not None:
+        text = element("span", cell.text, class_=cell.style, title=cell.explanation)
+    elif cell.explanation is not None:
+        text = element("span", cell.text, title=cell.explanation)
+    if cell.link is not None:
+        text = element("a", text, href=cell.link)
+    mark = [" ", element("span", cell.mark, class_="badge", title=cell.mark_meaning)] if cell.mark else None
+    detail = [" ", element("span", cell.detail, class_="interval-text")] if cell.detail else None
+    return [text, mark, detail]
+
+
+def _fold(fold: Fold) -> Markup:
+    blocks = [block_markup(block) for block in fold.blocks]
+    return element("details", element("summary", fold.summary), blocks, open=fold.is_open)
+
+
+def _cards(cards: Sequence[Card]) -> Markup | None:
+    shown = [
+        element(
+            "div",
+            element("dt", card.name),
+            element("dd", element("span", card.figure, class_="figure"), element("span", card.detail, class_="detail")),
+            class_="card",
+        )
+        for card in cards
+    ]
+    return element("dl", shown, class_="cards") if shown else None
+
+
+def _contents(sections: Sequence[Section]) -> Markup | None:
+    links = [element("a", section.title, href=f"#{section.target}") for section in sections]
+    return element("nav", links, aria_label="Sections") if len(links) > 1 else None

@@ -1,0 +1,128 @@
+"""The page of a robustness profile: how policies do as tools, turns and plans get worse, in one file."""
+
+from __future__ import annotations
+
+import json
+import string
+from importlib import resources
+from pathlib import Path
+
+from resilisim.evaluation.profile_results import ProfileResult
+from resilisim.evaluation.report.cells import interval_text, percent, plain
+from resilisim.evaluation.report.content import Card, Definitions, Page, Section
+from resilisim.evaluation.report.facts import count_of
+from resilisim.evaluation.report.html_page import page_body
+from resilisim.evaluation.report.markdown import page_markdown
+from resilisim.evaluation.report.markup import render
+from resilisim.evaluation.report.profile_sections import axis_section, flaws_section, summary_section
+from resilisim.evaluation.report.profile_tables import runs_table
+from resilisim.evaluation.report.profile_texts import READING
+from resilisim.evaluation.report.viewer import page_policy
+from resilisim.provenance import write_file_atomically
+
+PAGE_NAME = "profile.html"
+
+
+def write_profile_page(result: ProfileResult, path: Path | str | None = None) -> Path:
+    """Write the page of a profile, `profile.html` in its folder if no path is given, and return its path.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    target = Path(path) if path is not None else result.directory / PAGE_NAME
+    folder = resources.files(__package__)
+    page = profile_page(result)
+    template = string.Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
+    styles = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "profile.css")]
+    text = template.substitute(
+        title=render(page.title),
+        policy=render(page_policy("")),  # nothing on this page runs
+        style="".join(styles),
+        body=page_body(page),
+        script="",
+    )
+    write_file_atomically(target, text.encode("utf-8"))
+    return target
+
+
+def write_profile_markdown(result: ProfileResult, path: Path | str) -> Path:
+    """Write the tables of a profile as Markdown, and return the path.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    target = Path(path)
+    write_file_atomically(target, page_markdown(profile_page(result)).encode("utf-8"))
+    return target
+
+
+def profile_page(result: ProfileResult) -> Page:
+    """Return what the page says."""
+    policies = _policies(result)
+    names = ", ".join(policies) if len(policies) <= 4 else count_of(len(policies), "policy", "policies")
+    unfinished = [run for run in result.runs if not run.is_finished]
+    warnings = []
+    if unfinished:
+        missing = sum(run.num_planned - run.num_episodes for run in unfinished)
+        warnings.append(
+            f"Not finished: {count_of(missing, 'episode')} of {count_of(len(unfinished), 'run')} are missing. The same "
+            "command goes on from there."
+        )
+    if result.optimum_gap > 0.0:
+        warnings.append(f"Some V* are lower bounds, at most {percent(result.optimum_gap, 2)} points too low.")
+    sections = [axis_section(axis, result) for axis in result.axes]
+    if result.flaws is not None:
+        sections.append(flaws_section(result.flaws))
+    summary = summary_section(result)
+    return Page(
+        title=f"ResiliSim robustness profile: {names}",
+        heading="How does it do as things get worse?",
+        lead=f"{count_of(len(policies), 'policy', 'policies')} on {count_of(result.num_tasks, 'task')} with "
+        f"{count_of(result.num_seeds, 'seed')} each, in {count_of(len(result.runs), 'setting')}: "
+        f"{count_of(result.num_episodes, 'episode')}. Each setting changes one thing; tasks, seeds and luck stay the "
+        "same, and the best that any agent could reach is computed exactly for each.",
+        warnings=warnings,
+        cards=_cards(result),
+        sections=[
+            *([summary] if summary.blocks else []),
+            *sections,
+            Section("runs", "Runs", [runs_table(result)]),
+            Section("reading", "How to read this", [Definitions(tuple(READING.items()))]),
+            Section("provenance", "Provenance", [Definitions(_provenance(result))]),
+        ],
+        ending="Made by ResiliSim. This file needs no network; every number in it follows from the runs' episodes.",
+    )
+
+
+def _cards(result: ProfileResult) -> list[Card]:
+    cards = []
+    for axis in result.axes:
+        ordinary = [curve for curve in axis.curves if not curve.who.privileged and curve.area.better.value >= 0.0]
+        if ordinary:
+            best = max(ordinary, key=lambda curve: curve.area.better.value)
+            area = best.area.better
+            detail = f"{interval_text(area)}, the most of any: {best.who.policy} under {plain(best.who.prompt)}"
+            cards.append(Card(f"Of V* along {axis.axis}", f"{percent(area.value)}%", detail))
+    if result.flaws is not None:
+        flawed = [policy for policy in result.flaws.policies if not policy.who.privileged]
+        flawed = [policy for policy in flawed if policy.drop.better.value == policy.drop.better.value]
+        if flawed:
+            least = min(flawed, key=lambda policy: policy.drop.better.value)
+            drop, back = least.drop.better, least.recovered.better
+            detail = f"points {interval_text(drop)}, the least of any: {least.who.policy}"
+            cards.append(Card("Drop under flawed plans", percent(drop.value), detail))
+            most = max(flawed, key=lambda policy: policy.recovered.better.value)
+            back = most.recovered.better
+            detail = f"{interval_text(back)} of what obeying gives away, the most of any: {most.who.policy}"
+            cards.append(Card("Won back from flaws", f"{percent(back.value)}%", detail))
+    return cards
+
+
+def _policies(result: ProfileResult) -> list[str]:
+    names = [curve.who.policy for axis in result.axes for curve in axis.curves]
+    names += [policy.who.policy for policy in result.flaws.policies] if result.flaws is not None else []
+    return list(dict.fromkeys(names))
+
+
+def _provenance(result: ProfileResult) -> list[tuple[str, str]]:
+    return [(name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(result.arguments.items())]

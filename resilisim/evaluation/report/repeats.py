@@ -1,0 +1,116 @@
+"""Several episodes of one task: how often any of k succeeds, and how often all k do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from resilisim.evaluation.report import legend
+from resilisim.evaluation.report.cells import PRIVILEGED_NOTE, policy_cell, with_interval
+from resilisim.evaluation.report.content import Block, CellLike, Paragraph, Section, Table
+from resilisim.evaluation.report.drawing import series_style
+from resilisim.evaluation.report.facts import RunFacts, count_of
+from resilisim.evaluation.report.line_chart import Line, LinePanel, line_charts
+from resilisim.evaluation.statistics import Estimate
+from resilisim.evaluation.summary import GroupSummary
+
+MOST_TRIES = 16  # shown one by one; beyond, only powers of two
+MOST_DRAWN = 6  # policies in a chart
+MOST_PROMPTS = 4  # with a chart
+
+
+def repeats_section(facts: RunFacts) -> Section | None:
+    """Return pass@k and pass^k, or None where no task has several episodes of one policy and prompt."""
+    curves = [(row, _curve(facts, row)) for row in facts.rows if not row.tries_again]
+    curves = [(row, curve) for row, curve in curves if len(curve) > 1]
+    if not curves:
+        return None
+    tries = sorted({number for _, curve in curves for number in curve})
+    text = (
+        "pass@k: the chance that at least one of k episodes of a task succeeds, on k draws of luck; pass^k: the chance "
+        "that all k do. Both are unbiased estimates from the episodes of each task, averaged over tasks (Chen et al., "
+        "2021; Yao et al., 2024)."
+    )
+    blocks: list[Block] = [text, *_charts(curves, tries), repeats_table(curves, tries)]
+    return Section("repeats", "Again and again", blocks)
+
+
+def repeats_table(
+    curves: Sequence[tuple[GroupSummary, dict[int, tuple[Estimate, Estimate]]]], tries: Sequence[int]
+) -> Table:
+    """Return pass@k and pass^k for each policy and prompt."""
+    rows: list[list[CellLike]] = []
+    for row, curve in curves:
+        for side, name in enumerate(("pass@k", "pass^k")):
+            cells: list[CellLike] = [policy_cell(row), row.prompt_type, name]
+            for number in tries:
+                cells.append(with_interval(curve[number][side]) if number in curve else "–")
+            rows.append(cells)
+    return Table(
+        "pass@k and pass^k in percent of tasks, with 95% intervals over tasks",
+        ("policy", "prompt", "", *(f"k = {number}" for number in tries)),
+        rows,
+        text_columns=3,
+        is_stacked=True,
+        notes=(PRIVILEGED_NOTE,) if any(row.privileged for row, _ in curves) else (),
+    )
+
+
+def _charts(
+    curves: Sequence[tuple[GroupSummary, dict[int, tuple[Estimate, Estimate]]]], tries: Sequence[int]
+) -> list[Block]:
+    """Return one chart per prompt type, with the policies that are not privileged first."""
+    prompts = list(dict.fromkeys(row.prompt_type for row, _ in curves))
+    ordered = sorted(curves, key=lambda entry: entry[0].privileged)
+    drawn = list(dict.fromkeys(row.policy for row, _ in ordered))[:MOST_DRAWN]
+    panels = []
+    for prompt in prompts[:MOST_PROMPTS]:
+        lines = []
+        for row, curve in curves:
+            if row.prompt_type != prompt or row.policy not in drawn:
+                continue
+            for side, name in enumerate(("pass@k", "pass^k")):
+                estimates = [curve[number][side] if number in curve else _NOTHING for number in tries]
+                style = series_style(drawn.index(row.policy))
+                lines.append(Line(f"{row.policy}, {name}", style, estimates, is_dashed=side == 1))
+        panels.append(LinePanel(f"pass@k and pass^k under {prompt}", f"{prompt} prompt", lines))
+    description = "Over the number of episodes k: full lines pass@k, dashed lines pass^k, with 95% intervals."
+    blocks: list[Block] = [
+        legend.lines_legend(drawn, "pass@k", "pass^k"),
+        line_charts(description, [str(number) for number in tries], "k episodes of a task", panels),
+    ]
+    hidden_policies = len({row.policy for row, _ in curves}) - len(drawn)
+    hidden_prompts = len(prompts) - len(panels)
+    hidden = [count_of(hidden_policies, "more policy", "more policies")] if hidden_policies else []
+    hidden += [count_of(hidden_prompts, "more prompt type")] if hidden_prompts else []
+    if hidden:
+        blocks.append(Paragraph(f"{' and '.join(hidden)} in the table only.", "note"))
+    return blocks
+
+
+_NOTHING = Estimate(math.nan, math.nan, math.nan, math.nan, 0, 0)
+
+
+def _curve(facts: RunFacts, row: GroupSummary) -> dict[int, tuple[Estimate, Estimate]]:
+    """Return k -> (pass@k, pass^k) for the k that every task of a group allows."""
+    from resilisim.evaluation.pass_k import pass_at_k, pass_hat_k
+
+    group = facts.sums.groups[row.policy, row.prompt_type]
+    num_tasks = len(facts.sums.tasks)
+    episodes = group.count.to_array(num_tasks)
+    present = episodes > 0
+    episodes, successes = episodes[present], group.outcome.to_array(num_tasks)[present]
+    most = int(np.min(episodes)) if len(episodes) else 0
+    return {
+        number: (pass_at_k(successes, episodes, number), pass_hat_k(successes, episodes, number))
+        for number in _numbers(most)
+    }
+
+
+def _numbers(most: int) -> list[int]:
+    """Return 1 to `most`, above `MOST_TRIES` only powers of two and the last."""
+    return [
+        number for number in range(1, most + 1) if number <= MOST_TRIES or number & (number - 1) == 0 or number == most
+    ]

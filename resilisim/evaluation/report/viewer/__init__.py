@@ -1,0 +1,98 @@
+"""The trajectory viewer: a section of the report in which episodes are searched, filtered and read turn by turn."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shlex
+from importlib import resources
+from pathlib import Path
+
+from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.report.facts import count_of
+from resilisim.evaluation.report.legend import loss_style
+from resilisim.evaluation.report.markup import Child, Markup, element
+from resilisim.evaluation.report.viewer.packing import Pack, Packer
+from resilisim.evaluation.store import read_records
+from resilisim.tasks.benchmark import benchmark_tasks
+
+__all__ = ["Packer", "page_policy", "viewer_assets", "viewer_section"]
+
+# In this order: each uses functions of those before it.
+SCRIPTS = ("dom.js", "pack.js", "search.js", "list.js", "trace.js", "turns.js", "episode.js", "viewer.js")
+BLOCK_TYPE = "application/x-resilisim-pack"  # no script to a browser: it keeps the text and does nothing
+
+
+def viewer_section(directory: Path | str, packer: Packer | None = None) -> Markup:
+    """Return what a page needs of a run's episodes: the place of the viewer, and blocks that hold the episodes.
+
+    Args:
+        directory: Folder of the results.
+        packer: Has taken in all episodes; if omitted, the folder's episodes are read once, one at a time.
+
+    Raises:
+        StoreError: The folder cannot be read.
+    """
+    if packer is None:
+        packer = Packer()
+        for record in read_records(directory):
+            packer.add(record)
+    command = f"resilisim episode show {shlex.quote(Path(directory).resolve().name)}"
+    pack = packer.pack(command, {task.instance_id: task.description for task in benchmark_tasks()})
+    missing = (
+        "The list of episodes needs JavaScript, which is off here. In a terminal, ",
+        element("code", f"{command} NUMBER"),
+        " shows an episode turn by turn.",
+    )
+    return Markup(
+        element("div", element("p", "Unpacking the episodes…", class_="note"), id="viewer", class_="viewer")
+        + element("noscript", element("p", missing, class_="warning"))
+        + element("p", _coverage(pack), class_="note")
+        + _blocks(pack)
+    )
+
+
+def viewer_assets() -> tuple[str, str]:
+    """Return style and script of the viewer; the script belongs at the end of a page's body."""
+    folder = resources.files(__package__)
+    causes = {label: {"style": loss_style(label), "text": text} for label, text in LOSS_LABELS.items()}
+    parts = [f"const CAUSES = new Map(Object.entries({json.dumps(causes)}));\n"]
+    parts += [folder.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS]
+    script = '(() => {\n"use strict";\n\n' + "\n".join(parts) + "})();\n"
+    return folder.joinpath("viewer.css").read_text(encoding="utf-8"), script
+
+
+def page_policy(script: str) -> str:
+    """Return a Content-Security-Policy that lets a page run one script and load nothing.
+
+    Whatever a model or a user wrote can then never run, even if it came to stand in the page as markup.
+
+    Args:
+        script: The script, exactly as it stands between its tags.
+    """
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+
+
+def _coverage(pack: Pack) -> Child:
+    """Say which episodes and which texts are in the page."""
+    parts = []
+    if pack.num_packed < pack.num_episodes:
+        parts.append(
+            f"Of {count_of(pack.num_episodes, 'episode')} {pack.num_packed:,} are listed here, failures first, then "
+            "those whose calls cost most."
+        )
+    if pack.num_with_texts < pack.num_packed:
+        parts.append(f"The texts of {pack.num_with_texts:,} of them are in this file, chosen in the same way.")
+    return " ".join(parts) or f"All {pack.num_episodes:,} episodes are here with their texts; very long texts are cut."
+
+
+def _blocks(pack: Pack) -> Markup:
+    blocks = {"pack-index": pack.index}
+    blocks |= {f"pack-steps-{number}": block for number, block in enumerate(pack.steps)}
+    blocks |= {f"pack-texts-{number}": block for number, block in enumerate(pack.texts)}
+    # Base64 holds nothing that needs to be escaped, and in this element nothing may be.
+    return Markup(
+        "\n".join(f'<script type="{BLOCK_TYPE}" id="{name}">{block}</script>' for name, block in blocks.items())
+    )

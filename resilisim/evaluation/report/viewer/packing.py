@@ -1,0 +1,235 @@
+"""The episodes of a run packed for the viewer, in one pass and in bounded memory.
+
+A pack has three parts. The index holds what the list of episodes shows, in columns of numbers, and is unpacked when the
+page opens. Steps and texts lie in chunks, of which only that of an opened episode is unpacked. Rows of all three are
+in one order, failures first and the costliest first, so that whatever does not fit is missing at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from resilisim.evaluation.contestants import model_of, policy_of
+from resilisim.evaluation.records import EpisodeRecord, StepRecord
+from resilisim.evaluation.report.viewer.blocks import encode, pack_block, pack_chunks, printable
+from resilisim.evaluation.report.viewer.names import EntryTable, NameTable, short
+from resilisim.evaluation.report.viewer.ranking import Shortlist, rank_of
+from resilisim.evaluation.report.viewer.texts import episode_texts
+
+PACK_FORMAT: Final = "resilisim-viewer-1"
+DESCRIPTION_LENGTH = 1_500
+MILLION = 1_000_000  # shares are kept in millionths
+ROW_BYTES = 400  # that a row of the index takes in memory, about
+
+# Columns of the index in the order of `_PackedEpisode.row`; to them come the sets "causes" and "tools".
+COLUMNS: Final = (
+    "index",
+    "policy",
+    "prompt",
+    "task",
+    "flaw",
+    "seed",
+    "level",
+    "ending",
+    "optimum",
+    "regret",
+    "luck",
+    "turns",
+    "cause",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _PackedEpisode:
+    row: list[int | None]
+    causes: tuple[int, ...]
+    tools: tuple[int, ...]
+    steps: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of a run is packed; sizes in bytes.
+
+    Attributes:
+        numbers: Of index and steps in the page.
+        texts: Of texts in the page.
+        memory: What steps, and again texts, may take before they are packed.
+    """
+
+    numbers: int = 8_500_000
+    texts: int = 7_500_000
+    memory: int = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """The blocks of a page that hold a run's episodes.
+
+    Attributes:
+        index: Block of the index.
+        steps: Blocks of the steps.
+        texts: Blocks of the texts.
+        num_episodes: Episodes of the run.
+        num_packed: Those whose numbers are in the blocks.
+        num_with_texts: Those whose texts are.
+    """
+
+    index: str
+    steps: list[str]
+    texts: list[str]
+    num_episodes: int
+    num_packed: int
+    num_with_texts: int
+
+
+class Packer:
+    """Takes in the episodes of a run one by one; memory is bounded, but for the names of tasks, policies and tools.
+
+    Args:
+        budget: How much is packed.
+    """
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        self._budget = budget or Budget()
+        self._numbers: Shortlist[_PackedEpisode] = Shortlist(self._budget.memory)
+        self._texts: Shortlist[bytes] = Shortlist(self._budget.memory)
+        self._num_episodes = 0
+        names = ("prompts", "types", "seeds", "levels", "endings", "causes", "tools", "kinds", "errors")
+        self._names = {name: NameTable() for name in names}
+        entries = ("policies", "tasks", "flaws")
+        self._entries = {name: EntryTable() for name in entries}
+
+    def add(self, record: EpisodeRecord) -> None:
+        """Take in one episode."""
+        self._num_episodes += 1
+        rank = rank_of(record)
+        if self._numbers.accepts(rank):
+            episode = self._packed(record)
+            self._numbers.add(rank, len(episode.steps) + ROW_BYTES, episode)
+        if self._texts.accepts(rank):
+            texts = encode(episode_texts(record))
+            self._texts.add(rank, len(texts), texts)
+
+    def pack(self, command: str, descriptions: Mapping[str, str]) -> Pack:
+        """Return the blocks of the episodes so far.
+
+        Args:
+            command: The command that shows an episode in a terminal, but for the episode's number.
+            descriptions: Descriptions of tasks by instance id, as far as they are known.
+        """
+        known = [
+            printable(descriptions.get(str(name), "")[:DESCRIPTION_LENGTH]) for name in self._entries["tasks"].keys
+        ]
+        extra = {"command": printable(command), "descriptions": known}
+        kept = self._numbers.in_order()
+        steps, step_starts = pack_chunks((episode.steps for episode in kept), self._budget.numbers)
+        index = self._index(kept, step_starts, [0], extra)
+        while steps and (size := len(index) + sum(map(len, steps))) > self._budget.numbers:
+            staying = min(len(steps) - 1, len(steps) * self._budget.numbers // size)
+            steps, step_starts = steps[:staying], step_starts[: staying + 1]
+            index = self._index(kept, step_starts, [0], extra)
+        texts, text_starts = pack_chunks(self._texts.in_order()[: step_starts[-1]], self._budget.texts)
+        index = self._index(kept, step_starts, text_starts, extra)
+        return Pack(index, steps, texts, self._num_episodes, step_starts[-1], text_starts[-1])
+
+    def _index(
+        self,
+        kept: list[_PackedEpisode],
+        step_starts: list[int],
+        text_starts: list[int],
+        extra: Mapping[str, object],
+    ) -> str:
+        shown = kept[: step_starts[-1]]
+        columns = {name: [episode.row[place] for episode in shown] for place, name in enumerate(COLUMNS)}
+        causes, tools = EntryTable(), EntryTable()  # of the shown episodes alone: sets can be as many as episodes
+        columns["causes"] = [causes.number(episode.causes) for episode in shown]
+        columns["tools"] = [tools.number(episode.tools) for episode in shown]
+        tables = {name: table.names for name, table in self._names.items()}
+        entries = {name: table.entries for name, table in self._entries.items()}
+        sets = {"cause_sets": causes.entries, "tool_sets": tools.entries}
+        return pack_block(
+            {
+                "format": PACK_FORMAT,
+                "episodes": self._num_episodes,
+                "tables": {**tables, **entries, **sets},
+                "columns": columns,
+                "step_starts": step_starts,
+                "text_starts": text_starts,
+                **extra,
+            }
+        )
+
+    def _packed(self, record: EpisodeRecord) -> _PackedEpisode:
+        names = self._names
+        losses = record["losses"]
+        costliest = max(losses, key=lambda label: losses[label]) if losses else None
+        called = (step["tool"] for step in record["steps"] if step["kind"] in ("execute", "info") and step["tool"])
+        row = [
+            record["index"],
+            self._policy(record),
+            names["prompts"].number(record["prompt_type"]),
+            self._task(record),
+            self._flaw(record),
+            names["seeds"].number(str(record["seed"])),  # as text: JavaScript has no whole numbers beyond 2^53
+            names["levels"].number(record["score"]["level"]),
+            names["endings"].number(record["ended_by"]),
+            _millionths(record["optimum"]),
+            _millionths(record["regret"]),
+            _millionths(record["luck"]),
+            len(record["steps"]),
+            names["causes"].optional(costliest),
+        ]
+        return _PackedEpisode(
+            row,
+            causes=tuple(sorted(names["causes"].number(label) for label in losses)),
+            tools=tuple(sorted({names["tools"].number(tool) for tool in called})),
+            steps=encode([self._step(step) for step in record["steps"]]),
+        )
+
+    def _policy(self, record: EpisodeRecord) -> int:
+        name = record["policy"]
+        number = self._entries["policies"].find(name)
+        if number is not None:
+            return number
+        model = model_of(name)
+        entry = (short(name), short(policy_of(name)), None if model is None else short(model), record["privileged"])
+        return self._entries["policies"].add(name, entry)
+
+    def _task(self, record: EpisodeRecord) -> int:
+        instance_id = record["instance_id"]
+        number = self._entries["tasks"].find(instance_id)
+        if number is not None:
+            return number
+        tools = [self._names["tools"].number(tool) for tool in record["required_tools"]]
+        entry = (short(instance_id), self._names["types"].number(record["task_type"]), tools)
+        return self._entries["tasks"].add(instance_id, entry)
+
+    def _flaw(self, record: EpisodeRecord) -> int:
+        flaw = record["flaw"]
+        if flaw is None:
+            return -1
+        return self._entries["flaws"].number(tuple(short(str(flaw.get(key))) for key in ("type", "severity", "method")))
+
+    def _step(self, step: StepRecord) -> list[int | None]:
+        names = self._names
+        chance = step["success_probability"]
+        return [
+            names["kinds"].number(step["kind"]),
+            -1 if step["tool"] is None else names["tools"].number_if_room(step["tool"]),
+            -1 if step["success"] is None else int(step["success"]),
+            names["errors"].optional(step["error"]),
+            step["attempt"],
+            None if chance is None else _millionths(chance),
+            _millionths(step["value"]),
+            _millionths(step["action_value"]),
+            _millionths(step["luck"]),
+            names["causes"].optional(step["label"]),
+        ]
+
+
+def _millionths(share: float) -> int | None:
+    return round(share * MILLION) if math.isfinite(share) else None

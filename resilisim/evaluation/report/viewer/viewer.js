@@ -1,0 +1,123 @@
+// The viewer: the list, or the episode that the address names (#episode-NUMBER), so that links and the browser's
+// back button work.
+
+const ADDRESS = /^#episode-(\d+)$/;
+
+class Viewer {
+  constructor(place, episodes) {
+    this.place = place;
+    this.episodes = episodes;
+    this.list = new EpisodeList(episodes);
+    this.opened = null; // row of the opened episode
+    this.redraw = null;
+    place.replaceChildren(this.list.node);
+    window.addEventListener("hashchange", () => this.follow());
+    document.addEventListener("keydown", (event) => this.key(event));
+    window.addEventListener("resize", () => this.redraw?.());
+    this.follow();
+  }
+
+  async follow() {
+    const match = ADDRESS.exec(window.location.hash);
+    if (match === null) return this.close();
+    const number = Number(match[1]);
+    const row = this.episodes.rowOf.get(number);
+    if (row === undefined) return this.missing(number);
+    this.opened = row;
+    const [steps, texts] = await Promise.all([this.episodes.steps(row), this.episodes.texts(row)]);
+    if (this.opened === row) this.show(row, steps, texts);
+  }
+
+  show(row, steps, texts) {
+    const width = () => Math.min(1080, Math.max(300, this.place.clientWidth));
+    const { view, heading } = episodeView(this.episodes, row, steps, texts, this.navigation(row), width());
+    const chart = view.querySelector(".viewer-chart");
+    this.redraw = () => chart.replaceChildren(traceChart(steps, this.episodes.columns.optimum[row], width()));
+    this.place.replaceChildren(view);
+    this.place.classList.add("viewer-reading");
+    heading.focus({ preventScroll: true });
+    view.scrollIntoView({ block: "start" });
+  }
+
+  close() {
+    if (this.opened === null && this.list.node.isConnected) return;
+    const row = this.opened;
+    this.opened = null;
+    this.redraw = null;
+    this.place.classList.remove("viewer-reading");
+    this.place.replaceChildren(this.list.node);
+    if (row !== null) this.list.focus(row);
+  }
+
+  missing(number) {
+    this.opened = null;
+    this.redraw = null;
+    const known = number < this.episodes.total ? "is not in this file" : "is not in this file, or not finished";
+    const text = `Episode #${number} ${known}. In a terminal: `;
+    this.place.replaceChildren(
+      make("p", { class: "warning" }, text, make("code", {}, `${this.episodes.index.command} ${number}`)),
+      this.list.node,
+    );
+    this.place.scrollIntoView({ block: "start" });
+  }
+
+  navigation(row) {
+    const order = this.order(row);
+    const place = order.indexOf(row);
+    const to = (step, text, key) =>
+      button(text, () => this.move(step), { disabled: order[place + step] === undefined, title: `key ${key}` });
+    const back = button("← List", () => this.leave(), { title: "key Escape" });
+    const where = quiet(`${grouped(place + 1)} of ${grouped(order.length)}`);
+    return make(
+      "div",
+      { class: "viewer-bar" },
+      back,
+      make("span", { class: "viewer-steps" }, to(-1, "‹ Previous", "k"), where, to(1, "Next ›", "j")),
+    );
+  }
+
+  // The listed rows, or all of them if a link led to an episode that is not listed.
+  order(row) {
+    return this.list.rows.includes(row) ? this.list.rows : [...this.episodes.rowOf.values()];
+  }
+
+  move(step) {
+    const order = this.order(this.opened);
+    const next = order[order.indexOf(this.opened) + step];
+    // In place of the address that stands there: going back leads to the list, however many were read.
+    if (next !== undefined) window.location.replace(`#episode-${this.episodes.columns.index[next]}`);
+  }
+
+  leave() {
+    window.location.hash = "#episodes";
+  }
+
+  key(event) {
+    const typing = event.target.closest?.("input, select, textarea, pre[tabindex]") !== null;
+    if (this.opened === null || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = { j: 1, ArrowRight: 1, k: -1, ArrowLeft: -1 }[event.key];
+    if (step !== undefined) {
+      event.preventDefault();
+      this.move(step);
+    } else if (event.key === "Escape") {
+      this.leave();
+    }
+  }
+}
+
+async function start() {
+  const place = document.getElementById("viewer");
+  if (place === null) return;
+  if (typeof DecompressionStream === "undefined") {
+    place.replaceChildren(make("p", { class: "warning" }, "This browser is too old to unpack the episodes."));
+    return;
+  }
+  const episodes = new Episodes(await unpack("pack-index"));
+  new Viewer(place, episodes);
+  performance.mark("viewer-ready");
+}
+
+start().catch((error) => {
+  const text = `The episodes cannot be shown: ${error.message}`;
+  document.getElementById("viewer").replaceChildren(make("p", { class: "warning" }, text));
+});

@@ -1,0 +1,206 @@
+"""`resilisim compare`, `leaderboard` and `power` on small runs that were really played."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from resilisim.cli.compare import p_text, points
+from resilisim.evaluation import evaluate
+from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
+
+METHODS = ("independent", "paired", "paired_luck_adjusted", "mcnemar")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    settings = {
+        "reading": ({"policies": Reading}, {}),
+        "quitter": ({"policies": Quitter}, {}),
+        "both": ({"policies": [Reading, Quitter], "prompts": ["optimal", "baseline"]}, {}),
+        "easy": ({"policies": Reading}, {"base": 0.95}),
+        "other_seeds": ({"policies": Reading, "seeds": [7, 8]}, {}),
+        "one_task": ({"policies": Quitter, "tasks": toy_tasks(1)}, {}),
+    }
+    found = {}
+    for name, (what, law) in settings.items():
+        given = {"tasks": toy_tasks(), "prompts": ["optimal"], "seeds": 4, **what}
+        evaluate(**given, out=folder / name, **law)
+        found[name] = folder / name
+    return found
+
+
+def outcomes(folder: Path, policy: str, prompt: str = "optimal") -> dict[tuple[str, int], int]:
+    lines = (folder / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    return {
+        (record["instance_id"], record["seed"]): record["outcome"]
+        for record in records
+        if (record["policy"], record["prompt_type"]) == (policy, prompt)
+    }
+
+
+def test_json_holds_each_method_and_each_comparison(command, runs):
+    found = command("compare", runs["reading"], runs["quitter"], "--json").json()
+    one, other = outcomes(runs["reading"], "reading"), outcomes(runs["quitter"], "quitter")
+    expected = sum(one[key] - other[key] for key in one) / len(one)
+    assert expected > 0.3
+    for method in METHODS:
+        assert set(found[method]) >= {"difference", "interval", "p_value", "episodes"}
+        assert found[method]["episodes"] == len(one) == 24
+        low, high = found[method]["interval"]
+        assert low <= found[method]["difference"] <= high
+        assert 0.0 <= found[method]["p_value"] <= 1.0
+    assert found["paired"]["difference"] == pytest.approx(expected)
+    assert (found["a"], found["b"], found["prompt"]) == ("reading", "quitter", "optimal")
+    assert len(found["comparisons"]) == 1
+    assert found["comparisons"][0]["paired"]["p_value_holm"] == found["paired"]["p_value"]
+
+
+def test_the_table_says_what_to_believe_and_what_it_saved(command, runs):
+    outcome = command("compare", runs["reading"], runs["quitter"])
+    assert outcome.code == 0, outcome.err
+    assert "24 pairs of episodes on common luck, 6 tasks" in outcome.out
+    for name in ("independent samples", "McNemar, exact", "paired, luck-adjusted"):
+        assert name in outcome.out
+    assert "Believe: paired, luck-adjusted" in outcome.out
+    assert "independent luck" in outcome.out
+    assert "have no partner" not in outcome.out
+
+
+def test_policies_of_one_folder_and_prompts(command, runs):
+    found = command("compare", runs["both"], runs["both"], "--prompt", "optimal", "--json").json()
+    assert found["same_run"]
+    assert [row["prompt"] for row in found["comparisons"]] == ["optimal"]
+    apart = command("compare", runs["reading"], runs["quitter"], "--json").json()
+    assert found["paired"] == apart["paired"]  # the same episodes, whatever run they stand in
+    options = ("--policy-a", "quitter", "--policy-b", "reading")
+    turned = command("compare", runs["both"], runs["both"], *options, "--prompt", "optimal", "--json").json()
+    assert turned["paired"]["difference"] == -found["paired"]["difference"]
+    text = command("compare", runs["both"], runs["both"]).out
+    assert "all together" in text
+    assert "p, Holm" in text
+
+
+def test_one_task_gives_no_interval(command, runs):
+    found = command("compare", runs["reading"], runs["one_task"], "--json").json()
+    assert found["episodes_without_partner"] == [20, 0]
+    assert found["paired"]["interval"] is None
+    assert found["paired_luck_adjusted"]["p_value"] is None
+    text = command("compare", runs["reading"], runs["one_task"]).out
+    assert "20 of A and 0 of B have no partner" in text
+    assert "at least two are needed" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("reading", "easy"), "law (base success probability) is 0.8 in one and 0.95 in the other"),
+        (("reading", "other_seeds"), "no episode in common"),
+        (("both", "both", "--policy-a", "reader"), "unknown policy 'reader'"),
+        (("both", "both", "--policy-a", "reading", "--policy-b", "reading"), "--policy-b"),
+        (("both", "both", "--prompt", "flawed"), "unknown prompt type 'flawed'"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(command, runs, arguments, text):
+    given = [runs.get(argument, argument) for argument in arguments]
+    assert text in command("compare", *given).refusal()
+
+
+def test_a_folder_without_results_is_refused(command, runs, tmp_path):
+    assert "no folder of results" in command("compare", runs["reading"], tmp_path).refusal()
+    assert "no folder of results" in command("leaderboard", tmp_path).refusal()
+    assert "no folder of results" in command("power", tmp_path).refusal()
+
+
+def test_a_run_that_is_not_finished_is_compared_and_said(command, runs, tmp_path):
+    part = tmp_path / "part"
+    shutil.copytree(runs["quitter"], part)
+    lines = (part / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+    (part / "episodes.jsonl").write_bytes(b"".join(lines[:10]))
+    outcome = command("compare", runs["reading"], part)
+    assert outcome.code == 0, outcome.err
+    assert "part is not finished: 14 of its episodes are missing" in outcome.err
+    (part / "episodes.jsonl").write_bytes(lines[0] + b"{}\n")
+    assert "episode 2 lacks the field 'schema'" in command("compare", runs["reading"], part).refusal()
+
+
+def test_leaderboard_ranks_marks_and_explains(command, runs):
+    folders = (runs["both"], runs["reading"])
+    board = command("leaderboard", *folders, "--json").json()
+    optimal = [row for row in board["rows"] if row["prompt_type"] == "optimal"]
+    assert [row["policy"] for row in optimal] == ["reading", "reading", "quitter"]
+    assert optimal[0]["rank_range"] == [1, 2]
+    assert optimal[2]["against_above"]["difference"] < 0
+    text = command("leaderboard", *folders, "--prompt", "optimal").out
+    assert "reading (both)" in text
+    assert "1-2" in text
+    assert "sorted by luck-adjusted success" in text
+
+
+def test_leaderboard_as_markdown_is_a_table(command, runs):
+    lines = command("leaderboard", runs["both"], "--markdown").out.splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == 2 * (2 + 2)
+    assert len({line.count("|") - line.count("\\|") for line in table}) == 1
+    assert "quitter" in table[3]
+    assert any("corrected" in line for line in lines)
+
+
+def test_leaderboard_refuses_other_laws(command, runs):
+    line = command("leaderboard", runs["reading"], runs["easy"]).refusal()
+    assert "law (base success probability)" in line
+
+
+def test_power_plans_from_a_pilot(command, runs):
+    found = command("power", runs["reading"], runs["quitter"], "--difference", "10", "--json").json()
+    assert found["pilot_was_played"] is False
+    assert found["pilot"]["episodes"] == 24
+    assert (found["difference"], found["power"], found["level"]) == (0.1, 0.8, 0.05)
+    methods = found["methods"]
+    assert set(methods) == {"independent", "same_tasks_independent_luck", "paired", "paired_luck_adjusted"}
+    for row in methods["independent"]["sizes"]:
+        assert row["episodes"] == row["num_seeds"] * row["num_tasks"]
+    stricter = command(
+        "power", runs["reading"], runs["quitter"], "--difference", "5", "--power", "0.9", "--json"
+    ).json()
+    first = stricter["methods"]["paired"]["sizes"][0]
+    assert first["episodes"] > methods["paired"]["sizes"][0]["episodes"]
+    text = command("power", runs["both"], "--prompt", "optimal").out
+    assert "same tasks, independent luck" in text
+    assert "From a pilot of 24 pairs on 6 tasks" in text
+
+
+def test_power_plays_a_pilot_and_says_so(command, monkeypatch):
+    monkeypatch.setattr("resilisim.cli.power.PILOT_TASKS", 12)
+    outcome = command("power")
+    assert outcome.code == 0, outcome.err
+    assert "no pilot given: playing plan-follower and repairing-follower on 12 tasks" in outcome.err
+    assert "Your agents may vary more" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--difference", "0"), "--difference is 0"),
+        (("--difference", "100"), "--difference is 100"),
+        (("RUN", "--power", "1"), "power is 1"),
+        (("RUN", "--level", "-1"), "level is -1"),
+        (("--prompt", "optimal"), "expected RUN_A"),
+        (("RUN",), "the pilot holds 2 comparisons"),
+    ],
+)
+def test_power_refuses_numbers_that_make_no_sense(command, runs, options, text):
+    given = [runs["both"] if option == "RUN" else option for option in options]
+    if "--power" in options or "--level" in options:
+        given += ["--prompt", "optimal"]
+    assert text in command("power", *given).refusal()
+
+
+def test_points_and_p_values_are_shown_plainly():
+    assert [points(value) for value in (0.0312, -0.0312, -0.0001, float("nan"))] == ["+3.1", "-3.1", "0.0", "–"]
+    assert [p_text(value) for value in (0.0312, 0.0001, 1.0, float("nan"))] == ["0.031", "<0.001", "1.000", "–"]

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from resilisim.evaluation import profile_job
+
+RUN = ["profile", "--policy", "plan-follower", "--policy", "exact-optimum", "--tasks", "4"]
+SMALL = ["--reliability", "0.5", "--turns", "6", "--flaw", "redundant_operation", "--severity", "light"]
+
+
+def test_profile_prints_its_axes_and_writes_a_page(command, tmp_path):
+    out = tmp_path / "robust"
+    outcome = command(*RUN, *SMALL, "--out", out, "--markdown", tmp_path / "tables.md")
+    assert outcome.code == 0, outcome.err
+    for text in (
+        "success by reliability",
+        "success by turns",
+        "success under flawed plans",
+        "what flaws cost",
+        "optimum",
+    ):
+        assert text in outcome.out
+    assert f"page: {out / 'profile.html'}" in outcome.out
+    assert (out / "profile.html").exists()
+    assert "# How does it do as things get worse?" in (tmp_path / "tables.md").read_text(encoding="utf-8")
+    assert sorted(path.name for path in out.iterdir() if path.is_dir()) == [
+        "flaws-redundant_operation",
+        "reliability-0.50",
+        "standard",
+        "turns-06",
+    ]
+
+
+def test_json_holds_curves_flaws_and_runs_and_the_same_command_plays_nothing_again(command, tmp_path):
+    arguments = [*RUN, *SMALL, "--out", tmp_path / "robust", "--json"]
+    first = command(*arguments).json()
+    assert first["axes"]["reliability"]["values"] == [0.5, 0.8]
+    assert first["axes"]["turns"]["values"] == [6, 10]
+    optimum = first["axes"]["turns"]["curves"][1]
+    assert optimum["policy"] == "exact-optimum"
+    adjusted = [point["luck_adjusted"]["value"] for point in optimum["points"]]
+    assert adjusted == pytest.approx(first["axes"]["turns"]["optimum"], abs=1e-12)
+    assert first["flaws"]["policies"][0]["drop"]["raw"]["num_clusters"] == 4
+    assert first["finished"]
+    standard = tmp_path / "robust" / "standard" / "episodes.jsonl"
+    before = standard.read_bytes()
+    assert command(*arguments).json() == first
+    assert standard.read_bytes() == before
+
+
+def test_only_the_axes_that_are_named_are_varied(command, tmp_path):
+    outcome = command(*RUN, "--axis", "turns", "--turns", "6", "--out", tmp_path / "robust")
+    assert outcome.code == 0, outcome.err
+    assert "success by turns" in outcome.out
+    assert "reliability" not in outcome.out
+    listed = json.loads((tmp_path / "robust" / "profile.json").read_text(encoding="utf-8"))
+    assert listed["points"] == {"reliability": [], "turns": [6, 10], "flaws": [], "severities": []}
+
+
+def test_options_reach_every_run(command, tmp_path):
+    options = ["--axis", "turns", "--turns", "6", "--parameters", "strict", "--salt", "mine", "--prompt", "baseline"]
+    assert command(*RUN, *options, "--max-consecutive-failures", "0", "--out", tmp_path / "a").code == 0
+    for run in ("standard", "turns-06"):
+        arguments = json.loads((tmp_path / "a" / run / "manifest.json").read_text(encoding="utf-8"))["arguments"]
+        environment = arguments["environment"]
+        assert (environment["parameters"], environment["salt"]) == ("strict", "mine")
+        assert environment["max_consecutive_failures"] == 0
+        assert arguments["prompts"] == ["baseline"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--axis", "turn"], "unknown axis 'turn': did you mean 'turns'?"),
+        (["--reliability", "1.2"], "reliability is 1.2: expected a probability above 0 and at most 1"),
+        (["--turns", "0"], "turns is 0: expected a whole number, at least 1"),
+        (["--flaw", "missing"], "unknown flaw 'missing': did you mean 'missing_step'?"),
+        (["--axis", "turns", "--flaw", "missing_step"], "--flaw changes nothing without the axis flaws"),
+        (["--policy", "plan-folower"], "plan-follower"),
+        (["--split", "tset"], "did you mean 'test'?"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(command, tmp_path, options, message):
+    assert message in command(*RUN, *options, "--out", tmp_path / "robust").refusal()
+
+
+def test_another_profile_in_the_folder_is_refused(command, tmp_path):
+    small = ["--axis", "turns", "--turns", "6", "--out", tmp_path / "robust"]
+    assert command(*RUN, *small).code == 0
+    assert "seeds is [0] there and [0,1] here" in command(*RUN, *small, "--seeds", "2").refusal()
+    assert "ordinary run" in command(*RUN, "--out", tmp_path / "robust" / "standard").refusal()
+
+
+def test_an_interrupted_profile_says_that_it_goes_on(command, tmp_path, monkeypatch):
+    from resilisim.evaluation.runner import RunInterrupted
+
+    def interrupted(*arguments, **options):
+        raise RunInterrupted(3, 8)
+
+    monkeypatch.setattr(profile_job, "evaluate", interrupted)
+    outcome = command(*RUN, "--axis", "turns", "--turns", "6", "--out", tmp_path / "robust")
+    assert outcome.code == 130
+    assert "run 1 of 2, standard setting: interrupted: 3 of 8 episodes kept; the same command goes on" in outcome.err
+
+
+def test_a_profile_that_the_surroundings_broke_ends_with_code_3(command, tmp_path):
+    script = tmp_path / "script.json"
+    script.write_text("[]", encoding="utf-8")
+    arguments = ["profile", "--policy", "react", "--model", f"scripted:{script}", "--tasks", "2", "--axis", "turns"]
+    outcome = command(*arguments, "--turns", "6", "--out", tmp_path / "robust")
+    assert outcome.code == 3

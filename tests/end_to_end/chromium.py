@@ -1,0 +1,154 @@
+"""A page opened in headless Chromium, without any package: a script in the page looks at it and tells what it saw."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--enable-logging=stderr",
+    "--v=0",
+)
+FINDINGS = "findings-of-the-test"
+
+# Runs what a test gives as the body of an async function and writes what it returns into the page.
+_PROBE = """
+(async () => {
+  const until = async (condition) => {
+    for (let tries = 0; tries < 400; tries += 1) {
+      const found = condition();
+      if (found) return found;
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    throw new Error(`waited in vain for ${condition}`);
+  };
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const text = (selector) => document.querySelector(selector)?.textContent ?? null;
+  const pick = (id, value) => {
+    const node = document.getElementById(id);
+    node.value = value;
+    node.dispatchEvent(new Event(node.tagName === "INPUT" ? "input" : "change"));
+  };
+  const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  const place = document.createElement("pre");
+  place.id = "%s";
+  try {
+    place.textContent = JSON.stringify({ found: await (async () => { %s })() });
+  } catch (error) {
+    place.textContent = JSON.stringify({ error: String(error) });
+  }
+  document.body.append(place);
+})();
+"""
+
+
+def find_chromium() -> str | None:
+    """Return the browser's binary: the one that CHROMIUM names, or the first of the usual names, or None."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+class Visit:
+    """What came of opening a page.
+
+    Attributes:
+        page: The page as it was at the end, as HTML.
+        messages: What it wrote to the console, errors and refusals of its security policy among them.
+    """
+
+    def __init__(self, page: str, messages: list[str]) -> None:
+        self.page = page
+        self.messages = messages
+
+    @property
+    def findings(self) -> Any:
+        """What the test's script returned."""
+        reader = _PreReader()
+        reader.feed(self.page)
+        found = json.loads(reader.text)
+        assert "error" not in found, found["error"]
+        return found["found"]
+
+
+def visit(
+    page: Path,
+    profile: Path,
+    script: str | None = None,
+    address: str = "",
+    width: int = 1180,
+    flags: tuple[str, ...] = (),
+) -> Visit:
+    """Open a page and return what it came to.
+
+    Args:
+        page: The page; with a script a variant of it is written beside it.
+        profile: Empty folder for the browser's own files.
+        script: Body of an async function that runs in the page; it can use `until`, `all`, `text`, `pick` and `press`.
+        address: What stands behind the page's path ("#episode-3").
+        width: Of the window, in pixels.
+        flags: Further flags of the browser.
+    """
+    if script is not None:
+        page = _with_script(page, _PROBE % (FINDINGS, script))
+    done = subprocess.run(
+        [
+            str(find_chromium()),
+            *FLAGS,
+            f"--user-data-dir={profile}",
+            f"--window-size={width},900",
+            "--virtual-time-budget=20000",
+            *flags,
+            *([] if any(flag.startswith(("--print", "--screenshot")) for flag in flags) else ["--dump-dom"]),
+            page.as_uri() + address,
+        ],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=180,
+        check=True,
+    )
+    return Visit(done.stdout, re.findall(r"^.*:CONSOLE[:(].*$", done.stderr, re.MULTILINE))
+
+
+def _with_script(page: Path, script: str) -> Path:
+    """Write a variant of a page that runs one script more; its security policy, if it has one, is told of it."""
+    text = page.read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert text.count("script-src &#x27;sha256-") <= 1
+    text = text.replace("script-src &#x27;sha256-", f"script-src &#x27;sha256-{digest}&#x27; &#x27;sha256-")
+    head, end = text.rsplit("</body>", 1)
+    variant = page.with_name(f"probed-{page.name}")
+    variant.write_text(f"{head}<script>{script}</script></body>{end}", encoding="utf-8")
+    return variant
+
+
+class _PreReader(HTMLParser):
+    """Finds the text that the test's script left in the page."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text = ""
+        self._inside = False
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self._inside = ("id", FINDINGS) in attributes
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.text += data

@@ -1,0 +1,313 @@
+"""The report in a real browser: it opens without a complaint, its episodes are found, opened, left, and printed."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resilisim.evaluation import evaluate
+from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.report import write_report
+from resilisim.evaluation.store import RunStore, read_records
+from resilisim.provenance import content_hash, encode_json_line
+from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.sources import sample_tasks
+from tests.end_to_end.chromium import Visit, find_chromium, visit
+from tests.evaluation.synthetic import synthetic_run
+
+pytestmark = pytest.mark.skipif(
+    find_chromium() is None, reason="no Chromium here: install one, or name its binary in CHROMIUM"
+)
+
+POLICIES = ["plan-follower", "random"]
+PROMPTS = ["baseline", "optimal", "flawed"]
+READY = 'await until(() => document.querySelector(".viewer-table tbody tr"));'
+EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><b>bold</b>\u202e"
+
+Open = Callable[..., Visit]
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a small real run with its report."""
+    folder = tmp_path_factory.mktemp("browser") / "run"
+    tasks = sample_tasks(benchmark_tasks(), 8)
+    evaluate(POLICIES, tasks, PROMPTS, 2, out=folder, progress=False)
+    write_report(folder)
+    return folder
+
+
+@pytest.fixture
+def open_page(tmp_path: Path) -> Open:
+    """Return a function that opens a report in a fresh browser."""
+
+    def opening(folder: Path, script: str | None = None, **more: Any) -> Visit:
+        seen = visit(folder / "report.html", tmp_path / "profile", script, **more)
+        assert seen.messages == [], "the page complains in the console"
+        return seen
+
+    return opening
+
+
+def by_rank(folder: Path) -> list[EpisodeRecord]:
+    """Return the records of a run in the order in which the viewer lists them."""
+    return sorted(read_records(folder), key=lambda one: (one["outcome"], -round(one["regret"], 9), one["index"]))
+
+
+def test_the_list_is_searched_filtered_and_ordered(run_folder: Path, open_page: Open) -> None:
+    records = by_rank(run_folder)
+    script = (
+        READY
+        + """
+        const seen = () => ({
+          counts: text(".viewer-counts"),
+          numbers: all(".viewer-table tbody a").map((link) => Number(link.textContent.slice(1))),
+        });
+        const first = { ...seen(), options: all("#viewer-policy option").map((one) => one.value) };
+        pick("viewer-policy", "plan-follower");
+        pick("viewer-prompt", "flawed");
+        const filtered = seen();
+        pick("viewer-search", "TASK_ID plan");
+        const searched = seen();
+        pick("viewer-search", "no such thing");
+        const nothing = { ...seen(), hidden: document.querySelector(".viewer-table").hidden };
+        document.querySelector(".viewer-clear").click();
+        pick("viewer-order", "index");
+        const ordered = seen();
+        all(".viewer-pager button").find((one) => one.textContent.startsWith("Next")).click();
+        const second = seen();
+        pick("viewer-order", "unlucky");
+        return { first, filtered, searched, nothing, ordered, second, unlucky: seen() };
+        """.replace("TASK_ID", records[0]["instance_id"])
+    )
+    found = open_page(run_folder, script).findings
+    indices = [record["index"] for record in records]
+    successes = sum(record["outcome"] for record in records)
+    share = f"{100 * successes / len(records):.1f}%"
+    assert found["first"]["counts"] == f"{len(records)} episodes, {share} of them full successes"
+    assert found["first"]["numbers"] == indices[:25]
+    assert sorted(found["first"]["options"]) == ["", "plan-follower", "random"]
+    chosen = [one for one in records if one["policy"] == "plan-follower" and one["prompt_type"] == "flawed"]
+    assert found["filtered"]["numbers"] == [one["index"] for one in chosen][:25]
+    assert found["filtered"]["counts"].startswith(f"{len(chosen)} of {len(records)} episodes")
+    of_task = [one["index"] for one in chosen if one["instance_id"] == records[0]["instance_id"]]
+    assert found["searched"]["numbers"] == of_task
+    assert found["nothing"] == {"counts": "No episode is like that.", "numbers": [], "hidden": True}
+    assert found["ordered"]["numbers"] == list(range(25))
+    assert found["second"]["numbers"] == list(range(25, 50))
+    by_luck = {record["index"]: record["luck"] for record in records}
+    lucks = [by_luck[index] for index in found["unlucky"]["numbers"]]
+    assert lucks == pytest.approx(sorted(by_luck.values())[:25])
+
+
+def test_an_episode_is_opened_read_and_left(run_folder: Path, open_page: Open) -> None:
+    records = by_rank(run_folder)
+    script = (
+        READY
+        + """
+        const heading = () => text(".viewer-heading");
+        pick("viewer-policy", "random");
+        const [first, second] = all(".viewer-table tbody tr");
+        first.cells[3].click();
+        await until(heading);
+        const opened = {
+          hash: location.hash,
+          heading: heading(),
+          focus: document.activeElement.className,
+          messages: all(".viewer-message pre").map((node) => node.textContent),
+          worth: all(".viewer-worth").map((list) => [...list.querySelectorAll("dd")].map((node) => node.textContent)),
+          why: all(".viewer-why").map((node) => node.textContent),
+          dots: all(".viewer-trace circle").length,
+          falls: all(".viewer-trace .regret").length,
+          command: text(".viewer-command code"),
+          text: text(".viewer"),
+        };
+        press("j");
+        await until(() => heading() !== opened.heading);
+        const next = { hash: location.hash, heading: heading() };
+        press("ArrowLeft");
+        await until(() => heading() === opened.heading);
+        history.back();
+        await until(() => all(".viewer-table tbody tr").length > 0);
+        const left = {
+          counts: text(".viewer-counts"),
+          policy: document.getElementById("viewer-policy").value,
+          focus: document.activeElement.getAttribute("href"),
+        };
+        return { opened, next, left, listed: [first, second].map((row) => row.querySelector("a").hash) };
+        """
+    )
+    found = open_page(run_folder, script).findings
+    chosen = [record for record in records if record["policy"] == "random"]
+    record = chosen[0]
+    level = record["score"]["level"].replace("_", " ")
+    assert found["listed"] == [f"#episode-{one['index']}" for one in chosen[:2]]
+    opened = found["opened"]
+    assert opened["hash"] == f"#episode-{record['index']}"
+    assert opened["heading"] == f"Episode #{record['index']}: random under {record['prompt_type']}, {level}"
+    assert opened["focus"] == "viewer-heading"
+    assert opened["messages"] == [step["message"] or "(nothing was written)" for step in record["steps"]]
+    for texts, step in zip(opened["worth"], record["steps"], strict=True):
+        chance, before, action, after, regret, luck = texts
+        assert before == f"{step['value'] * 100:.2f}%"
+        assert action == f"{step['action_value'] * 100:.2f}%"
+        assert after == f"{(step['action_value'] + step['luck']) * 100:.2f}%".replace("-0.00", "0.00")
+        assert (chance == "–") == (step["success_probability"] is None)
+        if step["regret"] >= 0.0005:
+            assert regret == f"{step['regret'] * 100:.2f}"
+        if abs(step["luck"]) >= 0.0005:
+            assert luck == f"{'+' if step['luck'] > 0 else '−'}{abs(step['luck']) * 100:.2f}"
+    costly = [step for step in record["steps"] if step["regret"] >= 0.0005]
+    assert len(opened["why"]) == opened["falls"] == len(costly) > 0
+    assert all((step["label"] or "").replace("_", " ") in why for step, why in zip(costly, opened["why"], strict=True))
+    assert opened["dots"] == len(record["steps"]) + 1
+    assert opened["command"] == f"resilisim episode show run {record['index']}"
+    assert record["instance_id"] in opened["text"]
+    assert " → ".join(record["required_tools"]) in opened["text"]
+    assert found["next"]["hash"] == f"#episode-{chosen[1]['index']}"
+    assert found["left"]["counts"].startswith(f"{len(chosen)} of {len(records)} episodes")
+    assert found["left"]["policy"] == "random"
+    assert found["left"]["focus"] == f"#episode-{record['index']}"
+
+
+def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder: Path, open_page: Open) -> None:
+    script = """
+        const heading = await until(() => text(".viewer-heading"));
+        location.hash = "#episode-999999";
+        const missing = await until(() => text(".viewer .warning"));
+        location.hash = "#episode-0";
+        await until(() => text(".viewer-heading")?.startsWith("Episode #0"));
+        press("Escape");
+        await until(() => all(".viewer-table tbody tr").length > 0);
+        const links = all('a[href^="#"]').map((link) => link.getAttribute("href"));
+        const lost = links.filter((link) => !link.startsWith("#episode-") && document.querySelector(link) === null);
+        return { heading, missing, hash: location.hash, lost };
+        """
+    found = open_page(run_folder, script, address="#episode-7").findings
+    assert found["heading"].startswith("Episode #7: ")
+    assert "resilisim episode show run 999999" in found["missing"]
+    assert found["hash"] == "#episodes"
+    assert found["lost"] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_a_phone_and_all_text_stands_out(run_folder: Path, open_page: Open, scheme: str) -> None:
+    script = (
+        READY
+        + """
+        const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+        const wide = () => ({ page: document.documentElement.scrollWidth, window: window.innerWidth });
+        const channels = (color) => color.match(/[\\d.]+/g).map(Number);
+        const light = (color) => {
+          const linear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+          const [r, g, b] = channels(color).map((part) => linear(part / 255));
+          return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const ground = (node) => {
+          for (let at = node; at !== null; at = at.parentElement) {
+            const color = getComputedStyle(at).backgroundColor;
+            if ((channels(color)[3] ?? 1) > 0) return color;
+          }
+          return getComputedStyle(document.documentElement).backgroundColor;
+        };
+        const faint = (selector) => all(selector).filter((node) => {
+          if (node.textContent.trim() === "" || node.disabled || node.getClientRects().length === 0) return false;
+          const [a, b] = [light(getComputedStyle(node).color), light(ground(node))];
+          return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5;
+        }).map((node) => node.outerHTML.slice(0, 80));
+        const list = { ...wide(), faint: faint(".viewer :is(td, td span, a, label, p, button, input, select)") };
+        document.querySelector(".viewer-table a").click();
+        await until(() => text(".viewer-heading"));
+        const names = ".viewer :is(p, dt, dd, dd span, pre, h3, h3 span, code, summary, li span, button)";
+        return { isDark, list, episode: { ...wide(), faint: faint(names) } };
+        """
+    )
+    flags = (f"--blink-settings=preferredColorScheme={int(scheme == 'light')}",)
+    found = open_page(run_folder, script, width=390, flags=flags).findings
+    assert found["isDark"] == (scheme == "dark")
+    for part in (found["list"], found["episode"]):
+        assert part["page"] <= part["window"]
+        assert part["faint"] == []
+
+
+def test_hostile_texts_are_shown_and_nothing_more(tmp_path: Path, open_page: Open) -> None:
+    folder = tmp_path / "run"
+    arguments = {"num_episodes": 6, "policy_names": ["random"], "prompts": ["baseline"], "seeds": [0, 1]}
+    with RunStore(folder, arguments, 6) as store:
+        for record in synthetic_run(("random",), ("baseline",), num_tasks=3, num_seeds=2):
+            steps = [{**step, "message": EVIL, "error": EVIL, "tool": EVIL, "kind": EVIL} for step in record["steps"]]
+            own = {"task_type": EVIL, "ended_by": EVIL, "instance_id": EVIL + record["instance_id"], "steps": steps}
+            flaw = {"type": EVIL, "severity": EVIL, "method": EVIL, "edits": [{"what": EVIL, "after": EVIL}]}
+            evil = {**record, **own, "required_tools": [EVIL], "flaw": flaw, "losses": {EVIL: record["regret"]}}
+            store.append_encoded(encode_json_line({**evil, "manifest": content_hash(arguments)}), record["index"])
+    write_report(folder)
+    script = (
+        READY
+        + """
+        document.querySelector(".viewer-table a").click();
+        await until(() => text(".viewer-heading"));
+        all("details").forEach((one) => { one.open = true; });
+        return {
+          title: document.title,
+          message: text(".viewer-message pre"),
+          foreign: all(".viewer :is(img, b, script)").length,
+          prints: text(".viewer").split("onerror").length > 4,
+        };
+        """
+    )
+    found = open_page(folder, script).findings
+    assert "owned" not in found["title"]
+    assert found["message"] == EVIL
+    assert found["foreign"] == 0
+    assert found["prints"]
+
+
+def test_a_page_can_be_printed_with_an_opened_episode(run_folder: Path, open_page: Open, tmp_path: Path) -> None:
+    paper = tmp_path / "report.pdf"
+    flags = (f"--print-to-pdf={paper}", "--no-pdf-header-footer")
+    open_page(run_folder, address="#episode-3", flags=flags)
+    assert paper.read_bytes().startswith(b"%PDF")
+    script = (
+        READY
+        + """
+        const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
+        const printed = rules.filter((rule) => rule.media?.mediaText === "print").flatMap((rule) => [...rule.cssRules]);
+        const hidden = printed.filter((rule) => rule.style.display === "none").map((rule) => rule.selectorText);
+        return all(".viewer-form, .viewer-pager, nav").every((node) => hidden.some((names) => node.matches(names)));
+        """
+    )
+    assert open_page(run_folder, script).findings is True
+
+
+def test_without_a_script_the_page_says_what_to_do(run_folder: Path, tmp_path: Path) -> None:
+    # A frame that may not run scripts shows what a browser shows that does not run them.
+    framed = html.escape((run_folder / "report.html").read_text(encoding="utf-8"))
+    page = tmp_path / "framed.html"
+    page.write_text(f'<body><iframe sandbox="allow-same-origin" srcdoc="{framed}"></iframe></body>', encoding="utf-8")
+    script = """
+        const frame = document.querySelector("iframe");
+        const section = await until(() => frame.contentDocument.querySelector("#episodes noscript"));
+        return section.parentElement.textContent;
+        """
+    found = visit(page, tmp_path / "profile", script).findings
+    assert "The list of episodes needs JavaScript, which is off here." in found
+    assert "resilisim episode show run NUMBER" in found
+
+
+def test_complaints_of_a_page_are_noticed(run_folder: Path, tmp_path: Path) -> None:
+    # What the other tests rest on: an error, and a script that the page's policy refuses, reach the list of messages.
+    script = """
+        console.error("a complaint");
+        const foreign = document.createElement("script");
+        foreign.textContent = "document.title = 'owned'";
+        document.head.append(foreign);
+        return document.title;
+        """
+    seen = visit(run_folder / "report.html", tmp_path / "profile", script)
+    assert "owned" not in seen.findings
+    assert any("a complaint" in message for message in seen.messages)
+    assert any("Content Security Policy" in message for message in seen.messages)

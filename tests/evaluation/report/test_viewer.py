@@ -1,0 +1,384 @@
+"""The pack of the viewer: what comes out is what went in, what does not fit is missing at the end, no text escapes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import re
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
+from resilisim.evaluation.report.viewer import Packer, page_policy, viewer_assets, viewer_section
+from resilisim.evaluation.report.viewer.blocks import (
+    CHUNK_BYTES,
+    CHUNK_ROWS,
+    encode,
+    pack_block,
+    pack_chunks,
+    unpack_block,
+)
+from resilisim.evaluation.report.viewer.names import LONGEST_NAME, MOST_NAMES, OTHER, NameTable, short
+from resilisim.evaluation.report.viewer.packing import COLUMNS, Budget, Pack
+from resilisim.evaluation.report.viewer.ranking import Rank, Shortlist, rank_of
+from resilisim.evaluation.report.viewer.texts import (
+    EPISODE_LENGTH,
+    MESSAGE_LENGTH,
+    MOST_EVENTS,
+    episode_texts,
+    readable_message,
+)
+from resilisim.evaluation.store import RunStore
+from resilisim.provenance import content_hash, encode_json_line
+from tests.evaluation.synthetic import synthetic_run
+
+FOLDER = Path(__file__).parents[3] / "resilisim" / "evaluation" / "report" / "viewer"
+EVIL = "</script><script>alert('x')</script><!--&\"'\x00\x1b[31m\ud800\u202eevil"
+FLAW = {
+    "type": "missing_step",
+    "severity": "severe",
+    "method": "middle_step_removal",
+    "edits": [{"what": "removed", "where": {"step": 2}, "before": "data_processing_parser", "after": None}],
+}
+
+
+def packed(records: list[EpisodeRecord], budget: Budget | None = None) -> Pack:
+    packer = Packer(budget)
+    for record in records:
+        packer.add(record)
+    return packer.pack("resilisim episode show run", {records[0]["instance_id"]: "Read the file."})
+
+
+def unpacked(pack: Pack) -> list[dict[str, Any]]:
+    """Read a pack as the script does, episode by episode."""
+    index = unpack_block(pack.index)
+    tables, columns = index["tables"], index["columns"]
+    steps = [row for block in pack.steps for row in unpack_block(block)]
+    texts = [row for block in pack.texts for row in unpack_block(block)]
+    assert len(steps) == index["step_starts"][-1] == pack.num_packed
+    assert len(texts) == index["text_starts"][-1] == pack.num_with_texts
+
+    def named(table: str, number: int) -> Any:
+        return None if number < 0 else tables[table][number]
+
+    episodes = []
+    for row in range(pack.num_packed):
+        at = {name: columns[name][row] for name in (*COLUMNS, "causes", "tools")}
+        name, policy, model, privileged = tables["policies"][at["policy"]]
+        task, type_, required = tables["tasks"][at["task"]]
+        episodes.append(
+            {
+                "index": at["index"],
+                "policy": name,
+                "parts": (policy, model),
+                "privileged": privileged,
+                "prompt_type": tables["prompts"][at["prompt"]],
+                "instance_id": task,
+                "task_type": tables["types"][type_],
+                "required_tools": [tables["tools"][tool] for tool in required],
+                "description": index["descriptions"][at["task"]],
+                "flaw": named("flaws", at["flaw"]),
+                "seed": tables["seeds"][at["seed"]],
+                "level": tables["levels"][at["level"]],
+                "ended_by": tables["endings"][at["ending"]],
+                "optimum": at["optimum"] / 1e6,
+                "regret": at["regret"] / 1e6,
+                "luck": at["luck"] / 1e6,
+                "turns": at["turns"],
+                "cause": named("causes", at["cause"]),
+                "causes": {tables["causes"][cause] for cause in tables["cause_sets"][at["causes"]]},
+                "tools": {tables["tools"][tool] for tool in tables["tool_sets"][at["tools"]]},
+                "steps": [
+                    {
+                        "kind": tables["kinds"][kind],
+                        "tool": named("tools", tool),
+                        "success": None if success < 0 else bool(success),
+                        "error": named("errors", error),
+                        "attempt": attempt,
+                        "success_probability": None if chance is None else chance / 1e6,
+                        "value": value / 1e6,
+                        "action_value": action / 1e6,
+                        "luck": luck / 1e6,
+                        "label": named("causes", cause),
+                    }
+                    for kind, tool, success, error, attempt, chance, value, action, luck, cause in steps[row]
+                ],
+                "messages": texts[row]["messages"] if row < len(texts) else None,
+            }
+        )
+    return episodes
+
+
+def test_what_comes_out_of_a_pack_is_what_went_in() -> None:
+    records = list(synthetic_run(num_tasks=12, num_seeds=3))
+    records[5] = {**records[5], "flaw": FLAW, "policy": "react@openai:gpt", "seed": 2**60 + 1}
+    pack = packed(records)
+    assert (pack.num_episodes, pack.num_packed, pack.num_with_texts) == (len(records),) * 3
+    episodes = {episode["index"]: episode for episode in unpacked(pack)}
+    assert set(episodes) == {record["index"] for record in records}
+    for record in records:
+        episode = episodes[record["index"]]
+        for name in ("policy", "prompt_type", "instance_id", "task_type", "required_tools", "privileged", "ended_by"):
+            assert episode[name] == record[name]
+        assert episode["seed"] == str(record["seed"])
+        assert episode["level"] == record["score"]["level"]
+        assert episode["turns"] == len(record["steps"])
+        assert episode["optimum"] == pytest.approx(record["optimum"], abs=1e-6)
+        assert episode["regret"] == pytest.approx(record["regret"], abs=1e-6)
+        assert episode["luck"] == pytest.approx(record["luck"], abs=1e-6)
+        assert episode["causes"] == set(record["losses"])
+        assert episode["tools"] == {step["tool"] for step in record["steps"]}
+        assert episode["messages"] == [step["message"] for step in record["steps"]]
+        costliest = max(record["losses"].values(), default=None)
+        assert costliest is None if episode["cause"] is None else record["losses"][episode["cause"]] == costliest
+        for found, step in zip(episode["steps"], record["steps"], strict=True):
+            for name in ("kind", "tool", "success", "error", "attempt", "label"):
+                assert found[name] == step[name]
+            for name in ("success_probability", "value", "action_value", "luck"):
+                assert found[name] == pytest.approx(step[name], abs=1e-6)
+    assert episodes[5]["flaw"] == ["missing_step", "severe", "middle_step_removal"]
+    assert episodes[5]["parts"] == ("react", "openai:gpt")
+    assert episodes[6]["parts"] == (records[6]["policy"], None)
+    assert episodes[records[0]["index"]]["description"] == "Read the file."
+
+
+def test_failures_come_first_then_what_cost_most_whatever_order_they_arrived_in() -> None:
+    records = list(synthetic_run(num_tasks=10, num_seeds=2))
+    order = [episode["index"] for episode in unpacked(packed(records))]
+    assert order == [episode["index"] for episode in unpacked(packed(records[::-1]))]
+    expected = sorted(records, key=lambda record: (record["outcome"], -round(record["regret"], 9), record["index"]))
+    assert order == [record["index"] for record in expected]
+
+
+@pytest.mark.parametrize(("numbers", "texts"), [(6_000, 2_000), (9_000, 900), (40_000, 0), (1_500, 10**6)])
+def test_what_does_not_fit_is_missing_at_the_end(numbers: int, texts: int) -> None:
+    records = list(synthetic_run(num_tasks=20, num_seeds=3))
+    pack = packed(records, Budget(numbers=numbers, texts=texts))
+    whole = unpacked(packed(records))
+    assert pack.num_episodes == len(records)
+    # With hardly any room there is the index of no episode, whose tables take some bytes of their own.
+    assert pack.num_packed == 0 or len(pack.index) + sum(map(len, pack.steps)) <= numbers
+    assert sum(map(len, pack.texts)) <= texts
+    assert pack.num_with_texts <= pack.num_packed < len(records)
+    for found, expected in zip(unpacked(pack), whole, strict=False):
+        assert found["steps"] == expected["steps"]
+        assert found["messages"] in (None, expected["messages"])
+
+
+def test_memory_stays_bounded_and_the_best_ranks_stay() -> None:
+    records = list(synthetic_run(("random",), ("baseline",), num_tasks=5, num_seeds=2))
+    many = 4_000
+    packer = Packer(Budget(memory=200_000))
+    tracemalloc.start()
+    try:
+        for number in range(many):
+            packer.add({**records[number % len(records)], "index": number})
+            if number == many // 2:
+                halfway = tracemalloc.get_traced_memory()[0]
+        growth = tracemalloc.get_traced_memory()[0] - halfway
+    finally:
+        tracemalloc.stop()
+    assert growth < 100_000
+    pack = packer.pack("show", {})
+    episodes = unpacked(pack)
+    assert pack.num_episodes == many
+    assert 0 < pack.num_packed < many
+    costliest = max(rank_of({**records[n % len(records)], "index": n}) for n in range(many))
+    assert episodes[0]["index"] == -costliest.earliness
+
+
+ITEMS = st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 40)), max_size=30)
+
+
+@given(ITEMS, st.integers(0, 200))
+def test_a_shortlist_is_the_longest_beginning_of_the_ranking_that_fits(
+    items: list[tuple[bool, int, int]], most: int
+) -> None:
+    ranked = [(Rank(failed, float(regret), -number), size) for number, (failed, regret, size) in enumerate(items)]
+    shortlist: Shortlist[Rank] = Shortlist(most)
+    for rank, size in ranked:
+        shortlist.add(rank, size, rank)
+    expected: list[Rank] = []
+    left = most
+    for rank, size in sorted(ranked, reverse=True):
+        if size > left:
+            break
+        expected.append(rank)
+        left -= size
+    assert shortlist.in_order() == expected
+
+
+@given(st.lists(st.binary(min_size=0, max_size=60), max_size=40), st.integers(0, 3_000))
+def test_chunks_hold_the_beginning_of_the_rows_within_the_budget(rows: list[bytes], most: int) -> None:
+    values = [row.hex() for row in rows]
+    blocks, starts = pack_chunks((encode(value) for value in values), most)
+    found = [value for block in blocks for value in unpack_block(block)]
+    assert found == values[: len(found)]
+    assert sum(map(len, blocks)) <= most
+    assert starts[0] == 0
+    assert starts[-1] == len(found)
+    assert [end - start for start, end in itertools.pairwise(starts)] == [len(unpack_block(block)) for block in blocks]
+
+
+def test_a_chunk_is_small_enough_to_be_unpacked_at_once() -> None:
+    blocks, starts = pack_chunks((encode("x" * 10_000) for _ in range(100)), 10**9)
+    assert starts[-1] == 100
+    assert all(sum(map(len, unpack_block(block))) <= CHUNK_BYTES for block in blocks)
+    blocks, starts = pack_chunks((encode(number) for number in range(3 * CHUNK_ROWS)), 10**9)
+    assert starts == [0, CHUNK_ROWS, 2 * CHUNK_ROWS, 3 * CHUNK_ROWS]
+
+
+def test_long_messages_are_cut_and_say_how_long_they_were() -> None:
+    record = next(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=1))
+    step = record["steps"][0]
+    long = {**record, "steps": [{**step, "message": "x" * 100_000} for _ in range(12)]}
+    messages = episode_texts(long)["messages"]
+    assert messages[0] == ["x" * MESSAGE_LENGTH, 100_000]
+    assert sum(len(text) for text, _ in messages) == EPISODE_LENGTH
+    assert messages[-1] == ["", 100_000]
+
+
+def test_native_messages_are_read_as_people_read_them() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "tool_call", "arguments": '{"name": "reader"}'}}
+    message = json.dumps({"role": "assistant", "content": "I read.", "tool_calls": [call]})
+    assert readable_message(message) == 'I read.\ntool_call({"name": "reader"})'
+    assert readable_message(json.dumps({"role": "assistant", "content": "Done."})) == "Done."
+    for odd in ('{"role": "assist', '{"role": 1, "tool_calls": [3]}', '{"role": 1, "tool_calls": {"a": 1}}', "plain"):
+        assert readable_message(odd) == odd
+
+
+def test_what_an_agent_says_of_itself_is_there_and_cut() -> None:
+    record = next(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=1))
+    usage = {"calls": 2, "prompt_tokens": 10, "completion_tokens": 5}
+    event = {"kind": "failure", "component": "planner", "text": "y" * 1_000, "call": 1, "turn": 0}
+    agent = {
+        "architecture": "plan_execute",
+        "models": {"planner": "big", "executor": "small"},
+        "components": {"planner": usage, "executor": usage},
+        "first_failure": event,
+        "events": [event] * (MOST_EVENTS + 5),
+        "ended_by": "gave_up",
+        "answer": None,
+        "restarts": 1,
+    }
+    found = episode_texts({**record, "agent": agent, "flaw": FLAW})
+    assert found["agent"]["models"] == {"planner": "big", "executor": "small"}
+    assert (found["agent"]["calls"], found["agent"]["tokens"]) == (4, 30)
+    assert found["agent"]["failure"][0] == "planner"
+    assert len(found["agent"]["failure"][1]) == 300
+    assert (len(found["agent"]["events"]), found["agent"]["num_events"]) == (MOST_EVENTS, MOST_EVENTS + 5)
+    assert found["edits"] == [["removed", 2, "data_processing_parser", ""]]
+
+
+def test_made_up_names_cannot_fill_the_page() -> None:
+    table = NameTable()
+    for number in range(MOST_NAMES + 50):
+        table.number_if_room(f"made up {number}")
+    assert len(table.names) == MOST_NAMES + 1
+    assert table.names[-1] == OTHER
+    assert table.number("a real tool") == MOST_NAMES + 1
+    assert table.number_if_room("a real tool") == MOST_NAMES + 1
+    assert len(short("n" * 10_000)) == LONGEST_NAME
+
+
+def evil_run(folder: Path) -> Path:
+    """Write a run in which everything that others write is hostile."""
+    records = []
+    for record in synthetic_run(("random",), ("baseline",), num_tasks=4, num_seeds=3):
+        steps = [{**step, "message": EVIL, "error": EVIL, "tool": EVIL, "kind": EVIL} for step in record["steps"]]
+        own = {"policy": EVIL, "task_type": EVIL, "instance_id": EVIL + record["instance_id"], "ended_by": EVIL}
+        flaw = {"type": EVIL, "severity": EVIL, "method": EVIL, "edits": [{"what": EVIL, "before": EVIL}]}
+        losses = {EVIL: record["regret"]}
+        records.append({**record, **own, "required_tools": [EVIL], "steps": steps, "flaw": flaw, "losses": losses})
+    arguments = {"num_episodes": len(records), "policy_names": [EVIL]}
+    with RunStore(folder, arguments, len(records)) as store:
+        for record in records:
+            line = encode_json_line({**record, "manifest": content_hash(arguments)})
+            store.append_encoded(line, record["index"])
+    return folder
+
+
+def test_no_text_of_a_record_leaves_its_block(tmp_path: Path) -> None:
+    section = viewer_section(evil_run(tmp_path / "run <b>"))
+    blocks = re.findall(r'<script type="application/x-resilisim-pack" id="(pack-[a-z0-9-]+)">([^<]*)</script>', section)
+    assert [name for name, _ in blocks] == ["pack-index", "pack-steps-0", "pack-texts-0"]
+    assert section.count("<script") == section.count("</script") == len(blocks)
+    for _, block in blocks:
+        assert re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", block)
+        text = json.dumps(unpack_block(block), ensure_ascii=False)
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", text)
+    assert "alert" in json.dumps(unpack_block(blocks[2][1]))
+    assert "alert" not in section
+    assert "episode show &#x27;run &lt;b&gt;&#x27; NUMBER" in section  # the command, quoted for a shell
+
+
+def test_numbers_that_are_none_do_not_stop_the_report() -> None:
+    record = next(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=1))
+    pack = packed([{**record, "optimum": float("nan"), "luck": float("inf")}])
+    columns = unpack_block(pack.index)["columns"]
+    assert columns["optimum"] == columns["luck"] == [None]
+
+
+def test_the_page_says_how_much_of_the_run_is_in_it(tmp_path: Path) -> None:
+    records = [
+        {
+            **record,
+            "steps": [{**step, "message": content_hash([record["index"], step["turn"]])} for step in record["steps"]],
+        }
+        for record in synthetic_run(num_tasks=10, num_seeds=2)
+    ]
+    small = Packer(Budget(numbers=6_000, texts=4_000))
+    large = Packer()
+    for record in records:
+        small.add(record)
+        large.add(record)
+    assert f"All {len(records)} episodes are here with their texts" in viewer_section(tmp_path, large)
+    section = viewer_section(tmp_path, small)
+    found = re.search(r"Of ([\d,]+) episodes ([\d,]+) are listed here, failures first", section)
+    assert found is not None
+    assert found[1] == str(len(records))
+    pack = small.pack("show", {})
+    assert found[2] == str(pack.num_packed)
+    assert 0 < pack.num_with_texts < pack.num_packed
+    assert f"The texts of {pack.num_with_texts:,} of them are in this file" in section
+
+
+def test_the_script_makes_no_markup_of_data_and_asks_no_network() -> None:
+    style, script = viewer_assets()
+    for forbidden in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "Function(", "fetch("):
+        assert forbidden not in script
+    for forbidden in ("XMLHttpRequest", "import(", "http://", "https://", "localStorage", "cookie"):
+        assert forbidden not in script.replace("http://www.w3.org/2000/svg", "")
+    for forbidden in ("</script", "<!--", "</style", "url(", "@import"):
+        assert forbidden not in script + style
+    assert set(LOSS_LABELS) <= set(re.findall(r'"([a-z_]+)": \{"style"', script))
+
+
+def test_the_policy_of_a_page_allows_its_script_and_no_other() -> None:
+    digest = base64.b64encode(hashlib.sha256(b"let a = 1;").digest()).decode()
+    policy = page_policy("let a = 1;")
+    assert "default-src 'none'" in policy
+    assert f"script-src 'sha256-{digest}';" in policy
+    assert "unsafe-inline" not in policy.split("style-src")[0]
+
+
+def test_files_of_the_script_are_short_and_strict() -> None:
+    _, script = viewer_assets()
+    assert script.startswith('(() => {\n"use strict";')
+    for path in FOLDER.glob("*.js"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+        assert all(len(line) <= 120 for line in path.read_text(encoding="utf-8").splitlines()), path.name
+
+
+def test_blocks_come_back_as_they_were() -> None:
+    value = {"a": [1, None, "é\ud800", "</script>"], "b": {"c": 0.5}}
+    assert unpack_block(pack_block(value)) == value
+    with pytest.raises(ValueError, match="JSON"):
+        pack_block(float("nan"))

@@ -1,0 +1,92 @@
+"""pass@k and pass^k against all choices of k episodes."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.episode_table import table_of
+from resilisim.evaluation.pass_k import (
+    pass_at_k,
+    pass_at_k_by_task,
+    pass_hat_k,
+    pass_hat_k_by_task,
+    task_counts,
+)
+from resilisim.evaluation.statistics import clustered_proportion
+from tests.evaluation.synthetic import synthetic_run
+
+# (successes, episodes) of a task.
+tasks = st.integers(0, 7).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+task_lists = st.lists(tasks, min_size=1, max_size=8)
+
+
+def naive(successes: int, episodes: int, k: int) -> tuple[float, float]:
+    """Go through all choices of k episodes."""
+    outcomes = [1] * successes + [0] * (episodes - successes)
+    choices = list(combinations(outcomes, k))
+    if not choices:
+        return math.nan, math.nan
+    return sum(map(any, choices)) / len(choices), sum(map(all, choices)) / len(choices)
+
+
+@given(task_lists, st.integers(1, 5))
+def test_both_are_shares_of_all_choices(counts, k):
+    won, tried = zip(*counts, strict=True)
+    expected = [naive(successes, episodes, k) for successes, episodes in counts]
+    assert pass_at_k_by_task(won, tried, k) == pytest.approx([pair[0] for pair in expected], nan_ok=True)
+    assert pass_hat_k_by_task(won, tried, k) == pytest.approx([pair[1] for pair in expected], nan_ok=True)
+
+
+@settings(deadline=None)
+@given(task_lists, st.integers(1, 5))
+def test_the_mean_leaves_out_tasks_with_too_few_episodes_and_says_so(counts, k):
+    won, tried = zip(*counts, strict=True)
+    usable = [pair for pair in counts if pair[1] >= k]
+    some, every = pass_at_k(won, tried, k), pass_hat_k(won, tried, k)
+    for estimate in (some, every):
+        assert estimate.num_clusters == len(usable)
+        assert estimate.num_episodes == sum(episodes for _, episodes in usable)
+    if not usable:
+        assert math.isnan(some.value)
+        assert math.isnan(every.low)
+        return
+    assert every.value <= some.value + 1e-12
+    assert some.value == pytest.approx(np.mean([naive(*pair, k)[0] for pair in usable]))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=8))
+def test_one_try_is_the_success_rate(successes):
+    episodes = [4] * len(successes)
+    rate = clustered_proportion(successes, episodes)
+    for estimate in (pass_at_k(successes, episodes, 1), pass_hat_k(successes, episodes, 1)):
+        assert estimate.value == pytest.approx(rate.value)
+        assert estimate.standard_error == pytest.approx(rate.standard_error, nan_ok=True)
+
+
+def test_estimates_are_unbiased_where_powers_of_the_rate_are_not():
+    # The mean over all results of 4 tries with chance 0.3, weighted by their probability.
+    chance, n, k = 0.3, 4, 2
+    weights = np.array([math.comb(n, c) * chance**c * (1 - chance) ** (n - c) for c in range(n + 1)])
+    successes, episodes = np.arange(n + 1), np.full(n + 1, n)
+    assert weights @ pass_hat_k_by_task(successes, episodes, k) == pytest.approx(chance**k)
+    assert weights @ pass_at_k_by_task(successes, episodes, k) == pytest.approx(1 - (1 - chance) ** k)
+    assert weights @ (successes / n) ** k != pytest.approx(chance**k)
+
+
+def test_counts_of_a_table_and_bad_numbers():
+    table = table_of(synthetic_run(["random"], ["baseline"], num_tasks=5, num_seeds=3), {})
+    won, tried = task_counts(table)
+    assert tried.tolist() == [3.0] * 5
+    assert won.sum() == table.outcome.sum()
+    with pytest.raises(InvalidInputError, match="k is 0"):
+        pass_at_k([1], [2], 0)
+    with pytest.raises(InvalidInputError, match="3 successes in 2 episodes"):
+        pass_hat_k([3], [2], 1)

@@ -1,0 +1,142 @@
+"""The page of a profile: well formed, nothing loaded, nothing of a name becomes markup, every number in a table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from resilisim.errors import StoreError
+from resilisim.evaluation.profile import ProfileResult, profile
+from resilisim.evaluation.profile_results import RunState
+from resilisim.evaluation.report.profile_page import write_profile_markdown, write_profile_page
+from resilisim.evaluation.summary import format_interval, format_percent
+from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
+
+VOID = {"br", "hr", "img", "meta", "link", "col"}
+
+
+class Evil(Reading):
+    """Has a name that is markup, and is privileged."""
+
+    name = "<script>alert('x')</script>|&"
+    privileged = True
+
+
+class Reader(HTMLParser):
+    """Insists that elements are nested properly, and collects texts, ids and links."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.ids += [value or "" for name, value in attributes if name == "id"]
+        self.links += [value or "" for name, value in attributes if name in ("href", "src")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self.open[-1:] == ["script"] else self.texts).append(data)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> ProfileResult:
+    """A profile of two policies."""
+    return profile(
+        [Evil, Quitter],
+        toy_tasks(),
+        2,
+        out=tmp_path_factory.mktemp("profile"),
+        bases=(0.5,),
+        turns=(5, 6),
+        flaws=("sequential_order", "redundant_operation"),
+        severities=("light", "severe"),
+        progress=False,
+    )
+
+
+def test_the_page_is_whole_and_needs_nothing(result: ProfileResult) -> None:
+    path = write_profile_page(result)
+    assert path == result.directory / "profile.html"
+    page = Reader(path.read_text(encoding="utf-8"))
+    assert len(page.ids) == len(set(page.ids))
+    assert {"summary", "reliability", "turns", "flaws", "runs", "reading", "provenance"} <= set(page.ids)
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert all(f"#{link}" in page.links for link in ("reliability", "turns", "flaws"))
+    assert "".join(page.scripts).strip() == ""
+    text = "".join(page.texts)
+    assert Evil.name in text
+    assert "url(" not in path.read_text(encoding="utf-8")
+
+
+def test_every_number_stands_in_a_table(result: ProfileResult) -> None:
+    page = " ".join("".join(Reader(write_profile_page(result).read_text(encoding="utf-8")).texts).split())
+    for axis in result.axes:
+        for value in (*axis.optimum, *axis.plan_following):
+            assert format_percent(value) in page
+        for curve in axis.curves:
+            for point in curve.points:
+                for estimate in (point.success, point.adjusted, point.share_of_ceiling):
+                    assert f"{format_percent(estimate.value)} {format_interval(estimate)}" in page
+    assert result.flaws is not None
+    for policy in result.flaws.policies:
+        for cell in policy.cells:
+            assert f"{format_percent(cell.success.value)} {format_interval(cell.success)}" in page
+            assert format_percent(cell.reference.obey) in page
+    assert "sequential order (2 tasks)" in page  # left out: they have one tool
+
+
+def test_markdown_has_the_same_tables(result: ProfileResult, tmp_path: Path) -> None:
+    path = write_profile_markdown(result, tmp_path / "profile.md")
+    text = path.read_text(encoding="utf-8")
+    tables = [line for line in text.splitlines() if line.startswith("| ---")]
+    # Key figures, two summaries, two tables for each of two axes, the flaws, two policies in detail, the runs.
+    assert len(tables) == 1 + 2 + 4 + 1 + 2 + 1
+    assert "<script>" not in text
+    widths = {line.count("|") - line.count("\\|") for line in text.splitlines() if line.startswith("| quitter")}
+    assert widths  # every row has a cell for every heading
+    for axis in result.axes:
+        assert f"| **optimum V\\*** | {' | '.join(format_percent(value) for value in axis.optimum)} |" in text
+
+
+def test_runs_are_linked_once_they_have_a_report(result: ProfileResult) -> None:
+    report = result.directory / "turns-05" / "report.html"
+    try:
+        report.write_text("a report", encoding="utf-8")
+        links = Reader(write_profile_page(result).read_text(encoding="utf-8")).links
+    finally:
+        report.unlink()
+    assert [link for link in links if not link.startswith(("#", "data:"))] == ["turns-05/report.html"]
+
+
+def test_an_unfinished_profile_says_so(result: ProfileResult, tmp_path: Path) -> None:
+    run = result.runs[1]
+    broken = RunState(run.name, run.title, run.num_tasks, 0, run.num_episodes - 3, run.num_planned, 3)
+    unfinished = replace(result, runs=(result.runs[0], broken, *result.runs[2:]))
+    text = write_profile_page(unfinished, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Not finished: 3 episodes of 1 run are missing" in text
+    assert f"{run.num_episodes - 3} of {run.num_planned} episodes" in text
+
+
+def test_bounds_that_are_not_exact_are_told(result: ProfileResult, tmp_path: Path) -> None:
+    text = write_profile_page(replace(result, optimum_gap=0.0042), tmp_path / "page.html").read_text(encoding="utf-8")
+    assert re.search(r"Some V\* are lower bounds, at most 0\.42 points too low", text)
+
+
+def test_a_place_that_cannot_be_written_is_named(result: ProfileResult, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot write"):
+        write_profile_page(result, tmp_path / "missing" / "page.html")

@@ -1,0 +1,187 @@
+"""Replicated experiments: many samples of tasks and seeds from a small world whose truth is known exactly.
+
+A world is a contest, taken as all there is: its tasks are all tasks, and its seeds all luck. An experiment draws tasks
+from it, and seeds for each of them, always with replacement; so its tasks are independent, and what the estimators
+should find, the mean over the world, is known without error. Luck is taken relative to its mean over the seeds of the
+same task, which makes it mean zero in the world as it is in the benchmark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.evaluation.comparison import Comparison, compare_pairs
+from resilisim.evaluation.pairing import Pairs
+from resilisim.evaluation.statistics import (
+    NUM_FOLDS,
+    Estimate,
+    FoldSums,
+    clustered_proportion,
+    cross_fitted_betas,
+    fold_of,
+    luck_adjusted_mean,
+)
+from verification.contest import Contest
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All tasks and all luck.
+
+    Attributes:
+        outcome: (num_contestants, num_tasks, num_seeds) 1 for a full success, else 0.
+        luck: Same shape, with mean zero on each task.
+        optimum: (num_tasks,) V* of the start.
+    """
+
+    outcome: FloatArray
+    luck: FloatArray
+    optimum: FloatArray
+
+    def success(self, contestant: int) -> float:
+        """Return the true success rate of a contestant."""
+        return float(self.outcome[contestant].mean())
+
+
+def world_of(contest: Contest) -> World:
+    """Return the world that a contest is."""
+    luck = contest.luck[..., 0]
+    return World(contest.outcome, luck - luck.mean(axis=2, keepdims=True), contest.optimum)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The episodes of an experiment.
+
+    Attributes:
+        task: (num_tasks, num_seeds) place of each episode's task in the world, the same within a row.
+        seed: (num_tasks, num_seeds) place of its seed.
+    """
+
+    task: IntArray
+    seed: IntArray
+
+
+class Experiments:
+    """Draws experiments of one size from a world.
+
+    Args:
+        world: The world.
+        num_tasks: Tasks of an experiment.
+        num_seeds: Episodes of each contestant on each task.
+        generator: Where chance comes from.
+    """
+
+    def __init__(self, world: World, num_tasks: int, num_seeds: int, generator: np.random.Generator) -> None:
+        self.world = world
+        self.generator = generator
+        self._shape = (num_tasks, num_seeds)
+        # Tasks that are drawn twice are two tasks to the estimators, so all get names of their own.
+        self._names = tuple(f"task {place}" for place in range(num_tasks))
+        self._folds = np.array([fold_of(name) for name in self._names], dtype=np.int64)
+        self._places = np.repeat(np.arange(num_tasks), num_seeds)
+
+    def sample(self) -> Sample:
+        """Return tasks and seeds of a new experiment."""
+        _, all_tasks, all_seeds = self.world.outcome.shape
+        task = np.repeat(self.generator.integers(all_tasks, size=(self._shape[0], 1)), self._shape[1], axis=1)
+        return Sample(task, self.generator.integers(all_seeds, size=self._shape))
+
+    def pairs(self, a: int, b: int, sample: Sample, sample_b: Sample | None = None) -> Pairs:
+        """Return the episodes of two contestants.
+
+        Args:
+            a: Place of the one in the world.
+            b: Place of the other.
+            sample: Tasks and seeds.
+            sample_b: Those of B; the same, and so the same luck, if omitted.
+        """
+        of_b = sample if sample_b is None else sample_b
+        (outcome_a, luck_a), (outcome_b, luck_b) = self.episodes(a, sample), self.episodes(b, of_b)
+        return Pairs(
+            tasks=self._names,
+            task=self._places,
+            seed=sample.seed.ravel(),
+            outcome_a=outcome_a.ravel(),
+            outcome_b=outcome_b.ravel(),
+            luck_a=luck_a.ravel(),
+            luck_b=luck_b.ravel(),
+            optimum=self.world.optimum[sample.task].ravel(),
+            tries_again=False,
+            num_without_partner=(0, 0),
+        )
+
+    def swapped(self, pairs: Pairs, by_task: bool) -> Pairs:
+        """Return pairs in which A and B changed places wherever a coin says so; then neither is better.
+
+        Args:
+            pairs: The episodes.
+            by_task: Whether there is one coin for each task, not one for each episode: then each task has a better one.
+        """
+        num_tasks, num_seeds = self._shape
+        coins = self.generator.integers(2, size=(num_tasks, 1 if by_task else num_seeds)).astype(bool)
+        coin = np.broadcast_to(coins, self._shape).ravel()
+        return replace(
+            pairs,
+            outcome_a=np.where(coin, pairs.outcome_b, pairs.outcome_a),
+            outcome_b=np.where(coin, pairs.outcome_a, pairs.outcome_b),
+            luck_a=np.where(coin, pairs.luck_b, pairs.luck_a),
+            luck_b=np.where(coin, pairs.luck_a, pairs.luck_b),
+        )
+
+    def episodes(self, contestant: int, sample: Sample) -> tuple[FloatArray, FloatArray]:
+        """Return outcome and luck of a contestant; each of shape (num_tasks, num_seeds)."""
+        outcome, luck = self.world.outcome[contestant], self.world.luck[contestant]
+        return outcome[sample.task, sample.seed], luck[sample.task, sample.seed]
+
+    def scores(self, contestant: int, sample: Sample) -> Scores:
+        """Return the success rate of a contestant, raw and luck-adjusted, by the functions that evaluations use."""
+        outcome, luck = self.episodes(contestant, sample)
+        betas = betas_of(outcome, luck, self.world.optimum[sample.task], self._folds)
+        counts = np.full(self._shape[0], float(self._shape[1]))
+        return Scores(
+            clustered_proportion(outcome.sum(axis=1), counts),
+            luck_adjusted_mean(outcome.sum(axis=1), luck.sum(axis=1), counts, betas),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The score of one contestant in one experiment.
+
+    Attributes:
+        raw: Its success rate.
+        adjusted: Its luck-adjusted success rate.
+    """
+
+    raw: Estimate
+    adjusted: Estimate
+
+
+def compared(pairs: Pairs) -> Comparison:
+    """Compare both sides by all methods."""
+    return compare_pairs(pairs, "A", "B", "any")
+
+
+def betas_of(outcome: FloatArray, luck: FloatArray, optimum: FloatArray, folds: IntArray) -> FloatArray:
+    """Return the beta of each task's fold, by the functions that evaluations use; shape (num_tasks,).
+
+    Args:
+        outcome: (num_tasks, num_seeds) 1 for a full success, else 0.
+        luck: Same shape, the sum of luck.
+        optimum: Same shape, V* of the start.
+        folds: (num_tasks,) fold of each task.
+    """
+    gap = outcome - optimum
+    sums = []
+    for fold in range(NUM_FOLDS):
+        own_gap, own_luck = gap[folds == fold].ravel(), luck[folds == fold].ravel()
+        products = float(own_gap @ own_luck), float(own_luck @ own_luck)
+        sums.append(FoldSums(len(own_gap), float(own_gap.sum()), float(own_luck.sum()), *products))
+    return np.array(cross_fitted_betas(sums))[folds]
