@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from benchmarks.contest_files import SALT, contest_of
 from resilisim.evaluation.control_variate import adjusted_terms
 from resilisim.evaluation.power import tasks_needed
-from resilisim.evaluation.statistics import NUM_FOLDS, fold_of
+from resilisim.evaluation.statistics import NUM_FOLDS, cross_fitted_betas, fold_of
 from verification.contest import Contest, pairs_of
 from verification.contestants import CONTESTANTS
-from verification.experiments import betas_of
+from verification.experiments import fold_sums
 
 FloatArray = NDArray[np.float64]
 DIFFERENCE, POWER, LEVEL = 0.03, 0.8, 0.05
@@ -151,7 +151,7 @@ def adjusted_scores(contest: Contest, place: int) -> FloatArray:
     outcome, luck = contest.outcome[place], contest.luck[place, :, :, 0]
     folds = np.array([fold_of(task) for task in contest.task_ids])
     optimum = np.broadcast_to(contest.optimum[:, None], outcome.shape)
-    betas = betas_of(outcome, luck, optimum, folds)
+    betas = np.array(cross_fitted_betas(fold_sums(outcome, luck, optimum, folds)))[folds]
     adjusted: FloatArray = outcome - betas[:, None] * luck
     return adjusted
 

@@ -36,7 +36,7 @@ from verification.statistics import TestResult, at_least_rate, at_most_rate, clu
 
 FloatArray = NDArray[np.float64]
 SOURCE = "SPEC 7, luck-adjusted score"
-NUM_WORLDS, TASKS_PER_WORLD, SEEDS_PER_WORLD = 8, 25, 24
+NUM_WORLDS, TASKS_PER_WORLD, SEEDS_PER_WORLD = 8, 25, 20
 LEVEL = 0.95
 # Power is foretold as if the mean over an experiment's tasks were normal, which it is only nearly.
 POWER_TOLERANCE = 0.05
@@ -68,8 +68,19 @@ PAIRS = (
 )
 PLAN = Plan(
     names=PLAYING,
-    single=PLAYING,
+    single=(
+        "optimum",
+        "optimum, noise 0.4",
+        "plan follower",
+        "required-order repairer",
+        "searcher",
+        "gives up",
+        "switches",
+        "random",
+    ),
     pairs=PAIRS,
+    # Two that differ in one episode out of fifty are left out: the mean of so few differences is not nearly normal.
+    told_apart=tuple(pair for pair in PAIRS if pair != ("plan follower", "repairing follower")),
     null_pairs=(("optimum, noise 0.1", "optimum, noise 0.1, twin"), ("plan follower", "searcher")),
     different_tasks=(("plan follower", "optimum"), ("out of order", "switches")),
     num_tasks=100,
@@ -175,7 +186,7 @@ def _noise(results: Results) -> list[Finding]:
     for method, raw, control in (
         (ADJUSTED, RAW, False),
         (PAIRED_LUCK_ADJUSTED, PAIRED, False),
-        (BETA_1, PAIRED, True),
+        (BETA_1, RAW, True),
     ):
         found = never_noisier(method, raw)
         name = f"never noisier than {raw}: {method}"

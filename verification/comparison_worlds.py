@@ -21,7 +21,7 @@ RAW, ADJUSTED = "success", "luck-adjusted success"
 # The ways to be wrong that the controls are about.
 WRONG_CLUSTER = "interval that takes episodes as independent"
 BEST_BETA = "beta that makes the score highest"
-BETA_1 = "difference with beta 1"
+BETA_1 = "luck-adjusted success with beta 1"
 SIGNIFICANT = 0.05
 BETAS = np.linspace(0.0, 2.0, 21)
 
@@ -53,6 +53,7 @@ class Plan:
         names: Names of the contestants.
         single: Those whose scores are estimated.
         pairs: Those that are compared.
+        told_apart: Those of them whose power is foretold.
         null_pairs: Pairs that change places by coin, so that neither is better.
         different_tasks: Pairs that are compared on different tasks, for the method that takes nothing as shared.
         num_tasks: Tasks of an experiment.
@@ -63,6 +64,7 @@ class Plan:
     names: Sequence[str]
     single: Sequence[str]
     pairs: Sequence[tuple[str, str]]
+    told_apart: Sequence[tuple[str, str]]
     null_pairs: Sequence[tuple[str, str]]
     different_tasks: Sequence[tuple[str, str]]
     num_tasks: int
@@ -101,10 +103,11 @@ class Measuring:
     def _scores(self, name: str, sample: Sample) -> None:
         place = self.plan.names.index(name)
         truth = self.experiments.world.success(place)
-        scores = self.experiments.scores(place, sample)
-        for method, estimate in ((RAW, scores.raw), (ADJUSTED, scores.adjusted)):
+        summary = self.experiments.summary(place, sample)
+        for method, estimate in ((RAW, summary.success), (ADJUSTED, summary.luck_adjusted)):
             self._rows[Key("covers", method, name)].append(estimate.low <= truth <= estimate.high)
             self._rows[Key("error", method, name)].append(estimate.value - truth)
+        self._rows[Key("error", BETA_1, name)].append(summary.luck_adjusted_beta_1.value - truth)
         outcome, luck = self.experiments.episodes(place, sample)
         careless = clustered_mean(outcome.ravel(), np.ones(outcome.size))
         self._rows[Key("covers", WRONG_CLUSTER, name)].append(careless.low <= truth <= careless.high)
@@ -119,9 +122,8 @@ class Measuring:
         differences = compared(pairs).differences
         for method in (PAIRED, PAIRED_LUCK_ADJUSTED):
             self._note(differences[method], truth, about)
-            self._rows[Key("power", method, about)].append(differences[method].p_value <= SIGNIFICANT)
-        plain = pairs.outcome_a - pairs.luck_a - pairs.outcome_b + pairs.luck_b
-        self._rows[Key("error", BETA_1, about)].append(float(plain.mean()) - truth)
+            if (a, b) in self.plan.told_apart:
+                self._rows[Key("power", method, about)].append(differences[method].p_value <= SIGNIFICANT)
 
     def _on_different_tasks(self, a: str, b: str, sample: Sample) -> None:
         first, second = self.plan.names.index(a), self.plan.names.index(b)
@@ -150,9 +152,8 @@ class Measuring:
             world, names = self.experiments.world, self.plan.names
             truth = world.success(names.index(a)) - world.success(names.index(b))
             spread = float(np.sqrt(np.mean(results[Key("error", key.method, key.about)] ** 2)))
-            # The spread is that of a mean over tasks, so one task has num_tasks times its variance. Two policies that
-            # never differ in this world are never told apart.
-            variance, num_tasks = self.plan.num_tasks * spread**2, self.plan.num_tasks
-            chance = power_of_test(abs(truth), variance, num_tasks, SIGNIFICANT) if spread > 0.0 else 0.0
+            # The spread is that of a mean over tasks, so one task has num_tasks times its variance.
+            num_tasks = self.plan.num_tasks
+            chance = power_of_test(abs(truth), num_tasks * spread**2, num_tasks, SIGNIFICANT)
             chances[Key("foretold", key.method, key.about)] = np.full(self.plan.num_experiments, chance)
         return chances

@@ -13,17 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskFacts
 from resilisim.evaluation.comparison import Comparison, compare_pairs
 from resilisim.evaluation.pairing import Pairs
-from resilisim.evaluation.statistics import (
-    NUM_FOLDS,
-    Estimate,
-    FoldSums,
-    clustered_proportion,
-    cross_fitted_betas,
-    fold_of,
-    luck_adjusted_mean,
-)
+from resilisim.evaluation.statistics import NUM_FOLDS, FoldSums, fold_of
+from resilisim.evaluation.summary import GroupSummary, summarise_group
 from verification.contest import Contest
 
 FloatArray = NDArray[np.float64]
@@ -85,6 +79,8 @@ class Experiments:
         # Tasks that are drawn twice are two tasks to the estimators, so all get names of their own.
         self._names = tuple(f"task {place}" for place in range(num_tasks))
         self._folds = np.array([fold_of(name) for name in self._names], dtype=np.int64)
+        self._run = RunSums()
+        self._run.tasks.extend(TaskFacts(name, "any", "any", (), fold_of(name)) for name in self._names)
         self._places = np.repeat(np.arange(num_tasks), num_seeds)
 
     def sample(self) -> Sample:
@@ -140,28 +136,18 @@ class Experiments:
         outcome, luck = self.world.outcome[contestant], self.world.luck[contestant]
         return outcome[sample.task, sample.seed], luck[sample.task, sample.seed]
 
-    def scores(self, contestant: int, sample: Sample) -> Scores:
-        """Return the success rate of a contestant, raw and luck-adjusted, by the functions that evaluations use."""
+    def summary(self, contestant: int, sample: Sample) -> GroupSummary:
+        """Return what the summary of a run says about a contestant."""
         outcome, luck = self.episodes(contestant, sample)
-        betas = betas_of(outcome, luck, self.world.optimum[sample.task], self._folds)
-        counts = np.full(self._shape[0], float(self._shape[1]))
-        return Scores(
-            clustered_proportion(outcome.sum(axis=1), counts),
-            luck_adjusted_mean(outcome.sum(axis=1), luck.sum(axis=1), counts, betas),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """The score of one contestant in one experiment.
-
-    Attributes:
-        raw: Its success rate.
-        adjusted: Its luck-adjusted success rate.
-    """
-
-    raw: Estimate
-    adjusted: Estimate
+        optimum = self.world.optimum[sample.task]
+        sums = GroupSums("contestant", "any", privileged=False, planner=None)
+        sums.folds = fold_sums(outcome, luck, optimum, self._folds)
+        for task, own_outcome, own_optimum, own_luck in zip(range(len(outcome)), outcome, optimum, luck, strict=True):
+            sums.count.add(task, len(own_outcome))
+            sums.outcome.add(task, own_outcome.sum())
+            sums.optimum.add(task, own_optimum.sum())
+            sums.luck.add(task, own_luck.sum())
+        return summarise_group(self._run, sums)
 
 
 def compared(pairs: Pairs) -> Comparison:
@@ -169,8 +155,8 @@ def compared(pairs: Pairs) -> Comparison:
     return compare_pairs(pairs, "A", "B", "any")
 
 
-def betas_of(outcome: FloatArray, luck: FloatArray, optimum: FloatArray, folds: IntArray) -> FloatArray:
-    """Return the beta of each task's fold, by the functions that evaluations use; shape (num_tasks,).
+def fold_sums(outcome: FloatArray, luck: FloatArray, optimum: FloatArray, folds: IntArray) -> list[FoldSums]:
+    """Return the sums that beta is fitted on, one for each fold.
 
     Args:
         outcome: (num_tasks, num_seeds) 1 for a full success, else 0.
@@ -178,10 +164,5 @@ def betas_of(outcome: FloatArray, luck: FloatArray, optimum: FloatArray, folds: 
         optimum: Same shape, V* of the start.
         folds: (num_tasks,) fold of each task.
     """
-    gap = outcome - optimum
-    sums = []
-    for fold in range(NUM_FOLDS):
-        own_gap, own_luck = gap[folds == fold].ravel(), luck[folds == fold].ravel()
-        products = float(own_gap @ own_luck), float(own_luck @ own_luck)
-        sums.append(FoldSums(len(own_gap), float(own_gap.sum()), float(own_luck.sum()), *products))
-    return np.array(cross_fitted_betas(sums))[folds]
+    chosen = [folds == fold for fold in range(NUM_FOLDS)]
+    return [FoldSums.of_episodes(outcome[own].ravel(), optimum[own].ravel(), luck[own].ravel()) for own in chosen]

@@ -218,10 +218,8 @@ def _betas(outcome: NDArray[np.float64], luck: NDArray[np.float64]) -> NDArray[n
     folds = [FoldSums() for _ in range(NUM_FOLDS)]
     places = [fold_of(task.instance_id) for task in tasks()]
     for place, task, own_outcome, own_luck in zip(places, tasks(), outcome, luck, strict=True):
-        gap = own_outcome - _optimum(task)
-        folds[place] = folds[place] + FoldSums(
-            len(gap), float(gap.sum()), float(own_luck.sum()), float(gap @ own_luck), float(own_luck @ own_luck)
-        )
+        optimum = np.full_like(own_outcome, _optimum(task))
+        folds[place] = folds[place] + FoldSums.of_episodes(own_outcome, optimum, own_luck)
     betas = cross_fitted_betas(folds)
     return np.array([betas[place] for place in places])
 

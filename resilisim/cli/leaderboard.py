@@ -28,6 +28,9 @@ COLUMNS = (
     "to the row above",
     "p, Holm",
 )
+WIDE = 130  # characters below which intervals go to a second line
+NARROW = 100  # and below which these columns are left out
+LEFT_OUT = ("rank", "V*", "of V*")
 
 
 def leaderboard(
@@ -59,7 +62,7 @@ def leaderboard(
         show.print(plain(line, "dim"), soft_wrap=True)
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row, separator: str = " ") -> list[str]:
     from resilisim.evaluation.summary import format_interval, format_percent
 
     summary, against = row.entry.summary, row.behind_above
@@ -67,16 +70,16 @@ def _cells(row: Row) -> list[str]:
     above = "–"
     if against is not None:
         digits = digits_of(against)
-        above = f"{points(against.difference, digits)} {interval_text(against, digits)}"
+        above = f"{points(against.difference, digits)}{separator}{interval_text(against, digits)}"
     return [
         str(row.rank),
         str(first) if first == last else f"{first}-{last}",
         row.label + " *" * summary.privileged + " †" * summary.tries_again,
         f"{summary.num_episodes:,}",
-        f"{format_percent(summary.success.value)} {format_interval(summary.success)}",
+        f"{format_percent(summary.success.value)}{separator}{format_interval(summary.success)}",
         format_percent(summary.optimum.value),
         format_percent(summary.share_of_ceiling.value),
-        f"{format_percent(summary.luck_adjusted.value)} {format_interval(summary.luck_adjusted)}",
+        f"{format_percent(summary.luck_adjusted.value)}{separator}{format_interval(summary.luck_adjusted)}",
         above,
         p_text(row.p_value),
     ]
@@ -94,10 +97,20 @@ def _section_table(name: str, rows: tuple[Row, ...]) -> Table:
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column == "policy" else "right", overflow="fold")
+    width = console().width
+    separator = " " if width >= WIDE else "\n"
+    shown = [column for column in COLUMNS if width >= NARROW or column not in LEFT_OUT]
+    for column in shown:
+        is_name = column == "policy"
+        table.add_column(
+            column if width >= WIDE else column.replace(" row ", " row\n").replace("luck-", "luck-\n"),
+            justify="left" if is_name else "right",
+            overflow="fold",
+            min_width=12 if is_name else None,
+        )
     for row in rows:
-        table.add_row(*(plain(cell) for cell in _cells(row)))
+        cells = dict(zip(COLUMNS, _cells(row, separator), strict=True))
+        table.add_row(*(plain(cells[column]) for column in shown))
     return table
 
 

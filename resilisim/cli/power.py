@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PILOT_POLICIES = ("plan-follower", "repairing-follower")
 PILOT_PROMPT = "optimal"
 PILOT_TASKS, PILOT_SEEDS = 150, 4
+WIDE = 130  # characters below which intervals go to a second line
 
 _WAYS = {**METHOD_NAMES, "same_tasks_independent_luck": "same tasks, independent luck"}
 
@@ -114,19 +115,22 @@ def _table(plan: PowerPlan) -> Table:
     table = Table(
         title=plain(title, "bold"), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
     )
-    table.add_column("method")
+    separator = " " if console().width >= WIDE else "\n"
+    table.add_column("method", overflow="fold", min_width=12)
     for count in SEEDS:
-        table.add_column(f"{count} seed{'' if count == 1 else 's'} a task", justify="right", no_wrap=True)
+        table.add_column(f"{count} seed{'' if count == 1 else 's'}{separator}a task", justify="right", no_wrap=True)
     for method in plan.parts:
-        table.add_row(plain(_WAYS[method]), *(plain(_size_text(plan, method, count)) for count in SEEDS))
+        sizes = (_size_text(plan, method, count, separator) for count in SEEDS)
+        table.add_row(plain(_WAYS[method]), *(plain(size) for size in sizes))
     return table
 
 
-def _size_text(plan: PowerPlan, method: str, num_seeds: int) -> str:
+def _size_text(plan: PowerPlan, method: str, num_seeds: int, separator: str) -> str:
     size = plan.size(method, num_seeds)
     if size.episodes is None:
         return "–"
-    return f"{size.episodes:,}" if size.low is None else f"{size.episodes:,} [{size.low:,}, {size.high:,}]"
+    interval = "" if size.low is None else f"{separator}[{size.low:,}, {size.high:,}]"
+    return f"{size.episodes:,}{interval}"
 
 
 def _notes(plan: PowerPlan, played: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""`resilisim report`: the summary table and the HTML report of a folder of results."""
+"""`resilisim report`: the summary table and the HTML report of a folder of results, also as Markdown."""
 
 from __future__ import annotations
 
@@ -13,22 +13,41 @@ from resilisim.cli.output import console, error_console, plain, print_json
 
 def report(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `resilisim evaluate` wrote.")],
+    compare_with: Annotated[
+        Path | None,
+        typer.Option(
+            "--compare-with",
+            metavar="DIR",
+            help="Folder of another run; a section compares the policies that both have, on their common luck.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="HTML file to write; DIR/report.html if left out.", dir_okay=False)
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Markdown file to write the same tables to.", dir_okay=False)
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write the HTML report of a run, finished or not, and print its summary."""
+    from resilisim.evaluation.report import write_markdown, write_report
     from resilisim.evaluation.report.facts import count_of
     from resilisim.evaluation.results import read_results
 
-    with error_console().status("reading episodes"):
+    with error_console().status("reading episodes") as status:
         result = read_results(directory)
-        path = result.write_report(out)
+        status.update("writing the report")
+        path = write_report(directory, out, compare_with, facts=result.facts)
+        text = None
+        if markdown is not None:
+            text = write_markdown(directory, markdown, compare_with, facts=result.facts)
     if as_json:
-        print_json({**result.to_mapping(), "report": str(path)})
+        written = {"report": str(path), "markdown": None if text is None else str(text)}
+        print_json({**result.to_mapping(), **written})
         return
     if result.num_episodes < result.num_planned:
         console().print(f"not finished: {result.num_episodes:,} of {count_of(result.num_planned, 'episode')}")
     console().print(result.table())
     console().print(plain(f"report: {path}"), soft_wrap=True)
+    if text is not None:
+        console().print(plain(f"Markdown: {text}"), soft_wrap=True)

@@ -117,8 +117,7 @@ class GroupSums:
             if vector is None:
                 vector = self.losses[label] = TaskVector()
             vector.add(task, amount)
-        gap = outcome - optimum
-        self.folds[fold] = self.folds[fold] + FoldSums(1.0, gap, luck, gap * luck, luck * luck)
+        self.folds[fold] = self.folds[fold] + FoldSums.of(outcome, optimum, luck)
         self.ended_by[record["ended_by"]] += 1
         self.privileged = self.privileged or record["privileged"]
         self.optimum_gap = max(self.optimum_gap, record["optimum_gap"])

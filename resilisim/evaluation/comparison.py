@@ -25,6 +25,7 @@ from resilisim.evaluation.differences import (
     clustered_difference,
     independent_difference,
     mcnemar_difference,
+    no_surer,
     not_offered,
     paired_difference,
 )
@@ -213,11 +214,12 @@ def _judge(
     level: float,
 ) -> Comparison:
     counts = pairs.task_counts
+    paired = paired_difference(pairs, level)
     if terms is None:
         adjusted = not_offered(PAIRED_LUCK_ADJUSTED, len(pairs), pairs.num_tasks, NO_LUCK)
         optimum = Estimate(math.nan, math.nan, math.nan, math.nan, pairs.num_tasks, len(pairs))
     else:
-        adjusted = clustered_difference(PAIRED_LUCK_ADJUSTED, pairs, terms, level)
+        adjusted = no_surer(clustered_difference(PAIRED_LUCK_ADJUSTED, pairs, terms, level), paired)
         optimum = clustered_mean(pairs.task_sums(pairs.optimum), counts, level)
     return Comparison(
         label_a=label_a,
@@ -225,7 +227,7 @@ def _judge(
         prompt=prompt,
         differences={
             INDEPENDENT: independent_difference(pairs, level),
-            PAIRED: paired_difference(pairs, level),
+            PAIRED: paired,
             PAIRED_LUCK_ADJUSTED: adjusted,
             MCNEMAR: mcnemar_difference(pairs, level),
         },

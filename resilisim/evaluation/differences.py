@@ -23,6 +23,8 @@ PAIRED_LUCK_ADJUSTED = "paired_luck_adjusted"
 MCNEMAR = "mcnemar"
 METHODS = (INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, MCNEMAR)
 
+TOO_FEW_TASKS = "one task says nothing about others: at least two are needed for an interval"
+
 _NOISE = 1e-12  # a standard error below this is rounding
 
 
@@ -107,9 +109,6 @@ def independent_difference(pairs: Pairs, level: float = CONFIDENCE_LEVEL) -> Dif
     return Difference(INDEPENDENT, difference, error, interval, p_value, len(pairs), pairs.num_tasks)
 
 
-TOO_FEW_TASKS = "one task says nothing about others: at least two are needed for an interval"
-
-
 def clustered_difference(
     method: str, pairs: Pairs, terms: FloatArray, level: float = CONFIDENCE_LEVEL, note: str | None = None
 ) -> Difference:
@@ -170,6 +169,18 @@ def without_variation(
 def paired_difference(pairs: Pairs, level: float = CONFIDENCE_LEVEL) -> Difference:
     """Compare episode by episode: the mean of A's outcome minus B's on the same task and luck, clustered by task."""
     return clustered_difference(PAIRED, pairs, pairs.outcome_a - pairs.outcome_b, level)
+
+
+def no_surer(adjusted: Difference, paired: Difference) -> Difference:
+    """Widen a luck-adjusted interval to the paired one where no task differs from the others in its outcomes.
+
+    Then the episodes in which the two policies part ways have not turned up yet, and what is left after luck is taken
+    off hardly varies: its standard error would claim a certainty that nobody has.
+    """
+    if math.isnan(adjusted.difference) or not paired.standard_error <= _NOISE:
+        return adjusted
+    interval = (min(adjusted.interval[0], paired.interval[0]), max(adjusted.interval[1], paired.interval[1]))
+    return replace(adjusted, interval=interval, p_value=max(adjusted.p_value, paired.p_value), note=paired.note)
 
 
 def mcnemar_difference(pairs: Pairs, level: float = CONFIDENCE_LEVEL) -> Difference:

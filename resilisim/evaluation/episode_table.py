@@ -23,7 +23,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class EpisodeTable:
-    """The episodes of a run, or a part of them, in the order in which they ended; 58 bytes each.
+    """The episodes of a run, or a part of them, in the order in which they ended; 56 bytes each.
 
     Attributes:
         manifest: The run's manifest.

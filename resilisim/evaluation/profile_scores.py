@@ -107,7 +107,8 @@ def mean_of_changes(pairs: Sequence[tuple[TaskScores, TaskScores]], chosen: Sequ
 
 def finished_in_both(here: TaskScores, standard: TaskScores) -> NDArray[np.bool_]:
     """Return which tasks have the same number of episodes in both, shape (num_tasks,)."""
-    return np.logical_and(here.count > 0, here.count == standard.count)
+    common: NDArray[np.bool_] = (here.count > 0) & (here.count == standard.count)
+    return common
 
 
 def twofold_ratio(

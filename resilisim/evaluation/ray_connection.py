@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
 
-CLIENT_SCHEME = "ray://"
 PROBE_SECONDS = 5.0
 # Only lines of text travel: Ray would set a third of the memory aside.
 LOCAL_STORE_BYTES = 100 * 2**20
@@ -41,8 +40,8 @@ def connected(address: str) -> Iterator[Any]:
     Ray that was started here is stopped.
 
     Args:
-        address: "auto" (the cluster of this machine, or of RAY_ADDRESS), "local" (start one here), HOST:PORT of a
-            cluster that this machine belongs to, or ray://HOST:PORT of one that it does not belong to.
+        address: "auto" (the cluster of this machine, or of RAY_ADDRESS), "local" (start one here), or HOST:PORT of a
+            cluster that this machine belongs to. Ray's client protocol (ray://) is not spoken.
 
     Raises:
         InvalidInputError: The address is none, or this process is connected to another cluster.
@@ -78,10 +77,10 @@ def connected(address: str) -> Iterator[Any]:
 
 def _parse(address: str) -> tuple[str, int]:
     refusal = InvalidInputError(
-        f"address {address!r} of a Ray cluster: expected 'auto', 'local', HOST:PORT or {CLIENT_SCHEME}HOST:PORT"
+        f"address {address!r} of a Ray cluster: expected 'auto', 'local' or HOST:PORT, on a machine that belongs to it"
     )
     try:
-        parts = urlsplit("//" + address.removeprefix(CLIENT_SCHEME))
+        parts = urlsplit("//" + address)
         host, port = parts.hostname, parts.port
     except ValueError:
         raise refusal from None
@@ -108,7 +107,7 @@ def _cannot_reach(address: str, error: Exception) -> str:
 
 
 def _refuse_other_cluster(ray: Any, address: str) -> None:
-    if address in ("auto", "local") or address.startswith(CLIENT_SCHEME):
+    if address in ("auto", "local"):
         return
     here = ray.get_runtime_context().gcs_address
     if here != address:

@@ -58,7 +58,7 @@ def play_on_cluster(
     Args:
         settings: The run's settings; what models may be asked at once is shared among the actors.
         pending: The episodes.
-        address: "auto", "local", HOST:PORT or ray://HOST:PORT (`connected`).
+        address: "auto", "local" or HOST:PORT (`connected`).
         workers: Number of actors, at most one for each processor of the cluster; 1 takes that many.
         waits_for_models: Whether any policy asks a language model.
         until: Moment of the monotonic clock after which nothing more is waited for.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints
 
 RECORD_SCHEMA: Final = "resilisim-episode-1"
@@ -143,6 +144,10 @@ def record_problem(value: object) -> str | None:
 
 
 def _field_problem(value: Mapping[str, Any], accepted: Mapping[str, tuple[type, ...]], where: str) -> str | None:
+    # Files hold whole records but for accidents, so the loop that finds words for one is begun only after one.
+    with suppress(KeyError):
+        if all(map(isinstance, map(value.__getitem__, accepted), accepted.values())):
+            return None
     for name, kinds in accepted.items():
         if name not in value:
             return f"lacks the field '{where}{name}'"

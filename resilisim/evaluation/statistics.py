@@ -71,10 +71,14 @@ class FoldSums:
 
     Attributes:
         count: Number of episodes.
-        gap: Sum of d = outcome - optimum (the ceiling is taken off, so that easy and hard tasks do not add noise).
+        gap: Sum of d = outcome - V* (the ceiling is taken off, so that easy and hard tasks do not add noise).
         luck: Sum of L.
         gap_luck: Sum of d L.
         luck_squared: Sum of L squared.
+        optimum: Sum of V*. With this and the next three the slope on V* is fitted, too; without them it is 1.
+        optimum_squared: Sum of V* squared.
+        gap_optimum: Sum of d V*.
+        luck_optimum: Sum of L V*.
     """
 
     count: float = 0.0
@@ -82,6 +86,32 @@ class FoldSums:
     luck: float = 0.0
     gap_luck: float = 0.0
     luck_squared: float = 0.0
+    optimum: float = 0.0
+    optimum_squared: float = 0.0
+    gap_optimum: float = 0.0
+    luck_optimum: float = 0.0
+
+    @classmethod
+    def of(cls, outcome: float, optimum: float, luck: float) -> FoldSums:
+        """Return the sums of one episode."""
+        gap = outcome - optimum
+        return cls(1.0, gap, luck, gap * luck, luck * luck, optimum, optimum * optimum, gap * optimum, luck * optimum)
+
+    @classmethod
+    def of_episodes(cls, outcome: FloatArray, optimum: FloatArray, luck: FloatArray) -> FoldSums:
+        """Return the sums of episodes, given as arrays of shape (num_episodes,)."""
+        gap = outcome - optimum
+        return cls(
+            float(len(gap)),
+            float(gap.sum()),
+            float(luck.sum()),
+            float(gap @ luck),
+            float(luck @ luck),
+            float(optimum.sum()),
+            float(optimum @ optimum),
+            float(gap @ optimum),
+            float(luck @ optimum),
+        )
 
     def __add__(self, other: FoldSums) -> FoldSums:
         """Return the sums over both."""
@@ -91,6 +121,10 @@ class FoldSums:
             self.luck + other.luck,
             self.gap_luck + other.gap_luck,
             self.luck_squared + other.luck_squared,
+            self.optimum + other.optimum,
+            self.optimum_squared + other.optimum_squared,
+            self.gap_optimum + other.gap_optimum,
+            self.luck_optimum + other.luck_optimum,
         )
 
 
@@ -209,15 +243,21 @@ def fold_of(instance_id: str, num_folds: int = NUM_FOLDS) -> int:
 
 
 def fit_beta(sums: FoldSums) -> float:
-    """Return the slope of outcome - optimum on luck, within BETA_RANGE; 1 where nothing can be fitted.
+    """Return the slope of the outcome on luck beside V*, within BETA_RANGE; 1 where nothing can be fitted.
 
-    By the identity outcome - optimum = luck - regret this is 1 - (slope of regret on luck): 1 for an agent whose
-    regret does not depend on its luck.
+    By the identity outcome - V* = luck - regret this is 1 - (slope of regret on luck): 1 for an agent whose regret does
+    not depend on its luck. The outcome of a policy that fails everywhere does not follow V*, so how much it does is
+    fitted as well (V* is taken out of both sides, Frisch and Waugh 1933); else the spread of V* would be noise in beta.
     """
     if sums.count < 2:
         return 1.0
     covariance = sums.gap_luck - sums.gap * sums.luck / sums.count
     variance = sums.luck_squared - sums.luck * sums.luck / sums.count
+    spread = sums.optimum_squared - sums.optimum * sums.optimum / sums.count
+    if spread > 1e-12 * sums.count:
+        shared = sums.luck_optimum - sums.luck * sums.optimum / sums.count
+        covariance -= (sums.gap_optimum - sums.gap * sums.optimum / sums.count) * shared / spread
+        variance -= shared * shared / spread
     if variance <= 1e-12 * sums.count:
         return 1.0
     return min(max(covariance / variance, BETA_RANGE[0]), BETA_RANGE[1])

@@ -130,9 +130,7 @@ def _common_luck(pairs: Pairs) -> float:
     """Return the covariance of both outcomes within a task, by how each goes with the other's luck."""
 
     def beta(outcome: FloatArray, luck: FloatArray) -> float:
-        gap = outcome - pairs.optimum
-        sums = FoldSums(len(gap), float(gap.sum()), float(luck.sum()), float(gap @ luck), float(luck @ luck))
-        return fit_beta(sums)
+        return fit_beta(FoldSums.of_episodes(outcome, pairs.optimum, luck))
 
     with_b = beta(pairs.outcome_b, pairs.luck_b) * float(pairs.outcome_a @ pairs.luck_b)
     with_a = beta(pairs.outcome_a, pairs.luck_a) * float(pairs.outcome_b @ pairs.luck_a)

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from resilisim.evaluation import profile_job
+from resilisim.evaluation.runner import RunInterrupted
+from tests.chat.loopback import LoopbackServer, error
 
 RUN = ["profile", "--policy", "plan-follower", "--policy", "exact-optimum", "--tasks", "4"]
 SMALL = ["--reliability", "0.5", "--turns", "6", "--flaw", "redundant_operation", "--severity", "light"]
@@ -89,13 +91,11 @@ def test_nonsense_is_refused_in_one_line(command, tmp_path, options, message):
 def test_another_profile_in_the_folder_is_refused(command, tmp_path):
     small = ["--axis", "turns", "--turns", "6", "--out", tmp_path / "robust"]
     assert command(*RUN, *small).code == 0
-    assert "seeds is [0] there and [0,1] here" in command(*RUN, *small, "--seeds", "2").refusal()
+    assert "seeds is [0] there and [0, 1] here" in command(*RUN, *small, "--seeds", "2").refusal()
     assert "ordinary run" in command(*RUN, "--out", tmp_path / "robust" / "standard").refusal()
 
 
 def test_an_interrupted_profile_says_that_it_goes_on(command, tmp_path, monkeypatch):
-    from resilisim.evaluation.runner import RunInterrupted
-
     def interrupted(*arguments, **options):
         raise RunInterrupted(3, 8)
 
@@ -106,8 +106,10 @@ def test_an_interrupted_profile_says_that_it_goes_on(command, tmp_path, monkeypa
 
 
 def test_a_profile_that_the_surroundings_broke_ends_with_code_3(command, tmp_path):
-    script = tmp_path / "script.json"
-    script.write_text("[]", encoding="utf-8")
-    arguments = ["profile", "--policy", "react", "--model", f"scripted:{script}", "--tasks", "2", "--axis", "turns"]
-    outcome = command(*arguments, "--turns", "6", "--out", tmp_path / "robust")
+    arguments = ["profile", "--policy", "react", "--model", "openai:m", "--tasks", "2", "--axis", "turns"]
+    with LoopbackServer(lambda seen: error(503)) as server:
+        where = ["--base-url", server.base_url, "--retries", "0", "--out", tmp_path / "robust"]
+        outcome = command(*arguments, "--turns", "6", *where)
     assert outcome.code == 3
+    assert "4 episodes broke and no score counts them, the last because http://127.0.0.1" in outcome.err
+    assert "react" in outcome.out

@@ -215,7 +215,9 @@ def test_the_card_lists_every_value_that_records_hold() -> None:
     conversations, preferences = card_of("conversations"), card_of("preferences")
     for label, text in LOSS_LABELS.items():
         assert f"| `turns.label` | {label} | {text} |" in conversations
-        assert (f"| `rejected_reason` | {label} | {text} |" in preferences) == (label not in ("information", "obeyed_flaw"))
+        assert (f"| `rejected_reason` | {label} | {text} |" in preferences) == (
+            label not in ("information", "obeyed_flaw")
+        )
     rows = rows_of(ConversationSpec(prompts=("optimal",), policy="random", seeds=2, alternatives=False))
     for column, values in {
         "turns.kind": {turn["kind"] for row in rows for turn in row["turns"]},

@@ -83,6 +83,16 @@ def test_mcnemar_is_the_binomial_test_of_the_pairs_that_differ(pairs):
     assert found.interval[0] < found.difference < found.interval[1] or abs(found.difference) == 1.0
 
 
+def test_luck_makes_nobody_surer_where_no_outcome_ever_differed():
+    # Both always do the same, but for lucks that differ a little: the adjusted terms vary by less than a point.
+    pairs = [(task, task % 2, task % 2, 0.1 + 0.001 * (task % 3), 0.1) for task in range(40)]
+    found = compare(pairs).differences
+    adjusted = found["paired_luck_adjusted"]
+    assert 0.0 < adjusted.standard_error < 1e-3
+    assert adjusted.interval == found["paired"].interval
+    assert adjusted.p_value == 1.0
+
+
 def naive_terms(pairs: list[Pair]) -> list[float]:
     """Luck-adjusted difference of each pair: for each fold anew the ridge regression over all pairs of other folds."""
     names = {pair[0]: f"task_{pair[0]:08x}" for pair in pairs}

@@ -93,8 +93,8 @@ def test_references_rise_with_reliability_and_turns(made: ProfileResult) -> None
     for axis in made.axes:
         for curve in (axis.optimum, axis.plan_following):
             assert list(curve) == sorted(curve)
-        for best, following in zip(axis.optimum, axis.plan_following, strict=True):
-            assert following <= best + 1e-12
+        for best, plain in zip(axis.optimum, axis.plan_following, strict=True):
+            assert plain <= best + 1e-12
 
 
 def test_changes_are_taken_from_the_very_episodes_of_the_standard_run(made: ProfileResult) -> None:

@@ -84,7 +84,9 @@ def machines() -> Iterator[Machines]:
         made.stop()
 
 
-def test_machines_fail_one_after_the_other(machines: Machines, capfd: pytest.CaptureFixture[str]) -> None:
+def test_machines_fail_one_after_the_other(
+    machines: Machines, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One test, for what is killed stays dead: all machines, then one, then none."""
     settings = settings_of("Slow", "Quitter")
     episodes = episodes_of(settings, seeds=12)
@@ -100,8 +102,9 @@ def test_machines_fail_one_after_the_other(machines: Machines, capfd: pytest.Cap
     assert in_order(lines) == expected
 
     # A policy that takes its process down is not tried for ever, and nobody is left behind.
+    monkeypatch.setattr(ray_workers, "MOST_LOSSES", 2)
     dying = settings_of("Dying")
-    with pytest.raises(InfrastructureError, match=r"died 3 times while it had episode \d+") as refusal:
+    with pytest.raises(InfrastructureError, match=r"died 2 times while it had episode \d+") as refusal:
         list(play_on_cluster(dying, iter(episodes_of(dying)), "auto", 1, False))
     assert "\n" not in str(refusal.value)
 
@@ -125,23 +128,25 @@ def test_an_address_of_another_cluster_is_refused(machines: Machines) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", "here", "host", "host:", ":1", "host:port", "http://host:1", "ray://", "h:1/x"]
+    "address", ["", "here", "host", "host:", ":1", "host:port", "http://host:1", "ray://h:1", "h:1/x"]
 )
 def test_text_that_is_no_address_is_refused_before_anything_is_started(address: str) -> None:
-    with pytest.raises(InvalidInputError, match="expected 'auto', 'local', HOST:PORT or ray://HOST:PORT"):
+    with pytest.raises(InvalidInputError, match="expected 'auto', 'local' or HOST:PORT, on a machine that"):
         list(play_on_cluster(settings_of("Slow"), iter(()), address, 1, False))
 
 
-@pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_an_address_where_nobody_listens_is_refused_at_once(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("from_environment", [False, True])
+def test_an_address_where_nobody_listens_is_refused_at_once(
+    from_environment: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else answers there
-        address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
-        for given, told in ((address, address), ("auto", address)):
-            monkeypatch.setenv("RAY_ADDRESS", address)
-            with pytest.raises(InfrastructureError, match=f"cannot reach the Ray cluster at {told}: .*refused"):
-                list(play_on_cluster(settings_of("Slow"), iter(()), given, 1, False))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address if from_environment else "")
+        given = "auto" if from_environment else address
+        with pytest.raises(InfrastructureError, match=f"cannot reach the Ray cluster at {address}: .*refused"):
+            list(play_on_cluster(settings_of("Slow"), iter(()), given, 1, False))
 
 
 def test_a_missing_ray_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

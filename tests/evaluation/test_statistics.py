@@ -171,6 +171,31 @@ def test_beta_is_the_least_squares_slope_on_the_other_folds() -> None:
         assert beta == pytest.approx(slope)
 
 
+def test_beta_with_the_optimum_is_the_slope_of_a_regression_on_both() -> None:
+    draws = Draws("beta and optimum")
+    episodes = [(float(draws.uniform() < 0.5), draws.uniform(), draws.uniform() - 0.5) for _ in range(30)]
+    episodes = [(outcome, optimum, luck + 0.3 * outcome) for outcome, optimum, luck in episodes]
+    sums = FoldSums()
+    for episode in episodes:
+        sums = sums + FoldSums.of(*episode)
+    outcome, optimum, luck = np.array(episodes).T
+    design = np.column_stack([luck, optimum, np.ones(30)])
+    slope = np.linalg.lstsq(design, outcome, rcond=None)[0][0]
+    assert 0.0 < slope < 2.0
+    assert fit_beta(sums) == pytest.approx(slope)
+    at_once = FoldSums.of_episodes(outcome, optimum, luck)
+    for name in FoldSums.__dataclass_fields__:
+        assert getattr(at_once, name) == pytest.approx(getattr(sums, name))
+
+
+def test_the_luck_of_a_policy_that_never_succeeds_is_left_alone() -> None:
+    draws = Draws("never")
+    sums = FoldSums()
+    for _ in range(12):
+        sums = sums + FoldSums.of(0.0, draws.uniform(), draws.uniform() - 0.5)
+    assert fit_beta(sums) == pytest.approx(0.0, abs=1e-12)
+
+
 def test_beta_never_sees_the_fold_that_it_is_used_on() -> None:
     draws = Draws("leak")
     folds = [fold_sums([(draws.uniform(), draws.uniform()) for _ in range(5)]) for _ in range(3)]

@@ -65,9 +65,8 @@ def test_the_adjusted_score_is_its_definition_episode_by_episode(records: list[E
     own = [r for r in records if (r["policy"], r["prompt_type"]) == ("plan-follower", "baseline")]
     folds = [FoldSums()] * 10
     for r in own:
-        gap, luck = r["outcome"] - r["optimum"], r["luck"]
         fold = fold_of(r["instance_id"])
-        folds[fold] = folds[fold] + FoldSums(1, gap, luck, gap * luck, luck * luck)
+        folds[fold] = folds[fold] + FoldSums.of(r["outcome"], r["optimum"], r["luck"])
     betas = cross_fitted_betas(folds)
     adjusted = [r["outcome"] - betas[fold_of(r["instance_id"])] * r["luck"] for r in own]
     assert row.luck_adjusted.value == pytest.approx(mean(adjusted))

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from resilisim.evaluation.statistics import fold_of
+from resilisim.evaluation.statistics import cross_fitted_betas, fold_of
 from verification import comparison, comparison_worlds
 from verification.comparison_worlds import Key, Measuring, Plan
 from verification.contest import NUM_WEIGHTS, Contest
-from verification.experiments import Experiments, Sample, betas_of, compared, world_of
+from verification.experiments import Experiments, Sample, compared, fold_sums, world_of
 from verification.findings import judge
 
 NAMES = ("good", "bad", "twin of bad")
@@ -35,7 +35,9 @@ def experiments(num_tasks=20, num_seeds=3):
     return Experiments(world_of(contest()), num_tasks, num_seeds, generator)
 
 
-PLAN = Plan(NAMES, NAMES, (("good", "bad"),), (("bad", "twin of bad"),), (("good", "bad"),), 20, 3, 80)
+PLAN = Plan(
+    NAMES, NAMES, (("good", "bad"),), (("good", "bad"),), (("bad", "twin of bad"),), (("good", "bad"),), 20, 3, 80
+)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,7 @@ def test_betas_are_those_of_the_definition():
     outcome, luck = whole.outcome[1], whole.luck[1, :, :, 0] + 0.1 * whole.outcome[2]
     optimum = np.broadcast_to(whole.optimum[:, None], outcome.shape)
     folds = np.array([fold_of(task) for task in whole.task_ids])
-    betas = betas_of(outcome, luck, optimum, folds)
+    betas = np.array(cross_fitted_betas(fold_sums(outcome, luck, optimum, folds)))[folds]
     for place in range(len(folds)):
         others = folds != folds[place]
         columns = [np.ones(others.sum() * outcome.shape[1]), optimum[others].ravel(), luck[others].ravel()]

@@ -9,6 +9,9 @@ import pytest
 from scipy import stats
 
 from verification.statistics import (
+    TestResult,
+    at_least_rate,
+    at_most_rate,
     binomial_groups,
     chi_square_of_groups,
     chi_square_of_rows,
@@ -20,6 +23,7 @@ from verification.statistics import (
     too_many,
     uniform_correlation,
     worst_cell,
+    worst_of,
 )
 
 RANDOM = np.random.Generator(np.random.Philox(1))
@@ -130,3 +134,22 @@ def test_correlation_sees_dependence_and_only_that():
 def test_p_values_are_uniform_where_the_hypothesis_holds(test):
     p_values = [test().p_value for _ in range(800)]
     assert stats.kstest(p_values, "uniform").pvalue > 1e-3
+
+
+def test_rates_are_tested_on_the_side_that_counts():
+    assert at_least_rate(90, 100, 0.95).p_value == pytest.approx(
+        stats.binomtest(90, 100, 0.95, alternative="less").pvalue
+    )
+    assert at_most_rate(10, 100, 0.05).p_value == pytest.approx(
+        stats.binomtest(10, 100, 0.05, alternative="greater").pvalue
+    )
+    assert at_least_rate(100, 100, 0.95).p_value == at_most_rate(0, 100, 0.05).p_value == 1.0
+    assert at_least_rate(90, 100, 0.95).text == "90.0%"
+
+
+def test_the_worst_of_several_pays_for_their_number():
+    found = worst_of({"a": TestResult("x", 0.5), "b": TestResult("y", 0.01), "c": TestResult("z", 0.9)})
+    assert found.p_value == pytest.approx(0.03)
+    assert found.text == "worst of 3: y (b)"
+    assert worst_of({"a": TestResult("x", 0.5)}) == TestResult("x (a)", 0.5)
+    assert worst_of({"a": TestResult("x", 0.9), "b": TestResult("y", 0.8)}).p_value == 1.0

@@ -19,13 +19,13 @@ def write_report(
     compare_with: Path | str | None = None,
     facts: RunFacts | None = None,
 ) -> Path:
-    """Write the report of a folder of results, finished or not; episodes are read twice, one at a time.
+    """Write the report of a folder of results, finished or not; its episodes are read once, one at a time.
 
     Args:
         directory: Folder of the results.
         path: Where to write; `report.html` in the folder if omitted.
         compare_with: Folder of another run, with which a section compares this one.
-        facts: The run's facts, if they are known already; then its episodes are read once only.
+        facts: The run's facts, if they are known already.
 
     Returns:
         The path of the report.
@@ -36,12 +36,18 @@ def write_report(
     """
     # What makes the page needs more than whoever only evaluates should have to load.
     from resilisim.evaluation.report.body import build_page
+    from resilisim.evaluation.report.comparison import refuse_unlike_runs
     from resilisim.evaluation.report.html_page import page_body
-    from resilisim.evaluation.report.viewer import page_policy, viewer_assets, viewer_section
+    from resilisim.evaluation.report.viewer import Packer, page_policy, viewer_assets, viewer_section
 
-    facts = facts if facts is not None else read_facts(directory)
+    packer = None
+    if facts is None:
+        packer = Packer()
+        facts = read_facts(directory, packer.add)
+    if compare_with is not None:
+        refuse_unlike_runs(facts, directory, compare_with)
     target = Path(path) if path is not None else Path(directory) / REPORT_NAME
-    episodes = viewer_section(directory) if facts.rows else None
+    episodes = viewer_section(directory, packer) if facts.rows else None
     page = build_page(facts, directory, episodes, compare_with)
     viewer_style, viewer_script = viewer_assets() if episodes is not None else ("", "")
     folder = resources.files(__package__)
@@ -70,9 +76,12 @@ def write_markdown(
         InvalidInputError: The other run cannot be compared with this one.
     """
     from resilisim.evaluation.report.body import build_page  # see write_report
+    from resilisim.evaluation.report.comparison import refuse_unlike_runs
     from resilisim.evaluation.report.markdown import page_markdown
 
     facts = facts if facts is not None else read_facts(directory)
+    if compare_with is not None:
+        refuse_unlike_runs(facts, directory, compare_with)
     text = page_markdown(build_page(facts, directory, compare_with=compare_with))
     write_file_atomically(Path(path), text.encode("utf-8"))
     return Path(path)

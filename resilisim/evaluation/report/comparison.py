@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from resilisim.errors import InvalidInputError
+from resilisim.evaluation.comparability import refuse_incomparable
 from resilisim.evaluation.comparison import Comparison
 from resilisim.evaluation.differences import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Difference
 from resilisim.evaluation.report import legend
@@ -55,7 +56,6 @@ def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Pat
         StoreError: The other folder is none of results.
         InvalidInputError: The two cannot be compared.
     """
-    _refuse_without_common_policy(facts, compare_with)
     compared = compare_runs(directory, compare_with)
     first = compared.comparisons[0]
     # Policies of two names can only be compared where each run has one.
@@ -93,7 +93,7 @@ def differences_table(compared: RunComparison) -> Table:
         ("policy", "prompt", "pairs", "A", "B", "A − B", "p", "p (Holm)"),
         rows,
         text_columns=2,
-        notes=("p (Holm) is corrected for the number of rows.",) if several else (),
+        notes=("p (Holm) is corrected for the number of policies and prompts.",) if several else (),
         summary_rows=1 if several else 0,
     )
 
@@ -157,9 +157,22 @@ def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:
     )
 
 
-def _refuse_without_common_policy(facts: RunFacts, compare_with: Path | str) -> None:
+def refuse_unlike_runs(facts: RunFacts, directory: Path | str, compare_with: Path | str) -> None:
+    """Refuse, before anything is computed, a run that cannot be compared with this one.
+
+    Args:
+        facts: Facts of the run.
+        directory: Its folder.
+        compare_with: Folder of the other run.
+
+    Raises:
+        StoreError: The other folder is none of results.
+        InvalidInputError: The two cannot be compared.
+    """
+    other = read_manifest(compare_with)
+    refuse_incomparable([facts.manifest, other], [directory, compare_with])
     mine = list(dict.fromkeys(row.policy for row in facts.rows))
-    its = read_manifest(compare_with)["arguments"].get("policy_names", [])
+    its = other["arguments"].get("policy_names", [])
     if len(mine) > 1 and its and not set(mine) & set(its):
         raise InvalidInputError(
             f"{compare_with} holds {', '.join(its[:4])} and none of this run's policies ({', '.join(mine[:4])}): a "

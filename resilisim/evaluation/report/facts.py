@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,12 @@ class RunFacts:
         return int(self.manifest["arguments"].get("num_episodes", self.sums.num_episodes))
 
 
-def read_facts(directory: Path | str) -> RunFacts:
+def read_facts(directory: Path | str, on_record: Callable[[EpisodeRecord], None] | None = None) -> RunFacts:
     """Return the facts of a folder of results, finished or not, reading its episodes once, one at a time.
+
+    Args:
+        directory: Folder of the results.
+        on_record: Called with every episode, for those who want more of them than facts.
 
     Raises:
         StoreError: It is no folder of results, or cannot be read.
@@ -78,6 +82,8 @@ def read_facts(directory: Path | str) -> RunFacts:
     collector = RunCollector()
     for record in read_records(directory):
         collector.add(record)
+        if on_record is not None:
+            on_record(record)
     return collector.facts(manifest)
 
 

@@ -96,12 +96,13 @@ def profile_page(result: ProfileResult) -> Page:
 
 def _cards(result: ProfileResult) -> list[Card]:
     cards = []
+    most_of = "the most of any without *" if _any_privileged(result) else "the most of any"
     for axis in result.axes:
         ordinary = [curve for curve in axis.curves if not curve.who.privileged and curve.area.better.value >= 0.0]
         if ordinary:
             best = max(ordinary, key=lambda curve: curve.area.better.value)
             area = best.area.better
-            detail = f"{interval_text(area)}, the most of any: {best.who.policy} under {plain(best.who.prompt)}"
+            detail = f"{interval_text(area)}, {most_of}: {best.who.policy} under {plain(best.who.prompt)}"
             cards.append(Card(f"Of V* along {axis.axis}", f"{percent(area.value)}%", detail))
     if result.flaws is not None:
         flawed = [policy for policy in result.flaws.policies if not policy.who.privileged]
@@ -109,13 +110,19 @@ def _cards(result: ProfileResult) -> list[Card]:
         if flawed:
             least = min(flawed, key=lambda policy: policy.drop.better.value)
             drop, back = least.drop.better, least.recovered.better
-            detail = f"points {interval_text(drop)}, the least of any: {least.who.policy}"
+            detail = f"points {interval_text(drop)}, {most_of.replace('most', 'least')}: {least.who.policy}"
             cards.append(Card("Drop under flawed plans", percent(drop.value), detail))
             most = max(flawed, key=lambda policy: policy.recovered.better.value)
             back = most.recovered.better
-            detail = f"{interval_text(back)} of what obeying gives away, the most of any: {most.who.policy}"
+            detail = f"{interval_text(back)} of what obeying gives away, {most_of}: {most.who.policy}"
             cards.append(Card("Won back from flaws", f"{percent(back.value)}%", detail))
     return cards
+
+
+def _any_privileged(result: ProfileResult) -> bool:
+    return any(curve.who.privileged for axis in result.axes for curve in axis.curves) or (
+        result.flaws is not None and any(policy.who.privileged for policy in result.flaws.policies)
+    )
 
 
 def _policies(result: ProfileResult) -> list[str]:

@@ -26,7 +26,6 @@ from resilisim.evaluation.report.profile_tables import (
     drops_table,
     flaw_details_table,
     flaws_table,
-    left_out_notes,
     value_text,
 )
 from resilisim.evaluation.report.profile_texts import AXIS_TEXTS, AXIS_TITLES, FLAWS_TEXT, FLAWS_TITLE
@@ -98,7 +97,6 @@ def flaws_section(flaws: FlawsProfile) -> Section:
             FLAWS_TEXT,
             key(entries),
             panels([_flaw_chart(flaws, flaw) for flaw in carried]),
-            *(Paragraph(note, "note") for note in left_out_notes(flaws)),
             flaws_table(flaws),
             Fold("Every policy in detail", [flaw_details_table(policy) for policy in flaws.policies]),
         ],

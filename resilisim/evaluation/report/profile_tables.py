@@ -53,14 +53,15 @@ def axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
     ]
     rows.append(["optimum V*", *(percent(value) for value in axis.optimum)])
     rows.append(["plan following", *(percent(value) for value in axis.plan_following)])
-    standard = value_text(axis.axis, axis.standard)
+    value = value_text(axis.axis, axis.standard)
+    standard = f"a reliability of {value}" if axis.axis == RELIABILITY else f"{value} {axis.axis}"
     return Table(
         f"Success in percent of episodes by {axis.axis}, with {INTERVALS}",
         ("policy", *(value_text(axis.axis, value) for value in axis.values)),
         rows,
         is_stacked=True,
         summary_rows=2,
-        notes=(EXACT_NOTE, f"The standard setting has {axis.axis} {standard}."),
+        notes=(EXACT_NOTE, f"The standard setting has {standard}."),
     )
 
 

@@ -17,7 +17,7 @@ from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import GroupSummary
 
 MOST_TRIES = 16  # shown one by one; beyond, only powers of two
-MOST_DRAWN = 6  # policies in a chart
+MOST_DRAWN = 4  # policies in a chart
 MOST_PROMPTS = 4  # with a chart
 
 

@@ -164,10 +164,16 @@ def _charts(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> list
             lines.append(Line(f"{agent}, {prompt}", series_style(number), estimates))
         panels.append(LinePanel(f"Success over models under {prompt}", f"{plain(prompt)} prompt", lines))
     description = "One line per agent, from the smallest model to the largest, with 95% intervals."
-    return [legend.lines_legend(agents), line_charts(description, places, "model", panels)]
+    names = [_short(model) for model in places]
+    return [legend.lines_legend(agents), line_charts(description, names, "model", panels)]
 
 
 _NOTHING = Estimate(math.nan, math.nan, math.nan, math.nan, 0, 0)
+
+
+def _short(model: str) -> str:
+    """Return a model's name without its provider or folder."""
+    return model.rsplit("/", 1)[-1].partition(":")[2] or model.rsplit("/", 1)[-1]
 
 
 def _size_text(size: float) -> str:

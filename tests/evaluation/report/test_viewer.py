@@ -339,7 +339,7 @@ def test_the_page_says_how_much_of_the_run_is_in_it(tmp_path: Path) -> None:
     for record in records:
         small.add(record)
         large.add(record)
-    assert f"All {len(records)} episodes are here with their texts" in viewer_section(tmp_path, large)
+    assert f"In this file: {len(records)} episodes with all texts" in viewer_section(tmp_path, large)
     section = viewer_section(tmp_path, small)
     found = re.search(r"Of ([\d,]+) episodes ([\d,]+) are listed here, failures first", section)
     assert found is not None

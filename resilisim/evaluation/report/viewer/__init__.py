@@ -85,7 +85,9 @@ def _coverage(pack: Pack) -> Child:
         )
     if pack.num_with_texts < pack.num_packed:
         parts.append(f"The texts of {pack.num_with_texts:,} of them are in this file, chosen in the same way.")
-    return " ".join(parts) or f"All {pack.num_episodes:,} episodes are here with their texts; very long texts are cut."
+    return " ".join(parts) or (
+        f"In this file: {count_of(pack.num_episodes, 'episode')} with all texts, of which only very long ones are cut."
+    )
 
 
 def _blocks(pack: Pack) -> Markup:
