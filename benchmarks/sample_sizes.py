@@ -205,7 +205,7 @@ def table(rows: list[Row]) -> str:
 def parts_table(rows: list[Row]) -> str:
     """Return what each method leaves of the variance within tasks, as a Markdown table."""
     lines = [
-        "| A | B | usual variance | between tasks | common | taken off | both | richer |",
+        "| A | B | between tasks | usual | common luck | luck off | both | richer |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -30,7 +30,7 @@ COLUMNS = (
 )
 WIDE = 130  # characters below which intervals go to a second line
 NARROW = 100  # and below which these columns are left out
-LEFT_OUT = ("rank", "V*", "of V*")
+LEFT_OUT = ("rank", "episodes", "V*", "of V*")
 
 
 def leaderboard(
@@ -106,7 +106,7 @@ def _section_table(name: str, rows: tuple[Row, ...]) -> Table:
             column if width >= WIDE else column.replace(" row ", " row\n").replace("luck-", "luck-\n"),
             justify="left" if is_name else "right",
             overflow="fold",
-            min_width=12 if is_name else None,
+            min_width=18 if is_name else None,
         )
     for row in rows:
         cells = dict(zip(COLUMNS, _cells(row, separator), strict=True))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PILOT_POLICIES = ("plan-follower", "repairing-follower")
 PILOT_PROMPT = "optimal"
 PILOT_TASKS, PILOT_SEEDS = 150, 4
-WIDE = 130  # characters below which intervals go to a second line
+WIDE = 130  # characters below which intervals go to a second line, and every other column is left out
 
 _WAYS = {**METHOD_NAMES, "same_tasks_independent_luck": "same tasks, independent luck"}
 
@@ -113,14 +113,20 @@ def _table(plan: PowerPlan) -> Table:
         f"pilot: {pilot.label_a} - {pilot.label_b}, prompt {pilot.prompt}"
     )
     table = Table(
-        title=plain(title, "bold"), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+        title=plain(title, "bold"),
+        title_justify="left",
+        header_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
-    separator = " " if console().width >= WIDE else "\n"
-    table.add_column("method", overflow="fold", min_width=12)
-    for count in SEEDS:
+    is_wide = console().width >= WIDE
+    separator, shown = (" ", SEEDS) if is_wide else ("\n", SEEDS[::2])
+    table.add_column("method", overflow="fold", min_width=21)
+    for count in shown:
         table.add_column(f"{count} seed{'' if count == 1 else 's'}{separator}a task", justify="right", no_wrap=True)
     for method in plan.parts:
-        sizes = (_size_text(plan, method, count, separator) for count in SEEDS)
+        sizes = (_size_text(plan, method, count, separator) for count in shown)
         table.add_row(plain(_WAYS[method]), *(plain(size) for size in sizes))
     return table
 

@@ -42,7 +42,7 @@ from resilisim.cli.progress import QUIET_SECONDS, Progressing
 from resilisim.cli.tasks import TasksOption
 
 if TYPE_CHECKING:
-    from resilisim.evaluation.profile_plan import ProfileRun
+    from resilisim.evaluation.robustness.plan import ProfileRun
 
 AXES_PANEL = "What is varied"
 
@@ -163,8 +163,8 @@ def profile(
     from resilisim.cli.profile_view import print_profile
     from resilisim.errors import InvalidInputError
     from resilisim.evaluation.plan import EnvironmentSettings
-    from resilisim.evaluation.profile import ProfileInterrupted, plan_profile
-    from resilisim.evaluation.profile_plan import (
+    from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
+    from resilisim.evaluation.robustness.plan import (
         AXES,
         DEFAULT_RELIABILITIES,
         DEFAULT_TURNS,
@@ -174,7 +174,7 @@ def profile(
         check_points,
     )
     from resilisim.evaluation.report.facts import count_of
-    from resilisim.evaluation.report.profile_page import write_profile_markdown, write_profile_page
+    from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
     from resilisim.seeding import EVALUATION_SALT
     from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
 

@@ -6,8 +6,8 @@ from resilisim.evaluation.limits import RunLimits
 from resilisim.evaluation.models import ModelSettings
 from resilisim.evaluation.records import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.rollout import play_episode, rescore_record
 from resilisim.evaluation.results import EvaluationResult, read_results
+from resilisim.evaluation.rollout import play_episode, rescore_record
 from resilisim.evaluation.runner import evaluate
 from resilisim.evaluation.store import read_manifest, read_records
 from resilisim.evaluation.summary import GroupSummary, SummaryTable

@@ -12,10 +12,10 @@ from typing import Any, cast
 from resilisim.chat import ChatModel, ChatReply, ChatRequest, RoleModels
 from resilisim.chat.errors import ContextOverflowError
 from resilisim.errors import InvalidInputError
+from resilisim.evaluation.contestants import PolicyMaker
 from resilisim.evaluation.failures import FailureRecord, is_failure, read_failures
 from resilisim.evaluation.journal import EpisodeJournal, journal_path
 from resilisim.evaluation.models import ModelSettings
-from resilisim.evaluation.contestants import PolicyMaker
 from resilisim.evaluation.plan import EnvironmentSettings, RunSettings
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.rollout import play_agent_episode, play_episode

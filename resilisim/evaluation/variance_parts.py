@@ -99,8 +99,8 @@ def independent_luck_episodes(comparison: Comparison) -> float:
     They would be on the same number of seeds per task, and on as many tasks as it takes. NaN where it cannot be told.
     """
     best, pairs = comparison.best, comparison.pairs
-    if not best.standard_error > 0.0:
-        return math.nan
+    if not (best.standard_error > 0.0 and comparison.differences[PAIRED].standard_error > 0.0):
+        return math.nan  # the interval does not come from the standard error then
     num_seeds = len(pairs) / pairs.num_tasks
     needed = variance_parts(comparison)[SAME_TASKS].of_task_mean(num_seeds)
     return needed / best.standard_error**2 * num_seeds

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from resilisim.evaluation import profile_job
+from resilisim.evaluation.robustness import job as profile_job
 from resilisim.evaluation.runner import RunInterrupted
 from tests.chat.loopback import LoopbackServer, error
 

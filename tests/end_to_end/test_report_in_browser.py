@@ -177,6 +177,9 @@ def test_an_episode_is_opened_read_and_left(run_folder: Path, open_page: Open) -
 def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder: Path, open_page: Open) -> None:
     script = """
         const heading = await until(() => text(".viewer-heading"));
+        document.querySelector('nav a[href="#success"]').click();
+        await until(() => all(".viewer-table tbody tr").length > 0);
+        const calledBack = document.activeElement.closest(".viewer") !== null;
         location.hash = "#episode-999999";
         const missing = await until(() => text(".viewer .warning"));
         location.hash = "#episode-0";
@@ -185,10 +188,11 @@ def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder: Pa
         await until(() => all(".viewer-table tbody tr").length > 0);
         const links = all('a[href^="#"]').map((link) => link.getAttribute("href"));
         const lost = links.filter((link) => !link.startsWith("#episode-") && document.querySelector(link) === null);
-        return { heading, missing, hash: location.hash, lost };
+        return { heading, calledBack, missing, hash: location.hash, lost };
         """
     found = open_page(run_folder, script, address="#episode-7").findings
     assert found["heading"].startswith("Episode #7: ")
+    assert found["calledBack"] is False
     assert "resilisim episode show run 999999" in found["missing"]
     assert found["hash"] == "#episodes"
     assert found["lost"] == []

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import string
-from importlib import resources
 from pathlib import Path
 
 from resilisim.evaluation.report.facts import RunFacts, read_facts
-from resilisim.evaluation.report.markup import render
 from resilisim.provenance import write_file_atomically
 
 REPORT_NAME = "report.html"
@@ -37,8 +34,8 @@ def write_report(
     # What makes the page needs more than whoever only evaluates should have to load.
     from resilisim.evaluation.report.body import build_page
     from resilisim.evaluation.report.comparison import refuse_unlike_runs
-    from resilisim.evaluation.report.html_page import page_body
-    from resilisim.evaluation.report.viewer import Packer, page_policy, viewer_assets, viewer_section
+    from resilisim.evaluation.report.html_page import whole_page
+    from resilisim.evaluation.report.viewer import Packer, viewer_assets, viewer_section
 
     packer = None
     if facts is None:
@@ -50,16 +47,7 @@ def write_report(
     episodes = viewer_section(directory, packer) if facts.rows else None
     page = build_page(facts, directory, episodes, compare_with)
     viewer_style, viewer_script = viewer_assets() if episodes is not None else ("", "")
-    folder = resources.files(__package__)
-    template = string.Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
-    text = template.substitute(
-        title=render(page.title),
-        policy=render(page_policy(viewer_script)),
-        style=folder.joinpath("style.css").read_text(encoding="utf-8") + viewer_style,
-        body=page_body(page),
-        script=viewer_script,
-    )
-    write_file_atomically(target, text.encode("utf-8"))
+    write_file_atomically(target, whole_page(page, viewer_style, viewer_script))
     return target
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import string
 from collections.abc import Sequence
+from importlib import resources
 
 from resilisim.evaluation.report.content import (
     Block,
@@ -16,9 +20,41 @@ from resilisim.evaluation.report.content import (
     Section,
     Table,
 )
-from resilisim.evaluation.report.markup import Child, Markup, element
+from resilisim.evaluation.report.markup import Child, Markup, element, render
 
 DENSE_COLUMNS = 10  # tables with more get smaller print
+
+
+def whole_page(page: Page, style: str = "", script: str = "") -> bytes:
+    """Return a page as a file that needs nothing else.
+
+    Args:
+        page: What it says.
+        style: What is to be added to the common style.
+        script: The only script that may run in it.
+    """
+    folder = resources.files(__package__)
+    template = string.Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
+    text = template.substitute(
+        title=render(page.title),
+        policy=render(page_policy(script)),
+        style=folder.joinpath("style.css").read_text(encoding="utf-8") + style,
+        body=page_body(page),
+        script=script,
+    )
+    return text.encode("utf-8")
+
+
+def page_policy(script: str) -> str:
+    """Return a Content-Security-Policy that lets a page run one script and load nothing.
+
+    Whatever a model or a user wrote can then never run, even if it came to stand in the page as markup.
+
+    Args:
+        script: The script, exactly as it stands between its tags.
+    """
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
 
 
 def page_body(page: Page) -> Markup:

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
-from resilisim.evaluation.report.viewer import Packer, page_policy, viewer_assets, viewer_section
+from resilisim.evaluation.report.html_page import page_policy
+from resilisim.evaluation.report.viewer import Packer, viewer_assets, viewer_section
 from resilisim.evaluation.report.viewer.blocks import (
     CHUNK_BYTES,
     CHUNK_ROWS,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import shlex
 from importlib import resources
@@ -17,7 +15,7 @@ from resilisim.evaluation.report.viewer.packing import Pack, Packer
 from resilisim.evaluation.store import read_records
 from resilisim.tasks.benchmark import benchmark_tasks
 
-__all__ = ["Packer", "page_policy", "viewer_assets", "viewer_section"]
+__all__ = ["Packer", "viewer_assets", "viewer_section"]
 
 # In this order: each uses functions of those before it.
 SCRIPTS = ("dom.js", "pack.js", "search.js", "list.js", "trace.js", "turns.js", "episode.js", "viewer.js")
@@ -61,18 +59,6 @@ def viewer_assets() -> tuple[str, str]:
     parts += [folder.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS]
     script = '(() => {\n"use strict";\n\n' + "\n".join(parts) + "})();\n"
     return folder.joinpath("viewer.css").read_text(encoding="utf-8"), script
-
-
-def page_policy(script: str) -> str:
-    """Return a Content-Security-Policy that lets a page run one script and load nothing.
-
-    Whatever a model or a user wrote can then never run, even if it came to stand in the page as markup.
-
-    Args:
-        script: The script, exactly as it stands between its tags.
-    """
-    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
 
 
 def _coverage(pack: Pack) -> Child:

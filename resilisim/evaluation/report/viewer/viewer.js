@@ -40,13 +40,14 @@ class Viewer {
   }
 
   close() {
-    if (this.opened === null && this.list.node.isConnected) return;
     const row = this.opened;
+    if (row === null && this.place.childNodes.length === 1 && this.list.node.isConnected) return;
     this.opened = null;
     this.redraw = null;
     this.place.classList.remove("viewer-reading");
     this.place.replaceChildren(this.list.node);
-    if (row !== null) this.list.focus(row);
+    // Who follows a link to another section is not called back here.
+    if (row !== null && ["", "#episodes"].includes(window.location.hash)) this.list.focus(row);
   }
 
   missing(number) {
@@ -93,8 +94,8 @@ class Viewer {
   }
 
   key(event) {
-    const typing = event.target.closest?.("input, select, textarea, pre[tabindex]") !== null;
-    if (this.opened === null || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    const isTyping = Boolean(event.target.closest?.("input, select, textarea, pre[tabindex]"));
+    if (this.opened === null || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
     const step = { j: 1, ArrowRight: 1, k: -1, ArrowLeft: -1 }[event.key];
     if (step !== undefined) {
       event.preventDefault();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from resilisim.evaluation.profile_plan import RELIABILITY, TURNS
+from resilisim.evaluation.robustness.plan import RELIABILITY, TURNS
 
 AXIS_TITLES: Mapping[str, str] = {RELIABILITY: "When tools fail more often", TURNS: "When turns are few"}
 

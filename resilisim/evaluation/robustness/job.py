@@ -14,8 +14,9 @@ from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.contestants import PolicySpec
 from resilisim.evaluation.models import ModelSpec
 from resilisim.evaluation.plan import EnvironmentSettings
-from resilisim.evaluation.profile_analysis import PlayedRuns, analyse_axis, analyse_flaws
-from resilisim.evaluation.profile_plan import (
+from resilisim.evaluation.results import EvaluationResult
+from resilisim.evaluation.robustness.analysis import PlayedRuns, analyse_axis, analyse_flaws
+from resilisim.evaluation.robustness.plan import (
     RELIABILITY,
     STANDARD,
     TURNS,
@@ -25,15 +26,14 @@ from resilisim.evaluation.profile_plan import (
     plan_runs,
     sound_run,
 )
-from resilisim.evaluation.profile_references import (
+from resilisim.evaluation.robustness.references import (
     SettingReferences,
     carried_at_every_severity,
     obedience,
     setting_references,
 )
-from resilisim.evaluation.profile_results import AxisProfile, FlawsProfile, ProfileResult, RunState
-from resilisim.evaluation.profile_store import write_profile
-from resilisim.evaluation.results import EvaluationResult
+from resilisim.evaluation.robustness.results import AxisProfile, FlawsProfile, ProfileResult, RunState
+from resilisim.evaluation.robustness.store import write_profile
 from resilisim.evaluation.runner import RunInterrupted, evaluate
 from resilisim.evaluation.statistics import FloatArray
 from resilisim.tasks import Task

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.errors import unknown_name
-from resilisim.evaluation.profile_scores import Twofold
+from resilisim.evaluation.robustness.scores import Twofold
 from resilisim.evaluation.statistics import Estimate
 
 SOUND = "none"  # in the place of a severity: the plan without a flaw

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import string
 from importlib import resources
 from pathlib import Path
 
-from resilisim.evaluation.profile_results import ProfileResult
 from resilisim.evaluation.report.cells import interval_text, percent, plain
 from resilisim.evaluation.report.content import Card, Definitions, Page, Section
 from resilisim.evaluation.report.facts import count_of
-from resilisim.evaluation.report.html_page import page_body
+from resilisim.evaluation.report.html_page import whole_page
 from resilisim.evaluation.report.markdown import page_markdown
-from resilisim.evaluation.report.markup import render
-from resilisim.evaluation.report.profile_sections import axis_section, flaws_section, summary_section
-from resilisim.evaluation.report.profile_tables import runs_table
-from resilisim.evaluation.report.profile_texts import READING
-from resilisim.evaluation.report.viewer import page_policy
+from resilisim.evaluation.report.profile.sections import axis_section, flaws_section, summary_section
+from resilisim.evaluation.report.profile.tables import runs_table
+from resilisim.evaluation.report.profile.texts import READING
+from resilisim.evaluation.robustness.results import ProfileResult
 from resilisim.provenance import write_file_atomically
 
 PAGE_NAME = "profile.html"
@@ -30,18 +27,8 @@ def write_profile_page(result: ProfileResult, path: Path | str | None = None) ->
         StoreError: It cannot be written.
     """
     target = Path(path) if path is not None else result.directory / PAGE_NAME
-    folder = resources.files(__package__)
-    page = profile_page(result)
-    template = string.Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
-    styles = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "profile.css")]
-    text = template.substitute(
-        title=render(page.title),
-        policy=render(page_policy("")),  # nothing on this page runs
-        style="".join(styles),
-        body=page_body(page),
-        script="",
-    )
-    write_file_atomically(target, text.encode("utf-8"))
+    style = resources.files(__package__).joinpath("profile.css").read_text(encoding="utf-8")
+    write_file_atomically(target, whole_page(profile_page(result), style))
     return target
 
 

@@ -16,18 +16,19 @@ import pytest
 
 from resilisim.chat import ChatRequest
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
-from resilisim.evaluation import profile_job, read_records, read_results
-from resilisim.evaluation.profile import ProfileInterrupted, ProfileResult, plan_profile, profile
-from resilisim.evaluation.profile_plan import ProfileRun, check_points
+from resilisim.evaluation import read_records, read_results
+from resilisim.evaluation.robustness import job as profile_job
+from resilisim.evaluation.robustness.plan import ProfileRun, check_points
+from resilisim.evaluation.robustness.profile import ProfileInterrupted, ProfileResult, plan_profile, profile
 from resilisim.evaluation.runner import RunInterrupted
 from resilisim.evaluation.store import read_manifest
 from resilisim.provenance import first_difference
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.evaluation.agent_models import FollowingModel, following
-from tests.evaluation.profile_kill_target import make_profile
+from tests.evaluation.robustness.profile_kill_target import make_profile
 from tests.evaluation.toy_policies import Quitter, Reading, Unreachable, toy_tasks
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 POLICIES = ("exact-optimum", Reading, Quitter)
 FLAWS = ("sequential_order", "missing_step", "redundant_operation")
 
@@ -207,7 +208,7 @@ def profile_job_of(folder: Path) -> profile_job.ProfileJob:
 def test_a_killed_profile_goes_on(tmp_path: Path) -> None:
     whole = make_profile(str(tmp_path / "whole"))
     folder = tmp_path / "killed"
-    command = [sys.executable, "-m", "tests.evaluation.profile_kill_target", str(folder)]
+    command = [sys.executable, "-m", "tests.evaluation.robustness.profile_kill_target", str(folder)]
     process = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ))
     second = folder / "reliability-0.50" / "episodes.jsonl"
     while not second.exists() or second.read_bytes().count(b"\n") < 3:

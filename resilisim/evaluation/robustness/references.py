@@ -10,7 +10,7 @@ import numpy as np
 
 from resilisim.errors import ExactLimitError
 from resilisim.evaluation.plan import EnvironmentSettings
-from resilisim.evaluation.profile_plan import flawed_prompt
+from resilisim.evaluation.robustness.plan import flawed_prompt
 from resilisim.evaluation.statistics import FloatArray
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import obey_plan, solved_references

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from resilisim.errors import StoreError
-from resilisim.evaluation.profile import ProfileResult, profile
-from resilisim.evaluation.profile_results import RunState
-from resilisim.evaluation.report.profile_page import write_profile_markdown, write_profile_page
+from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
+from resilisim.evaluation.robustness.profile import ProfileResult, profile
+from resilisim.evaluation.robustness.results import RunState
 from resilisim.evaluation.summary import format_interval, format_percent
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
 

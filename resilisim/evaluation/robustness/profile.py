@@ -19,16 +19,16 @@ from resilisim.evaluation.arguments import (
 from resilisim.evaluation.contestants import PolicySpec, describe_policy
 from resilisim.evaluation.models import ModelSpec
 from resilisim.evaluation.plan import EnvironmentSettings, hash_tasks
-from resilisim.evaluation.profile_job import ProfileInterrupted, ProfileJob
-from resilisim.evaluation.profile_plan import (
+from resilisim.evaluation.robustness.job import ProfileInterrupted, ProfileJob
+from resilisim.evaluation.robustness.plan import (
     AXES,
     DEFAULT_RELIABILITIES,
     DEFAULT_TURNS,
     ProfilePoints,
     check_points,
 )
-from resilisim.evaluation.profile_results import ProfileResult
-from resilisim.evaluation.profile_store import merge_with_earlier
+from resilisim.evaluation.robustness.results import ProfileResult
+from resilisim.evaluation.robustness.store import merge_with_earlier
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.evaluation.plan import EnvironmentSettings
-from resilisim.evaluation.profile_references import carried_at_every_severity, obedience, setting_references
+from resilisim.evaluation.robustness.references import carried_at_every_severity, obedience, setting_references
 from resilisim.simulator.exact import references
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.rules import EndRules

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from resilisim.evaluation.profile_results import SOUND, AxisProfile, Curve, FlawsProfile, ProfileResult
 from resilisim.evaluation.report.cells import PRIVILEGED_NOTE, interval_text, percent, plain
 from resilisim.evaluation.report.content import Block, Fold, Paragraph, Section
-from resilisim.evaluation.report.curves import (
+from resilisim.evaluation.report.drawing import series_style
+from resilisim.evaluation.report.facts import count_of
+from resilisim.evaluation.report.markup import Markup
+from resilisim.evaluation.report.profile.curves import (
     Level,
     Series,
     curve_panel,
@@ -16,10 +18,7 @@ from resilisim.evaluation.report.curves import (
     panels,
     raw_symbol,
 )
-from resilisim.evaluation.report.drawing import series_style
-from resilisim.evaluation.report.facts import count_of
-from resilisim.evaluation.report.markup import Markup
-from resilisim.evaluation.report.profile_tables import (
+from resilisim.evaluation.report.profile.tables import (
     areas_table,
     axis_details_table,
     axis_table,
@@ -28,7 +27,8 @@ from resilisim.evaluation.report.profile_tables import (
     flaws_table,
     value_text,
 )
-from resilisim.evaluation.report.profile_texts import AXIS_TEXTS, AXIS_TITLES, FLAWS_TEXT, FLAWS_TITLE
+from resilisim.evaluation.report.profile.texts import AXIS_TEXTS, AXIS_TITLES, FLAWS_TEXT, FLAWS_TITLE
+from resilisim.evaluation.robustness.results import SOUND, AxisProfile, Curve, FlawsProfile, ProfileResult
 
 
 def summary_section(result: ProfileResult) -> Section:

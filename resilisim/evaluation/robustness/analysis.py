@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums
-from resilisim.evaluation.profile_plan import OPTIMAL, STANDARD, flawed_prompt
-from resilisim.evaluation.profile_references import SettingReferences
-from resilisim.evaluation.profile_results import (
+from resilisim.evaluation.robustness.plan import OPTIMAL, STANDARD, flawed_prompt
+from resilisim.evaluation.robustness.references import SettingReferences
+from resilisim.evaluation.robustness.results import (
     SOUND,
     AxisProfile,
     Curve,
@@ -22,7 +22,7 @@ from resilisim.evaluation.profile_results import (
     FlawsProfile,
     ProfiledPolicy,
 )
-from resilisim.evaluation.profile_scores import (
+from resilisim.evaluation.robustness.scores import (
     TaskScores,
     Twofold,
     mean_of_changes,

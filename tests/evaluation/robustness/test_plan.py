@@ -11,7 +11,7 @@ import pytest
 
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.plan import EnvironmentSettings
-from resilisim.evaluation.profile_plan import (
+from resilisim.evaluation.robustness.plan import (
     AXES,
     DEFAULT_RELIABILITIES,
     DEFAULT_TURNS,
@@ -20,7 +20,7 @@ from resilisim.evaluation.profile_plan import (
     number_settings,
     plan_runs,
 )
-from resilisim.evaluation.profile_store import merge_with_earlier, read_profile, write_profile
+from resilisim.evaluation.robustness.store import merge_with_earlier, read_profile, write_profile
 from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
 from tests.evaluation.toy_policies import toy_tasks
 

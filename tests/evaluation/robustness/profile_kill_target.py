@@ -1,10 +1,10 @@
-"""What the kill test of profiles kills: `python -m tests.evaluation.profile_kill_target FOLDER`."""
+"""What the kill test of profiles kills: `python -m tests.evaluation.robustness.profile_kill_target FOLDER`."""
 
 from __future__ import annotations
 
 import sys
 
-from resilisim.evaluation.profile import ProfileResult, profile
+from resilisim.evaluation.robustness.profile import ProfileResult, profile
 from tests.evaluation.toy_policies import toy_tasks
 
 

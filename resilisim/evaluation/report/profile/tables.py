@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from resilisim.evaluation.profile_plan import RELIABILITY
-from resilisim.evaluation.profile_results import SOUND, AxisProfile, Curve, FlawProfile, FlawsProfile, ProfileResult
 from resilisim.evaluation.report.cells import NOTHING, name_cell, percent, plain, with_interval
 from resilisim.evaluation.report.content import Cell, CellLike, Table
 from resilisim.evaluation.report.facts import count_of
-from resilisim.evaluation.report.profile_texts import CHANGE_NOTE, DROP_NOTE, EXACT_NOTE, RUNS_NOTE
+from resilisim.evaluation.report.profile.texts import CHANGE_NOTE, DROP_NOTE, EXACT_NOTE, RUNS_NOTE
+from resilisim.evaluation.robustness.plan import RELIABILITY
+from resilisim.evaluation.robustness.results import SOUND, AxisProfile, Curve, FlawProfile, FlawsProfile, ProfileResult
 
 INTERVALS = "95% intervals clustered by task"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.profile_plan import AXES, ProfilePoints, ProfileRun, check_points
+from resilisim.evaluation.robustness.plan import AXES, ProfilePoints, ProfileRun, check_points
 from resilisim.evaluation.store import MANIFEST_NAME
 from resilisim.provenance import (
     describe_os_error,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.evaluation.accumulate import RunSums
-from resilisim.evaluation.profile_scores import (
+from resilisim.evaluation.robustness.scores import (
     TaskScores,
     mean_of_changes,
     recovered_share,

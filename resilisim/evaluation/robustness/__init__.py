@@ -1,0 +1,8 @@
+"""How policies do as things get worse: with less reliable tools, fewer turns, and flaws in the plan of their prompt."""
+
+from __future__ import annotations
+
+from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile, profile
+from resilisim.evaluation.robustness.results import ProfileResult
+
+__all__ = ["ProfileInterrupted", "ProfileResult", "plan_profile", "profile"]
