@@ -1,4 +1,7 @@
-"""Contests on disk: what was played once is kept, so that a command can be stopped and called again."""
+"""Contests on disk: what was played once is kept, so that a command can be stopped and called again.
+
+A file is told by its contestants, tasks, seeds and luck. Who changes how a contestant plays takes another folder.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def evaluate(
         typer.Option(
             "--policy",
             help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy, options in "
-            "brackets: kpi-chain[theta=0.8]; again for more. 'resilisim agents' lists LLM agents and their options.",
+            "brackets: kpi-chain\\[theta=0.8]; again for more. 'resilisim agents' lists LLM agents and their options.",
         ),
     ],
     out: Annotated[

@@ -30,24 +30,24 @@ def report(
     as_json: JsonFlag = False,
 ) -> None:
     """Write the HTML report of a run, finished or not, and print its summary."""
-    from resilisim.evaluation.report import write_markdown, write_report
-    from resilisim.evaluation.report.facts import count_of
-    from resilisim.evaluation.results import read_results
+    from resilisim.evaluation.report import write_report
+    from resilisim.evaluation.report.facts import count_of, read_facts
+    from resilisim.evaluation.report.viewer import Packer
+    from resilisim.evaluation.results import result_of
 
+    packer = Packer()
     with error_console().status("reading episodes") as status:
-        result = read_results(directory)
+        facts = read_facts(directory, packer.add)
         status.update("writing the report")
-        path = write_report(directory, out, compare_with, facts=result.facts)
-        text = None
-        if markdown is not None:
-            text = write_markdown(directory, markdown, compare_with, facts=result.facts)
+        path = write_report(directory, out, compare_with, markdown=markdown, facts=facts, packer=packer)
+    result = result_of(directory, facts)
     if as_json:
-        written = {"report": str(path), "markdown": None if text is None else str(text)}
+        written = {"report": str(path), "markdown": None if markdown is None else str(markdown)}
         print_json({**result.to_mapping(), **written})
         return
     if result.num_episodes < result.num_planned:
         console().print(f"not finished: {result.num_episodes:,} of {count_of(result.num_planned, 'episode')}")
     console().print(result.table())
     console().print(plain(f"report: {path}"), soft_wrap=True)
-    if text is not None:
-        console().print(plain(f"Markdown: {text}"), soft_wrap=True)
+    if markdown is not None:
+        console().print(plain(f"Markdown: {markdown}"), soft_wrap=True)

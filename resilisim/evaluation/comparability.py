@@ -9,16 +9,18 @@ from resilisim.errors import InvalidInputError
 from resilisim.provenance import ABSENT, first_difference
 
 # What a run's arguments say about who played, what and how often: it may differ, only common episodes are paired.
-# Everything else decides what an episode is.
+# Everything else decides what an episode is. Scoring episodes again does not play others.
 MAY_DIFFER = frozenset(
     {
         "checkpoints",
         "models",
+        "models_of_policies",
         "num_episodes",
         "policies",
         "policy_names",
         "prompts",
         "prompts_of_agents",
+        "rescored_from",
         "seeds",
         "shard",
         "tasks",

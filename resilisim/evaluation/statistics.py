@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ NUM_FOLDS = 10
 # unbiased because it does not look at the tasks that are scored.
 BETA_RANGE = (0.0, 2.0)
 FOLD_SALT = "resilisim/folds"
+ROUNDING = 1e-12  # a standard error below it is 0
 
 FloatArray = NDArray[np.float64]
 
@@ -184,22 +185,35 @@ def clustered_proportion(
 
     Where the t interval would leave the range, the rate is too close to its edge for it, and Korn and Graubard's takes
     its place: the exact interval of Clopper and Pearson for as many independent episodes as would have this standard
-    error. If all episodes succeed, or none does, the error is 0 and tells nothing; then the tasks are what is counted,
-    which is on the safe side and also holds for a single task.
+    error. If all tasks have the same rate, as where all episodes succeed or none does, the error is 0 and tells
+    nothing; then the tasks are what is counted, which is on the safe side and, at the edges, also holds for a single
+    task.
     """
     plain = clustered_mean(successes, counts, level)
-    rate, error, clusters = plain.value, plain.standard_error, plain.num_clusters
-    if clusters == 0:
+    rate, clusters = plain.value, plain.num_clusters
+    if clusters > 0 and (rate in (0.0, 1.0) or plain.standard_error <= ROUNDING):
+        low, high = clopper_pearson(rate * clusters, float(clusters), level)
+        return replace(plain, low=low, high=high)
+    return within_range(plain, plain.num_episodes, level)
+
+
+def within_range(plain: Estimate, most: float = math.inf, level: float = CONFIDENCE_LEVEL) -> Estimate:
+    """Return a rate with Korn and Graubard's interval (1998) where that of Student's t would leave 0 to 1.
+
+    The t interval there is too short on the side of the middle, and cutting it off at 0 or 1 would leave it so.
+
+    Args:
+        plain: A rate above 0 and below 1 with a t interval; anything else is returned as it is.
+        most: How many independent episodes it can be worth at most; adjusted rates can be worth more than they have.
+        level: Confidence level of the interval.
+    """
+    rate, error = plain.value, plain.standard_error
+    if not (error > ROUNDING and 0.0 < rate < 1.0) or (plain.low >= 0.0 and plain.high <= 1.0):
         return plain
-    if rate in (0.0, 1.0):
-        independent = float(clusters)
-    elif math.isnan(error) or (plain.low >= 0.0 and plain.high <= 1.0):
-        return plain
-    else:
-        few_tasks = t_quantile(plain.num_episodes, level) / t_quantile(clusters, level)
-        independent = min(rate * (1.0 - rate) / error**2, plain.num_episodes) * few_tasks**2
+    few_tasks = t_quantile(plain.num_episodes, level) / t_quantile(plain.num_clusters, level)
+    independent = min(rate * (1.0 - rate) / error**2, most) * few_tasks**2
     low, high = clopper_pearson(rate * independent, independent, level)
-    return Estimate(rate, error, low, high, clusters, plain.num_episodes)
+    return replace(plain, low=low, high=high)
 
 
 def wilson(successes: float, trials: float, level: float = CONFIDENCE_LEVEL) -> tuple[float, float]:
@@ -238,7 +252,7 @@ def clopper_pearson(successes: float, trials: float, level: float = CONFIDENCE_L
 
 def fold_of(instance_id: str, num_folds: int = NUM_FOLDS) -> int:
     """Return the fold of a task, 0 to num_folds - 1: a function of its id alone."""
-    digest = hashlib.sha256(f"{FOLD_SALT}/{instance_id}".encode()).digest()
+    digest = hashlib.sha256(f"{FOLD_SALT}/{instance_id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") % num_folds
 
 

@@ -17,12 +17,14 @@ from rich.text import Text
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
 from resilisim.evaluation.records import LOSS_LABELS
 from resilisim.evaluation.statistics import (
+    ROUNDING,
     Estimate,
     clustered_mean,
     clustered_proportion,
     clustered_ratio,
     cross_fitted_betas,
     luck_adjusted_mean,
+    within_range,
 )
 
 # Characters below which intervals go to a second line, and the share of the ceiling is left out.
@@ -164,8 +166,10 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         share_of_ceiling=_not_negative(
             _no_narrower(clustered_ratio(outcome, optimum, num_episodes), success, ceiling.value)
         ),
-        luck_adjusted=_rate(_no_narrower(luck_adjusted_mean(outcome, luck, count, task_betas), success, 1.0)),
-        luck_adjusted_beta_1=_rate(luck_adjusted_mean(outcome, luck, count, 1.0)),
+        luck_adjusted=_rate(
+            _no_narrower(within_range(luck_adjusted_mean(outcome, luck, count, task_betas)), success, 1.0)
+        ),
+        luck_adjusted_beta_1=_rate(within_range(luck_adjusted_mean(outcome, luck, count, 1.0))),
         mean_beta=float(task_betas @ count) / num_episodes if num_episodes else math.nan,
         luck=clustered_mean(luck, count),
         regret=_not_negative(clustered_mean(optimum - outcome + luck, count)),  # the identity, summed over each task
@@ -181,12 +185,13 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
 
 
 def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimate:
-    """Widen an interval to that of the success rate (divided by `scale`) where outcomes do not vary.
+    """Widen an interval to that of the success rate (divided by `scale`) where outcomes do not vary between tasks.
 
-    If no episode succeeded, or all did, what derives from the outcomes hardly varies either, and the standard error
-    would claim a certainty that nobody has.
+    If no episode succeeded, or all did, or as many in each task, what derives from the outcomes hardly varies either,
+    and the standard error would claim a certainty that nobody has.
     """
-    if success.value not in (0.0, 1.0) or math.isnan(estimate.value):
+    varies = success.value not in (0.0, 1.0) and not success.standard_error <= ROUNDING
+    if varies or math.isnan(estimate.value):
         return estimate
     ends = [end for end in (estimate.low, success.low / scale, estimate.high, success.high / scale) if end == end]
     return replace(estimate, low=min(ends), high=max(ends))

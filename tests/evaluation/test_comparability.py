@@ -8,6 +8,7 @@ import pytest
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.comparability import refuse_incomparable
+from resilisim.evaluation.rescoring import SOURCE_KEY
 
 MANIFEST = {
     "arguments": {
@@ -60,7 +61,20 @@ def test_the_version_is_named_before_everything_that_follows_from_it():
         refuse_incomparable([MANIFEST, other])
 
 
-@pytest.mark.parametrize("name", ["policies", "policy_names", "prompts", "seeds", "num_episodes", "models", "tasks"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "policies",
+        "policy_names",
+        "prompts",
+        "seeds",
+        "num_episodes",
+        "models",
+        "models_of_policies",  # of runs with several models
+        "tasks",
+        SOURCE_KEY,  # of runs that were scored again
+    ],
+)
 def test_who_plays_what_and_how_often_may_differ(name):
     refuse_incomparable([MANIFEST, changed(name, value=["other"])])
 

@@ -113,6 +113,12 @@ def test_no_success_at_all_still_has_an_interval() -> None:
     assert math.isnan(clustered_proportion([1.0], [2.0]).low)
 
 
+def test_tasks_of_one_rate_are_no_certainty() -> None:
+    half = clustered_proportion([1.0, 2.0] * 5, [2.0, 4.0] * 5)  # each task succeeds in half of its episodes
+    assert (half.value, half.standard_error) == (0.5, pytest.approx(0.0, abs=1e-12))
+    assert (half.low, half.high) == pytest.approx(clopper_pearson(5, 10))
+
+
 def test_a_rate_in_the_middle_has_the_t_interval() -> None:
     successes, counts = [3.0, 1.0, 2.0, 4.0, 0.0, 3.0], [4.0] * 6
     assert clustered_proportion(successes, counts) == clustered_mean(successes, counts)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from resilisim.evaluation.report.facts import RunFacts, read_facts
 from resilisim.provenance import write_file_atomically
+
+if TYPE_CHECKING:
+    from resilisim.evaluation.report.viewer import Packer
 
 REPORT_NAME = "report.html"
 
@@ -14,7 +18,10 @@ def write_report(
     directory: Path | str,
     path: Path | str | None = None,
     compare_with: Path | str | None = None,
+    *,
+    markdown: Path | str | None = None,
     facts: RunFacts | None = None,
+    packer: Packer | None = None,
 ) -> Path:
     """Write the report of a folder of results, finished or not; its episodes are read once, one at a time.
 
@@ -22,10 +29,12 @@ def write_report(
         directory: Folder of the results.
         path: Where to write; `report.html` in the folder if omitted.
         compare_with: Folder of another run, with which a section compares this one.
+        markdown: Where to write the same tables as Markdown, if anywhere.
         facts: The run's facts, if they are known already.
+        packer: Has taken in the same episodes as these; if omitted, they are read for it.
 
     Returns:
-        The path of the report.
+        The path of the HTML file.
 
     Raises:
         StoreError: It is no folder of results, or something cannot be read or written.
@@ -35,9 +44,9 @@ def write_report(
     from resilisim.evaluation.report.body import build_page
     from resilisim.evaluation.report.comparison import refuse_unlike_runs
     from resilisim.evaluation.report.html_page import whole_page
+    from resilisim.evaluation.report.markdown import page_markdown
     from resilisim.evaluation.report.viewer import Packer, viewer_assets, viewer_section
 
-    packer = None
     if facts is None:
         packer = Packer()
         facts = read_facts(directory, packer.add)
@@ -48,6 +57,8 @@ def write_report(
     page = build_page(facts, directory, episodes, compare_with)
     viewer_style, viewer_script = viewer_assets() if episodes is not None else ("", "")
     write_file_atomically(target, whole_page(page, viewer_style, viewer_script))
+    if markdown is not None:
+        write_file_atomically(Path(markdown), page_markdown(page).encode("utf-8"))
     return target
 
 
@@ -57,7 +68,7 @@ def write_markdown(
     compare_with: Path | str | None = None,
     facts: RunFacts | None = None,
 ) -> Path:
-    """Write the tables of a run's report as Markdown; the arguments are those of `write_report`.
+    """Write the tables of a run's report as Markdown alone; the arguments are those of `write_report`.
 
     Raises:
         StoreError: It is no folder of results, or something cannot be read or written.

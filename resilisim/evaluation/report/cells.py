@@ -37,6 +37,11 @@ def interval_text(estimate: Estimate) -> str:
     return format_interval(estimate).replace("-", "−")
 
 
+def interval_words(estimate: Estimate) -> str:
+    """Return an interval for a sentence, or why there is none."""
+    return "no interval: one task only" if math.isnan(estimate.low) else interval_text(estimate)
+
+
 def signed_points(value: float) -> str:
     """Return a share in points with its sign ("+3.1", "−0.4", "0.0"), or a dash for NaN."""
     if math.isnan(value):

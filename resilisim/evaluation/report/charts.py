@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from resilisim.evaluation.report.drawing import (
     AXIS_HEIGHT,
@@ -93,7 +93,7 @@ def dot_panels(
     def draw(layout: Layout) -> Child:
         if not layout.is_narrow:
             return dot_chart(title, description, labels, panels, num_columns, layout)
-        return [dot_chart(_own_title(title, panel), description, labels, [panel], 1, layout) for panel in panels]
+        return [_alone(title, description, labels, panel, layout) for panel in panels]
 
     return for_all_pages(draw, labels)
 
@@ -140,8 +140,17 @@ def dot_chart(
     return figure(layout.width, height, title, description, content)
 
 
-def _own_title(title: str, panel: Panel) -> str:
-    return f"{title}, {panel.heading}" if panel.heading else title
+def _alone(title: str, description: str, labels: Sequence[RowLabel], panel: Panel, layout: Layout) -> Markup:
+    """Draw one panel, without the rows that have nothing in it."""
+    shown = [row for row, marks in enumerate(panel.rows) if marks]
+    own = replace(
+        panel,
+        rows=[panel.rows[row] for row in shown],
+        ceilings=[panel.ceilings[row] for row in shown],
+        references=[panel.references[row] for row in shown] if panel.references else (),
+    )
+    own_title = f"{title}, {panel.heading}" if panel.heading else title
+    return dot_chart(own_title, description, [labels[row] for row in shown], [own], 1, layout)
 
 
 def _dot_row(left: float, width: float, middle: float, half: float, marks: Sequence[Mark], ceiling: float) -> Markup:

@@ -94,6 +94,14 @@ class Fold:
     is_open: bool = False
 
 
+MOST_OPEN_ROWS = 24  # of a table that a chart already shows
+
+
+def beside_a_chart(table: Table) -> Block:
+    """Return a table that repeats a chart's numbers: as it is while it is short, else folded away."""
+    return table if len(table.rows) <= MOST_OPEN_ROWS else Fold("The same as a table", (table,))
+
+
 # Markup (a chart, a legend, the viewer) is shown in HTML only; a plain text is a paragraph.
 Block: TypeAlias = "str | Paragraph | Table | Definitions | Fold | Markup"
 

@@ -99,7 +99,7 @@ def _fitted(layout: Layout, labels: Sequence[RowLabel]) -> Layout:
     """Return a layout with room for labels, within reason."""
     policy = max((len(label.policy) + 2 * label.privileged for label in labels), default=0) * NAME_WIDTH
     prompt = min(max((len(label.prompt_type) for label in labels), default=0) * CHARACTER_WIDTH, MOST_PROMPT_WIDTH)
-    width = policy + prompt + LABEL_GAP * (2 if prompt else 1)
+    width = policy + prompt + LABEL_GAP * (2 if prompt else 1) + 1.0
     return replace(layout, label_width=min(max(width, LEAST_LABEL_WIDTH), MOST_LABEL_WIDTH), prompt_width=prompt)
 
 

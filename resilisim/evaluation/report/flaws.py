@@ -37,8 +37,7 @@ def flaws_section(facts: RunFacts, pools: PromptPools) -> Section | None:
     drops = drops_table(facts, pools)
     if drops is not None:
         blocks.append("What a policy loses when the plan in its prompt is flawed, on the same tasks and the same luck.")
-        blocks.append(drops)
-    blocks.append(flawed_reference())
+        blocks += [drops, flawed_reference()]
     blocks += _grid(facts, pools)
     return Section("flaws", "Flawed plans", blocks)
 
@@ -63,8 +62,10 @@ def drops_table(facts: RunFacts, pools: PromptPools) -> Table | None:
     notes = [PRIVILEGED_NOTE] if num_starred else []
     notes.append(
         "The drop is the difference between two means over the same tasks, seeds and luck; its interval takes a task "
-        f"as the unit. The luck-adjusted drop estimates the same with less noise. {MEANS_HAVE_NONE}"
+        "as the unit. The luck-adjusted drop estimates the same with less noise."
     )
+    if num_tasks < 2:
+        notes.append(MEANS_HAVE_NONE)
     if len(ordinary) > 1:
         rows.append([*_mean_cells(ordinary, num_tasks, num_starred)])
     return Table(

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from resilisim.evaluation.records import LOSS_LABELS
-from resilisim.evaluation.report.cells import interval_text, percent, plain, signed_points
+from resilisim.evaluation.report.cells import interval_words, percent, plain, signed_points
 from resilisim.evaluation.report.content import Card, Definitions, Fold, Section
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL
@@ -88,7 +88,7 @@ def cards(facts: RunFacts, pools: PromptPools) -> list[Card]:
     costs = [(row.losses[label], label, row) for row in ordinary for label in row.losses if label != "information"]
     if costs:
         loss, label, row = max(costs, key=lambda entry: entry[0].value)
-        text = f"{interval_text(loss)}, {row.policy} under {row.prompt_type}: {LOSS_LABELS.get(label, label)}"
+        text = f"{interval_words(loss)}, {row.policy} under {row.prompt_type}: {LOSS_LABELS.get(label, label)}"
         shown.append(Card("Costliest mistake", f"{percent(loss.value)} points", text))
     return shown
 
@@ -121,7 +121,7 @@ def provenance_section(facts: RunFacts) -> Section:
 
 def _best_cards(rows: Sequence[GroupSummary]) -> list[Card]:
     best = max(rows, key=lambda row: row.success.value)
-    text = f"{interval_text(best.success)}, {best.policy} under {best.prompt_type}"
+    text = f"{interval_words(best.success)}, {best.policy} under {best.prompt_type}"
     found = [Card("Highest success" if len(rows) > 1 else "Success", f"{percent(best.success.value)}%", text)]
     if math.isnan(best.luck_adjusted.value):
         return found
@@ -129,15 +129,15 @@ def _best_cards(rows: Sequence[GroupSummary]) -> list[Card]:
         Card(
             "The same, luck taken out",
             f"{percent(best.luck_adjusted.value)}%",
-            f"{interval_text(best.luck_adjusted)}; luck brought it {signed_points(best.luck.value)} points",
+            f"{interval_words(best.luck_adjusted)}; luck brought it {signed_points(best.luck.value)} points",
         )
     )
     found.append(
         Card(
             "Its share of the ceiling",
             f"{percent(best.share_of_ceiling.value)}%",
-            f"{interval_text(best.share_of_ceiling)}; calls cost it {percent(best.regret.value)} points "
-            f"{interval_text(best.regret)}",
+            f"{interval_words(best.share_of_ceiling)}; calls cost it {percent(best.regret.value)} points "
+            f"{interval_words(best.regret)}",
         )
     )
     return found
@@ -154,7 +154,7 @@ def _largest_drop(facts: RunFacts, pools: PromptPools) -> Card | None:
     if not found:
         return None
     drop, policy = max(found, key=lambda entry: entry[0].value)
-    text = f"{interval_text(drop)}, {policy}: success under optimal minus success under flawed plans"
+    text = f"{interval_words(drop)}, {policy}: success under optimal minus success under flawed plans"
     return Card(
         "Largest drop by flawed plans" if len(found) > 1 else "Drop by flawed plans",
         f"{percent(drop.value)} points",

@@ -50,7 +50,8 @@ def levels_table(facts: RunFacts, pools: PromptPools) -> Table:
                 rates = means.get((prompt, level))
                 mean.append(with_interval(mean_of(rates)) if rates else NOTHING)
         rows.append(mean)
-        notes.append(MEANS_HAVE_NONE)
+        if num_tasks < 2:
+            notes.append(MEANS_HAVE_NONE)
     return Table(
         "Full success, partial success and failure in percent of episodes, with 95% intervals clustered by task",
         ("policy", *LEVEL_NAMES * len(pools.prompts)),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from resilisim.evaluation.records import LOSS_LABELS
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import NOTHING, percent, plain, policy_cell, with_interval
-from resilisim.evaluation.report.content import Block, Cell, CellLike, Section, Table
+from resilisim.evaluation.report.content import Block, Cell, CellLike, Section, Table, beside_a_chart
 from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.loss_chart import Segment, stacked_chart
 from resilisim.evaluation.report.loss_totals import costliest_calls, totals_folds
@@ -42,7 +42,7 @@ def losses_section(facts: RunFacts) -> Section:
         TEXT + (INFORMATION if "information" in labels else ""),
         legend.losses_legend(labels),
         chart,
-        losses_table(rows, labels),
+        beside_a_chart(losses_table(rows, labels)),
         *totals_folds(facts),
         *costliest_calls(facts),
     ]

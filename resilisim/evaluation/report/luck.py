@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import NOTHING, policy_cell, with_interval
 from resilisim.evaluation.report.charts import Mark, Panel, dot_panels
-from resilisim.evaluation.report.content import Section, Table
+from resilisim.evaluation.report.content import Section, Table, beside_a_chart
 from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.rows import labels_of
 from resilisim.evaluation.summary import GroupSummary
@@ -39,7 +39,7 @@ def luck_section(facts: RunFacts) -> Section | None:
         labels_of(rows),
         [Panel("", marks, [row.optimum.value for row in rows])],
     )
-    return Section("luck", "Luck", [TEXT, legend.luck_legend(), chart, luck_table(rows)])
+    return Section("luck", "Luck", [TEXT, legend.luck_legend(), chart, beside_a_chart(luck_table(rows))])
 
 
 def luck_table(rows: Sequence[GroupSummary]) -> Table:

@@ -63,6 +63,8 @@ def _plain(value: str | int | float) -> str:
 
 def printable(text: str) -> str:
     """Replace what no HTML file may hold: control characters and lone surrogates."""
+    if text.isprintable():  # as nearly all texts are
+        return text
     return "".join(
         character
         if character in "\n\t"

@@ -9,7 +9,7 @@ import numpy as np
 
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import PRIVILEGED_NOTE, policy_cell, with_interval
-from resilisim.evaluation.report.content import Block, CellLike, Paragraph, Section, Table
+from resilisim.evaluation.report.content import Block, CellLike, Paragraph, Section, Table, beside_a_chart
 from resilisim.evaluation.report.drawing import series_style
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.line_chart import Line, LinePanel, line_charts
@@ -33,7 +33,7 @@ def repeats_section(facts: RunFacts) -> Section | None:
         "that all k do. Both are unbiased estimates from the episodes of each task, averaged over tasks (Chen et al., "
         "2021; Yao et al., 2024)."
     )
-    blocks: list[Block] = [text, *_charts(curves, tries), repeats_table(curves, tries)]
+    blocks: list[Block] = [text, *_charts(curves, tries), beside_a_chart(repeats_table(curves, tries))]
     return Section("repeats", "Again and again", blocks)
 
 

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import PRIVILEGED_NOTE, percent, policy_cell, with_interval
 from resilisim.evaluation.report.charts import Panel, dot_panels
-from resilisim.evaluation.report.content import Block, Section, Table
+from resilisim.evaluation.report.content import Block, Section, Table, beside_a_chart
 from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.rows import labels_of, success_marks
 from resilisim.evaluation.summary import GroupSummary, bound_note
 
 TRIES_AGAIN = "A policy without V* may try again in fresh episodes: it has no ceiling and no luck adjustment."
-MOST_OPEN_ROWS = 24  # of a table that a chart already shows
 
 
 def success_section(facts: RunFacts) -> Section:
@@ -30,7 +29,7 @@ def success_section(facts: RunFacts) -> Section:
         "A dot is the share of episodes with full success. The gap to the upright tick V* was within reach.",
         legend.success_legend(any(row.privileged for row in rows)),
         chart,
-        success_table(rows),
+        beside_a_chart(success_table(rows)),
     ]
     return Section("success", "Success", blocks)
 
