@@ -11,6 +11,7 @@ import numpy as np
 from resilisim.evaluation.pairing import Pairs
 from resilisim.evaluation.statistics import (
     CONFIDENCE_LEVEL,
+    ROUNDING,
     Estimate,
     FloatArray,
     clustered_mean,
@@ -24,8 +25,6 @@ MCNEMAR = "mcnemar"
 METHODS = (INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, MCNEMAR)
 
 TOO_FEW_TASKS = "one task says nothing about others: at least two are needed for an interval"
-
-_NOISE = 1e-12  # a standard error below this is rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def independent_difference(pairs: Pairs, level: float = CONFIDENCE_LEVEL) -> Dif
         difference - math.hypot(a.value - a.low, b.high - b.value),
         difference + math.hypot(a.high - a.value, b.value - b.low),
     )
-    if error <= _NOISE:
+    if error <= ROUNDING:
         p_value = without_variation(difference, pairs.num_tasks, level)[1]
     else:
         p_value = t_p_value(difference / error, pairs.num_tasks)
@@ -135,11 +134,11 @@ def from_estimate(
     value, error, tasks = estimate.value, estimate.standard_error, estimate.num_clusters
     if tasks < 2:
         return replace(not_offered(method, estimate.num_episodes, tasks, TOO_FEW_TASKS), difference=value)
-    if error > _NOISE:
+    if error > ROUNDING:
         interval = (min(max(estimate.low, -1.0), value), max(min(estimate.high, 1.0), value))  # no rates differ by more
         p_value = t_p_value(value / error, tasks)
     else:
-        value = 0.0 if abs(value) <= _NOISE else value
+        value = 0.0 if abs(value) <= ROUNDING else value
         interval, p_value = without_variation(value, tasks, level)
         note = note or "no task differs from the others: the interval says what that many tasks can rule out"
     return Difference(method, value, error, interval, p_value, estimate.num_episodes, tasks, note)
@@ -177,7 +176,7 @@ def no_surer(adjusted: Difference, paired: Difference) -> Difference:
     Then the episodes in which the two policies part ways have not turned up yet, and what is left after luck is taken
     off hardly varies: its standard error would claim a certainty that nobody has.
     """
-    if math.isnan(adjusted.difference) or not paired.standard_error <= _NOISE:
+    if math.isnan(adjusted.difference) or not paired.standard_error <= ROUNDING:
         return adjusted
     interval = (min(adjusted.interval[0], paired.interval[0]), max(adjusted.interval[1], paired.interval[1]))
     return replace(adjusted, interval=interval, p_value=max(adjusted.p_value, paired.p_value), note=paired.note)

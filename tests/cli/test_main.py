@@ -86,5 +86,9 @@ def test_help_groups_the_options(command):
         for heading in ("Law of the luck", "End rules", "Environment", "Output"):
             assert heading in text, (name, heading)
     words = " ".join(command("evaluate", "--help").out.replace("│", " ").split())
-    for part in ("flawed:FLAW:SEVERITY; again for more. [default: (baseline)]", "[default: auto]"):
+    for part in (
+        "kpi-chain[theta=0.8]",
+        "flawed:FLAW:SEVERITY; again for more. [default: (baseline)]",
+        "[default: auto]",
+    ):
         assert part in words

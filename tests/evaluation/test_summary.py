@@ -217,6 +217,25 @@ def test_intervals_of_rates_stay_between_0_and_1() -> None:
     assert row.luck_adjusted.standard_error > 0.0
 
 
+def test_an_adjusted_rate_near_the_edge_is_no_surer_than_the_raw_one() -> None:
+    # One success in 120 episodes without luck: cut off at 0, the t interval would end at 2.5 percent.
+    records = [
+        {**record, "outcome": int(index == 0), "luck": 0.0}
+        for index, record in enumerate(synthetic_run(("random",), ("baseline",), num_tasks=40, num_seeds=3))
+    ]
+    row = summarise(RunSums.of(records))[0]
+    assert row.luck_adjusted.high == pytest.approx(row.success.high)
+    assert row.luck_adjusted_beta_1.high == pytest.approx(row.success.high)
+
+
+def test_a_policy_that_succeeds_as_often_in_every_task_is_no_certainty() -> None:
+    run = synthetic_run(("random",), ("baseline",), num_tasks=30, num_seeds=2)
+    row = summarise(RunSums.of({**record, "outcome": record["seed"], "luck": 0.0} for record in run))[0]
+    assert (row.success.value, row.success.standard_error) == (0.5, 0.0)
+    for estimate in (row.success, row.luck_adjusted):
+        assert estimate.high - estimate.low > 0.3
+
+
 def test_few_tasks_are_said(records: list[EpisodeRecord]) -> None:
     few = list(synthetic_run(("random",), ("baseline",), num_tasks=4, num_seeds=2))
     assert "only 4 tasks: intervals say little" in printed(few, 160)

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks import contest_files, sample_sizes
+from benchmarks import contest_files, sample_sizes, small_samples
 from resilisim.evaluation.comparison import compare_pairs
 from resilisim.evaluation.differences import PAIRED, PAIRED_LUCK_ADJUSTED
 from resilisim.evaluation.variance_parts import SAME_TASKS, variance_parts
 from verification.contest import NUM_WEIGHTS, Contest, pairs_of
 from verification.contestants import CONTESTANTS
+from verification.experiments import world_of
 
 NAMES = [one.name for one in CONTESTANTS]
 A, B = "plan follower", "optimum"
@@ -89,3 +90,11 @@ def test_what_was_played_is_read_and_not_played_again(tmp_path, monkeypatch):
     assert read.outcome.shape == (2, 20, 2)
     assert read.luck.shape == (2, 20, 2, NUM_WEIGHTS)
     assert len({piece.name for piece in (*pieces, contest_files.Piece(0, 20, 3))}) == 3
+
+
+def test_intervals_hold_the_truth_in_most_experiments(contest):
+    shares = small_samples.coverage(world_of(contest), (A, B), num_tasks=40, num_seeds=3, num_experiments=60)
+    assert set(shares) == {PAIRED, PAIRED_LUCK_ADJUSTED}
+    for share in shares.values():
+        assert 0.85 <= share <= 1.0
+    assert small_samples.coverage(world_of(contest), (A, A), 10, 1, 5) == {PAIRED: 1.0, PAIRED_LUCK_ADJUSTED: 1.0}

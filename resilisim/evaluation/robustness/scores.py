@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from resilisim.evaluation.accumulate import GroupSums, RunSums
 from resilisim.evaluation.statistics import (
     CONFIDENCE_LEVEL,
+    ROUNDING,
     Estimate,
     FloatArray,
     clopper_pearson,
     clustered_ratio,
     cross_fitted_betas,
 )
-
-ROUNDING = 1e-12  # an error below it is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
