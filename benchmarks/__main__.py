@@ -36,7 +36,7 @@ BENCHMARKS = (
     Benchmark("report", "a report of 10,000 episodes: building, size, opening in a browser", report.measure),
     Benchmark("agents", "LLM agents at once against a slow endpoint, their own time and memory", agents.measure),
     Benchmark("datasets", "memory and time of exporting 200,000 prompts", datasets.measure),
-    Benchmark("memory", "memory over 200,000 episodes", memory.measure),
+    Benchmark("memory", "memory over 500,000 episodes", memory.measure),
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.measurement import Measurement, in_fresh_process
 from resilisim.simulator.exact.optimum import CACHE_BYTES
 
-SAMPLES = (20_000, 100_000, 200_000)
+SAMPLES = (20_000, 100_000, 500_000)
 TARGET_GROWTH_MIB = 16.0
 FEW_TASKS, MANY_TASKS = 20, 500
 

@@ -161,6 +161,8 @@ def _advice(result: RunComparison) -> list[str]:
         )
     if len(result.comparisons) > 1:
         lines.append(f"p, Holm: corrected for {len(result.comparisons)} comparisons.")
+    if result.tasks_differ:
+        lines.append("The tasks of both have the same ids and are not the same to the letter (texts, inputs or order).")
     for name, sees in zip((pooled.label_a, pooled.label_b), pooled.privileged, strict=True):
         if sees:
             lines.append(f"{name} is privileged: it sees the state, or holds a policy that does.")

@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from resilisim.cli.output import console, plain
-from resilisim.evaluation.robustness.results import SOUND, AxisProfile, FlawsProfile, ProfileResult
 from resilisim.evaluation.report.profile.tables import value_text, worst_text
+from resilisim.evaluation.robustness.results import SOUND, AxisProfile, FlawsProfile, ProfileResult
 from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_percent
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from resilisim.errors import StoreError, unknown_name
 from resilisim.evaluation.records import RECORD_SCHEMA
 from resilisim.evaluation.statistics import fold_of
-from resilisim.evaluation.store import EPISODES_NAME, read_manifest
+from resilisim.evaluation.store import EPISODES_NAME, MANIFEST_NAME, read_manifest
 from resilisim.provenance import read_json_lines
 
 IntArray = NDArray[np.int64]
@@ -31,6 +31,7 @@ class EpisodeTable:
         prompts: Prompt types, likewise.
         tasks: Ids of tasks, likewise.
         task_types: Their types, one for each task.
+        required_tools: Their required tools, likewise.
         policy: (num_episodes,) place of the policy in `policies`.
         prompt: (num_episodes,) place of the prompt type in `prompts`.
         task: (num_episodes,) place of the task in `tasks`.
@@ -52,6 +53,7 @@ class EpisodeTable:
     prompts: tuple[str, ...]
     tasks: tuple[str, ...] = field(repr=False)
     task_types: tuple[str, ...] = field(repr=False)
+    required_tools: tuple[tuple[str, ...], ...] = field(repr=False)
     policy: NDArray[np.int16] = field(repr=False)
     prompt: NDArray[np.int16] = field(repr=False)
     task: NDArray[np.int32] = field(repr=False)
@@ -142,7 +144,7 @@ def table_of(records: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) 
         manifest: The manifest of their run.
 
     Raises:
-        StoreError: One of them is no episode record; the text gives its place.
+        StoreError: One of them is no episode record, or is of another run; the text gives its place.
     """
     columns = {name: array(_CODES[kind]) for name, kind in _COLUMNS.items()}
     add = {name: column.append for name, column in columns.items()}
@@ -150,15 +152,19 @@ def table_of(records: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) 
     prompts: dict[str, int] = {}
     tasks: dict[str, int] = {}
     task_types: list[str] = []
+    required: list[tuple[str, ...]] = []
     gap = 0.0
     for number, record in enumerate(records, start=1):
         try:
             if record["schema"] != RECORD_SCHEMA:
                 raise StoreError(f"episode {number} has the schema {record['schema']!r:.60}, not {RECORD_SCHEMA!r}")
+            if record["manifest"] != manifest.get("hash", record["manifest"]):
+                raise StoreError(f"episode {number} belongs to another run than {MANIFEST_NAME} describes")
             name = record["instance_id"]
             task = tasks.setdefault(name, len(tasks))
             if task == len(task_types):
                 task_types.append(record["task_type"])
+                required.append(tuple(record["required_tools"]))
             add["task"](task)
             add["policy"](policies.setdefault(record["policy"], len(policies)))
             add["prompt"](prompts.setdefault(record["prompt_type"], len(prompts)))
@@ -178,7 +184,14 @@ def table_of(records: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) 
             raise StoreError(f"episode {number} {problem}") from error
     arrays: dict[str, NDArray[Any]] = {name: np.array(column, dtype=_COLUMNS[name]) for name, column in columns.items()}
     return EpisodeTable(
-        manifest, tuple(policies), tuple(prompts), tuple(tasks), tuple(task_types), **arrays, optimum_gap=gap
+        manifest=manifest,
+        policies=tuple(policies),
+        prompts=tuple(prompts),
+        tasks=tuple(tasks),
+        task_types=tuple(task_types),
+        required_tools=tuple(required),
+        **arrays,
+        optimum_gap=gap,
     )
 
 
@@ -196,9 +209,22 @@ def read_episode_table(directory: Path | str) -> EpisodeTable:
     """
     manifest = read_manifest(directory)
     path = Path(directory) / EPISODES_NAME
-    if not path.exists():
-        return table_of((), manifest)
+    return table_in(directory, read_json_lines(path) if path.exists() else (), manifest)
+
+
+def table_in(directory: Path | str, records: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) -> EpisodeTable:
+    """Return the table of a folder's records (`table_of`), with the folder's name in errors.
+
+    Args:
+        directory: The folder.
+        records: Its episode records.
+        manifest: Its manifest.
+
+    Raises:
+        StoreError: One of them is no episode record, or is of another run.
+    """
+    path = Path(directory) / EPISODES_NAME
     try:
-        return table_of(read_json_lines(path), manifest)
+        return table_of(records, manifest)
     except StoreError as error:
         raise error if str(path) in str(error) else StoreError(f"{path}: {error}") from error

@@ -17,7 +17,7 @@ from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.comparability import refuse_incomparable
 from resilisim.evaluation.comparison import compare_tables
 from resilisim.evaluation.differences import Difference
-from resilisim.evaluation.episode_table import EpisodeTable, table_of
+from resilisim.evaluation.episode_table import EpisodeTable, table_in
 from resilisim.evaluation.multiple_testing import holm
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.statistics import CONFIDENCE_LEVEL
@@ -147,7 +147,7 @@ def read_entries(directory: str) -> list[Entry]:
             yield record
 
     manifest = read_manifest(directory)
-    table = table_of(summed(), manifest)
+    table = table_in(directory, summed(), manifest)
     missing = max(table.num_planned - len(table), 0)
     arguments = manifest["arguments"]
     summaries = summarise(sums, arguments.get("policy_names", ()), arguments.get("prompts", ()))
@@ -188,6 +188,7 @@ def rank(entries: Sequence[Entry], prompt: str | None = None, level: float = 1.0
 def _rank_section(entries: Sequence[Entry], level: float) -> tuple[Row, ...]:
     ordered = sorted(entries, key=lambda entry: -entry.score)
     names = [entry.summary.policy for entry in ordered]
+    runs = _short_names([entry.run for entry in ordered])
     pairs = list(combinations(range(len(ordered)), 2))
     tests = [_compare(ordered[lower], ordered[upper]) for upper, lower in pairs]
     p_values = holm([test.p_value for test in tests])
@@ -206,7 +207,7 @@ def _rank_section(entries: Sequence[Entry], level: float) -> tuple[Row, ...]:
         rows.append(
             Row(
                 entry=entry,
-                label=name if names.count(name) == 1 else f"{name} ({Path(entry.run).name or entry.run})",
+                label=name if names.count(name) == 1 else f"{name} ({runs[entry.run]})",
                 rank=number + 1,
                 rank_range=(better[number] + 1, len(ordered) - worse[number]),
                 behind_above=None if above is None else tests[above],
@@ -214,6 +215,13 @@ def _rank_section(entries: Sequence[Entry], level: float) -> tuple[Row, ...]:
             )
         )
     return tuple(rows)
+
+
+def _short_names(runs: Sequence[str]) -> dict[str, str]:
+    """Return the last part of each folder's name, all of it where folders share their last part."""
+    short = {run: Path(run).name or run for run in runs}
+    shown = list(short.values())
+    return {run: name if shown.count(name) == 1 else run for run, name in short.items()}
 
 
 def _compare(one: Entry, other: Entry) -> Difference:

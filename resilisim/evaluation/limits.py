@@ -50,6 +50,9 @@ class Budget:
 
     Args:
         limits: Where it stops.
+
+    Attributes:
+        num_unpriced: Episodes of which nobody knows what they cost.
     """
 
     def __init__(self, limits: RunLimits) -> None:
@@ -57,6 +60,7 @@ class Budget:
         self._episodes = 0
         self._tokens = 0
         self._cost = 0.0
+        self.num_unpriced = 0
         self._until = math.inf if limits.seconds is None else time.monotonic() + limits.seconds
 
     @property
@@ -67,7 +71,9 @@ class Budget:
     def count(self, record: EpisodeRecord) -> None:
         """Count a finished episode."""
         self._episodes += 1
-        for used in record.get("agent", {}).get("components", {}).values():
+        components = record.get("agent", {}).get("components", {}).values()
+        self.num_unpriced += any(used["cost"] is None for used in components)
+        for used in components:
             self._tokens += used["prompt_tokens"] + used["completion_tokens"]
             self._cost += used["cost"] or 0.0
 

@@ -87,7 +87,7 @@ def merge_runs(
     Args:
         directories: Folders that `evaluate` wrote, of the same run; they need not be finished, nor disjoint.
         out: Folder of the merged run; it is made if needed, and may be one of the others.
-        progress: Called with the number of episodes read since the last call.
+        progress: Called with how many more episodes are in the merged folder, those that were there before included.
 
     Raises:
         InvalidInputError: No folder is named.
@@ -158,7 +158,6 @@ class _Merge:
                     f"{record['policy']}, prompt {record['prompt_type']}, task {record['instance_id']}, "
                     f"seed {record['seed']}; leave out one of the folders that hold it"
                 )
-            self._progress(1)
 
     def add_failures(self, sources: Sequence[Path]) -> int:
         """Add failures until each stands there as often as in any of the folders; return how many were added."""
@@ -223,6 +222,7 @@ class _Merge:
     def _remember(self, record: EpisodeRecord) -> None:
         start = DIGEST_BYTES * record["index"]
         self._digests[start : start + DIGEST_BYTES] = _digest(record)
+        self._progress(1)
 
     def _digest_at(self, index: int) -> bytes:
         return bytes(self._digests[DIGEST_BYTES * index : DIGEST_BYTES * (index + 1)])

@@ -77,9 +77,11 @@ def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
 
     Raises:
         InvalidInputError: They have no episode in common, a group holds an episode twice (several policies or prompt
-            types in one table), or V* of a common episode differs, so that they were not played under one law.
+            types in one table), tasks of one id are different tasks, or V* of a common episode differs, so that they
+            were not played under one law.
     """
     names = sorted(set(a.tasks) & set(b.tasks))
+    _refuse_other_tasks(a, b, names)
     places = {name: place for place, name in enumerate(names)}
     seeds = np.union1d(a.seed, b.seed)
     rows_a, keys_a = _keys(a, places, seeds)
@@ -109,6 +111,16 @@ def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
         tries_again=bool(a.tries_again[rows_a].any() or b.tries_again[rows_b].any()),
         num_without_partner=(len(a) - len(keys), len(b) - len(keys)),
     )
+
+
+def _refuse_other_tasks(a: EpisodeTable, b: EpisodeTable, names: list[str]) -> None:
+    meant_a, meant_b = (dict(zip(table.tasks, table.required_tools, strict=True)) for table in (a, b))
+    for name in names:
+        if meant_a[name] != meant_b[name]:
+            told = " and ".join(", ".join(meant[name]) or "nothing" for meant in (meant_a, meant_b))
+            raise InvalidInputError(
+                f"task {name} is not the same in both, it requires {told}: expected tasks of one file"
+            )
 
 
 def _keys(table: EpisodeTable, places: dict[str, int], seeds: NDArray[np.int64]) -> tuple[IntArray, IntArray]:

@@ -10,7 +10,7 @@ from typing import Any
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.comparison import Comparison
 from resilisim.evaluation.differences import PAIRED, PAIRED_LUCK_ADJUSTED
-from resilisim.evaluation.statistics import t_quantile
+from resilisim.evaluation.statistics import ROUNDING, t_quantile
 from resilisim.evaluation.variance_parts import VarianceParts, variance_parts
 
 SEEDS = (1, 2, 4, 8)  # seeds per task for which sample sizes are given
@@ -139,8 +139,8 @@ def plan_sample(
     note = None
     if factor > 1.0:
         note = (
-            f"the pilot's policies are more alike than policies {100.0 * difference:g} points apart can be: the variances "
-            f"of both paired methods were multiplied by {factor:.1f}, a rough guess"
+            f"the pilot's policies are more alike than policies {100.0 * difference:g} points apart can be: the "
+            f"variances of both paired methods were multiplied by {factor:.1f}, a rough guess"
         )
     return PowerPlan(difference, power, level, parts, sizes, pilot, note)
 
@@ -186,20 +186,22 @@ def tasks_needed(difference: float, variance: float, power: float = 0.8, level: 
 
 
 def _alike(paired: VarianceParts, difference: float) -> float:
-    """Return by what factor pairs must vary more than in the pilot, at least 1.
+    """Return by what factor pairs must vary more than in the pilot, at least 1; 0 where that cannot be told.
 
     Outcomes whose rates are d apart differ in at least a share d of all pairs, so their variance is d - d^2 or more. If
-    the pilot's is smaller, its policies act alike too often, and luck adjustment is taken to save the same share.
+    the pilot's is smaller, its policies act alike too often, and luck adjustment is taken to save the same share. If no
+    task differs from the others in its outcomes, the pairs that will differ have not turned up, and the little that
+    the lucks leave says nothing of them.
     """
     least = difference * (1.0 - difference)
-    return max(least / paired.total, 1.0) if paired.total > 0.0 else 1.0
+    return max(least / paired.total, 1.0) if paired.total > ROUNDING else 0.0
 
 
 def _size(
     method: str, parts: VarianceParts, num_seeds: int, difference: float, power: float, level: float
 ) -> SampleSize:
     variance = parts.of_task_mean(num_seeds)
-    if not variance > 0.0:  # unknown, or a pilot in which nothing varied: it cannot say how much would
+    if not variance > ROUNDING:  # unknown, or a pilot in which nothing varied: it cannot say how much would
         return SampleSize(method, num_seeds, None, None, None, None)
     num_tasks = tasks_needed(difference, variance, power, level)
     ends: list[int | None] = [None, None]

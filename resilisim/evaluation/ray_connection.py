@@ -75,6 +75,16 @@ def connected(address: str) -> Iterator[Any]:
             ray.shutdown()
 
 
+def check_address(address: str) -> None:
+    """Refuse what is no address of a cluster (`connected`); whether anybody listens there is not asked.
+
+    Raises:
+        InvalidInputError: It is none.
+    """
+    if address not in ("auto", "local"):
+        _parse(address)
+
+
 def _parse(address: str) -> tuple[str, int]:
     refusal = InvalidInputError(
         f"address {address!r} of a Ray cluster: expected 'auto', 'local' or HOST:PORT, on a machine that belongs to it"

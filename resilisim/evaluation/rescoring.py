@@ -17,7 +17,7 @@ from resilisim.evaluation.reattribution import (
     reattribute,
 )
 from resilisim.evaluation.records import EpisodeRecord, record_problem
-from resilisim.evaluation.store import EPISODES_NAME, RunStore, read_manifest
+from resilisim.evaluation.store import EPISODES_NAME, MANIFEST_NAME, RunStore, read_manifest
 from resilisim.processes import answers_in_order
 from resilisim.provenance import encode_json_line
 from resilisim.tool_library import ToolLibrary, default_library
@@ -96,6 +96,7 @@ def rescore_run(
         str(source / EPISODES_NAME),
         None if library == default_library() else library.to_json(),
         dict(manifest["arguments"].get("environment", {})),
+        manifest["hash"],
         None if store is None else store.manifest["hash"],
     )
     counts = dict.fromkeys(("agrees", "other_labels", "differs", "impossible"), 0)
@@ -130,6 +131,7 @@ class _Setup:
     path: str
     library: str | None
     environment: dict[str, Any]
+    source_hash: str  # of the manifest of the folder to read
     manifest_hash: str | None  # of the folder to write; None writes none
 
 
@@ -161,7 +163,7 @@ class _Rescorer:
     def _answer(self, place: int, line: bytes) -> _Answer:
         record = _record_of(line, place, self._setup.path)
         try:
-            self._check_environment(record)
+            self._check_origin(record)
             again = reattribute(record, self._library, self._read)
         except InvalidInputError as error:
             return _Answer(record["index"], "impossible", str(error), None)
@@ -172,12 +174,14 @@ class _Rescorer:
             written = encode_json_line(again)
         return _Answer(record["index"], verdict, difference, written)
 
-    def _check_environment(self, record: EpisodeRecord) -> None:
-        """Refuse an episode that was played under other constants than its run.
+    def _check_origin(self, record: EpisodeRecord) -> None:
+        """Refuse an episode of another run, or one that was played under other constants than its run.
 
         Raises:
-            InvalidInputError: It was.
+            InvalidInputError: It is one.
         """
+        if record["manifest"] != self._setup.source_hash:
+            raise InvalidInputError(f"it belongs to another run than {MANIFEST_NAME} describes")
         told = {**record["law"], **record["rules"], "salt": record["salt"]}
         for name, value in told.items():
             if self._setup.environment.get(name, value) != value:

@@ -25,12 +25,15 @@ class RunComparison:
         comparisons: One for each matched pair of policies and prompt type.
         num_unfinished: Episodes that A and B have planned and not played.
         same_run: Whether A and B are policies of one run.
+        tasks_differ: Whether the tasks of A and B have the same ids and are not the same to the letter: reworded, say,
+            or in another order. Records do not hold their texts, so the files of tasks are what is compared.
     """
 
     pooled: Comparison
     comparisons: tuple[Comparison, ...]
     num_unfinished: tuple[int, int]
     same_run: bool
+    tasks_differ: bool = False
 
     def holm_p_values(self, method: str) -> list[float]:
         """Return the p-values of the comparisons by one method, corrected for their number (Holm 1979)."""
@@ -51,6 +54,7 @@ class RunComparison:
             "comparisons": rows,
             "num_unfinished": list(self.num_unfinished),
             "same_run": self.same_run,
+            "tasks_differ": self.tasks_differ,
         }
 
 
@@ -115,7 +119,15 @@ def compare_run_tables(
         comparisons.append(compare_tables(a.group(one, prompt_type), b.group(other, prompt_type), label_a, label_b))
     labels = (comparisons[0].label_a, comparisons[0].label_b) if len(matched) == 1 else names
     unfinished = (max(a.num_planned - len(a), 0), max(b.num_planned - len(b), 0))
-    return RunComparison(pool_comparisons(comparisons, *labels), tuple(comparisons), unfinished, same_run)
+    return RunComparison(
+        pool_comparisons(comparisons, *labels), tuple(comparisons), unfinished, same_run, _tasks_differ(a, b)
+    )
+
+
+def _tasks_differ(a: EpisodeTable, b: EpisodeTable) -> bool:
+    one, other = (table.manifest.get("arguments", {}).get("tasks", {}) for table in (a, b))
+    same_ids = one.get("count") == other.get("count") and set(a.tasks) == set(b.tasks)
+    return same_ids and one.get("sha256") != other.get("sha256")
 
 
 def match_policies(

@@ -39,6 +39,7 @@ from resilisim.evaluation.plan import (
     warn_about_models,
 )
 from resilisim.evaluation.progress import RunProgress
+from resilisim.evaluation.ray_connection import check_address
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.report.facts import RunCollector, count_of
 from resilisim.evaluation.results import CallOutcome, EvaluationResult, result_of
@@ -149,6 +150,8 @@ def evaluate(
     if out is not None and not isinstance(out, str | Path):
         raise InvalidInputError(f"out is {out!r:.60}: expected a folder")
     own_library = library if library is not None else default_library()
+    if ray is not None:
+        check_address(ray)
     limits = RunLimits() if limits is None else limits
     policy_specs, prompt_types = check_policies(policies), check_prompts(prompts)
     num_workers = check_integer("workers", workers, least=1)
@@ -253,6 +256,11 @@ def _run(
     tally = _Tally(part.limits)
     with RunStore(out, arguments, len(part.plan), on_record=tally.add) as store:
         already_there = store.num_finished
+        if part.limits.cost is not None and tally.budget.num_unpriced:
+            raise InvalidInputError(
+                f"a limit of dollars needs the prices of all models: {tally.budget.num_unpriced:,} episodes in {out} "
+                "were played without, so nobody knows what was spent"
+            )
         patience = Patience(settings.models.give_up_after)
         shown = RunProgress(len(part), part.num_finished(store), progress, table=tally.live)
         try:

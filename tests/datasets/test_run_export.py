@@ -264,10 +264,11 @@ def test_a_broken_record_is_named(run: Path, tmp_path: Path) -> None:
         ({"agent": {**record["agent"], "models": 3}}, "'int' object has no attribute 'values'"),
         ({"seed": 2**63}, "seed: got 9223372036854775808"),
         ({"luck": float("inf")}, "is not JSON"),
+        ({"manifest": "0" * 64}, "belongs to another run"),
     ):
         folder = tmp_path / expected.split()[-1].strip("'")
         write_synthetic(folder, 0)
-        line = json.dumps({**record, **change}).encode() + b"\n"
+        line = json.dumps({**record, "manifest": content_hash(ARGUMENTS), **change}).encode() + b"\n"
         (folder / "episodes.jsonl").write_bytes(line)
         with pytest.raises(StoreError, match=expected) as refusal:
             export_run(folder, tmp_path / "out")

@@ -10,12 +10,12 @@ from resilisim.evaluation.merge import merge_runs
 
 if __name__ == "__main__":
     out, most, *directories = sys.argv[1:]
-    read = 0
+    num_there = 0
 
     def die_in_time(number: int) -> None:
-        global read
-        read += number
-        if read == int(most):
+        global num_there
+        num_there += number
+        if num_there == int(most):
             os.kill(os.getpid(), signal.SIGKILL)
 
     merge_runs(directories, out, progress=die_in_time)

@@ -241,6 +241,9 @@ def test_what_cannot_be_paired_is_refused_in_one_line():
     other_law = {**record("b", 0, 0, 1, 0.0), "optimum": 0.5}
     with pytest.raises(InvalidInputError, match=r"V\* of task_00000000 .* one law"):
         compare_tables(a, table_of([other_law], {}))
+    other_task = {**record("b", 0, 0, 1, 0.0), "required_tools": ["utility_logger"]}
+    with pytest.raises(InvalidInputError, match=r"task task_00000000 is not the same in both, it requires .*utility_l"):
+        compare_tables(a, table_of([other_task], {}))
 
 
 def test_pooling_counts_all_pairs_and_takes_luck_off_in_each_part():

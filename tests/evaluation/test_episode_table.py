@@ -88,12 +88,13 @@ def test_a_folder_is_read_as_it_was_written(tmp_path, records):
         ({"outcome": 1000}, "episode 2 cannot be read"),
         ({"seed": None}, "episode 2 cannot be read"),
         ({"score": {}}, "episode 2 lacks the field 'level'"),
+        ({"manifest": "1" * 64}, "episode 2 belongs to another run"),
     ],
 )
 def test_a_line_that_is_no_episode_is_named(tmp_path, records, change, text):
-    with RunStore(tmp_path, {"num_episodes": 72}, 72):
-        pass
-    lines = [json.dumps(records[0]), json.dumps({**records[1], **change})]
+    with RunStore(tmp_path, {"num_episodes": 72}, 72) as store:
+        own = {"manifest": store.manifest["hash"]}
+    lines = [json.dumps({**records[0], **own}), json.dumps({**records[1], **own, **change})]
     (tmp_path / "episodes.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     with pytest.raises(StoreError, match=text) as refused:
         read_episode_table(tmp_path)

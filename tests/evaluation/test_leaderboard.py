@@ -98,6 +98,12 @@ def test_unfinished_runs_and_other_episodes_are_said(tmp_path, runs):
     assert set(mapping["rows"][1]["against_above"]) >= {"difference", "interval", "p_value", "p_value_holm", "method"}
 
 
+def test_runs_whose_folders_have_one_name_are_told_apart(tmp_path):
+    folders = [write_run(tmp_path / place / "run", ["random"], num_tasks=4) for place in ("here", "there")]
+    rows = read_leaderboard(folders, "optimal").sections["optimal"]
+    assert sorted(row.label for row in rows) == [f"random ({folder})" for folder in folders]
+
+
 def test_what_does_not_belong_in_one_table_is_refused(tmp_path, runs):
     other = write_run(tmp_path / "law", ["random"], num_tasks=2, environment={"base": 0.9})
     with pytest.raises(InvalidInputError, match="cannot be compared: environment"):

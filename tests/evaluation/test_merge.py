@@ -122,17 +122,25 @@ def test_a_killed_merge_goes_on(tmp_path: Path) -> None:
         write_part(tmp_path / "b", RECORDS[6:], [failure(1)]),
     ]
     out = tmp_path / "merged"
-    for most, kept in ((4, 4), (15, 11)):
+    for most in (4, 15):
         command = [sys.executable, "-m", "tests.evaluation.merge_target", out, str(most), *directories]
         killed = subprocess.run([*map(str, command)], cwd=ROOT)
         assert killed.returncode == -signal.SIGKILL
-        assert len(list(read_records(out))) == kept
+        assert len(list(read_records(out))) == most
     with (out / "episodes.jsonl").open("ab") as stream:
         stream.write(b'{"schema":"resilisim-episode-1","ind')  # as if the kill had hit the middle of a write
     result = merge_runs(directories, out)
-    assert (result.is_complete, result.num_new) == (True, NUM_EPISODES - 11)
+    assert (result.is_complete, result.num_new) == (True, NUM_EPISODES - 15)
     assert lines(out) == sorted(map(encode_json_line, RECORDS))
     assert sorted(found["index"] for found in read_failures(out)) == [1, 20]
+
+
+def test_progress_counts_each_episode_of_the_merged_folder_once(tmp_path: Path) -> None:
+    one, two = write_part(tmp_path / "one", RECORDS[:20]), write_part(tmp_path / "two", RECORDS[5:])
+    for _ in range(2):  # the second time all are there already
+        counted: list[int] = []
+        merge_runs([one, two], tmp_path / "merged", progress=counted.append)
+        assert sum(counted) == NUM_EPISODES
 
 
 def test_other_runs_are_refused_naming_the_first_difference(tmp_path: Path) -> None:

@@ -117,6 +117,24 @@ def test_a_limit_of_dollars_needs_prices_and_stops(tmp_path: Path) -> None:
     assert result.call.stopped_by == f"the limit of 60 dollars ({cost:.4g} spent)"
 
 
+def test_a_limit_of_dollars_is_refused_where_nobody_knows_what_was_spent(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps({"openai:loopback": {"prompt": 1.0, "completion": 0.0}}))
+    with LoopbackServer(following_answer) as server:
+        arguments: dict[str, Any] = {"policies": "react", "tasks": toy_tasks(), "out": tmp_path / "run"}
+        evaluate(**arguments, model=endpoint(server), limits=RunLimits(episodes=2))
+        priced = endpoint(server, prices=str(prices))
+        with pytest.raises(InvalidInputError, match=r"2 episodes in .*run were played without, so nobody knows"):
+            evaluate(**arguments, model=priced, limits=RunLimits(cost=1.0))
+        assert evaluate(**arguments, model=priced).num_episodes == 6
+
+
+def test_a_wrong_address_of_a_cluster_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="address 'here' of a Ray cluster"):
+        evaluate("random", toy_tasks(1), out=tmp_path / "run", ray="here")
+    assert not (tmp_path / "run").exists()
+
+
 def slowly(seen: Seen) -> Answer:
     time.sleep(0.4)
     return following_answer(seen)

@@ -155,6 +155,17 @@ def test_a_pilot_of_twins_is_not_taken_at_its_word():
     assert plan_sample(compare_tables(*tables_of(same)), 0.2).size("paired", 1).to_mapping()["episodes"] is None
 
 
+def test_a_pilot_in_which_no_pair_differed_says_nothing_about_paired_methods():
+    generator = np.random.default_rng(6)
+    lucks = generator.normal(0.0, 0.01, size=(40, 2))
+    pairs = [(task, task % 2, task % 2, *(0.3 * (task % 2) + lucks[task])) for task in range(40)]
+    plan = plan_sample(compare_tables(*tables_of(pairs)), 0.03)
+    assert plan.size("independent", 1).episodes is not None
+    for method in ("paired", "paired_luck_adjusted"):
+        assert plan.size(method, 1).episodes is None, method
+        assert plan.to_mapping()["methods"][method]["variance"] == 0.0
+
+
 def test_bad_numbers_are_refused():
     comparison = pilot(10, 1)
     for name, values in (("difference", (0.0, 0.8, 0.05)), ("power", (0.1, 1.0, 0.05)), ("level", (0.1, 0.8, 0.0))):

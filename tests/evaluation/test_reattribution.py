@@ -267,6 +267,8 @@ def test_changed_episodes_are_counted_and_named(run: Path, tmp_path: Path) -> No
             record["seed"] += 1
         elif number == 9:
             record["law"]["base"] = 0.9
+        elif number == 10:
+            record["manifest"] = "0" * 64
         elif number >= 20:
             record["luck"] += 1e-6
 
@@ -274,13 +276,14 @@ def test_changed_episodes_are_counted_and_named(run: Path, tmp_path: Path) -> No
     records = list(read_records(folder))
     summary = rescore_run(folder)
     assert not summary.agrees
-    assert (summary.num_differing, summary.num_other_labels, summary.num_impossible) == (len(records) - 19, 1, 2)
-    assert summary.num_agreeing == 16
+    assert (summary.num_differing, summary.num_other_labels, summary.num_impossible) == (len(records) - 19, 1, 3)
+    assert summary.num_agreeing == 15
     assert len(summary.differences) == NUM_SHOWN
     assert summary.differences[0].startswith(f"episode {records[3]['index']}: outcome is ")
     assert summary.differences[1].startswith(f"episode {records[5]['index']}: losses.wrong_order is 0.125")
     assert "luck" in summary.differences[2]
     assert summary.differences[3] == f"episode {records[9]['index']}: base is 0.9 in the record and 0.8 in the manifest"
+    assert summary.differences[4].endswith("it belongs to another run than manifest.json describes")
     tiny = copy_of(run, tmp_path / "tiny", lambda number, record: record.update(luck=record["luck"] + 1e-11))
     assert rescore_run(tiny).agrees
 

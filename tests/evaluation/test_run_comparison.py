@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from resilisim.errors import InvalidInputError
@@ -74,6 +76,19 @@ def test_a_policy_is_not_compared_with_its_own_episodes():
     for options in ({}, {"policy_a": "x"}, {"policy_a": "x", "policy_b": "x"}):
         with pytest.raises(InvalidInputError, match="say which two"):
             compare_run_tables(table, table, **options, same_run=True)
+
+
+def test_reworded_tasks_are_compared_and_told():
+    def with_tasks(policy: str, count: int, sha256: str) -> EpisodeTable:
+        table = run(policy)
+        arguments = {**table.manifest["arguments"], "tasks": {"count": count, "sha256": sha256}}
+        return dataclasses.replace(table, manifest={"arguments": arguments})
+
+    first = with_tasks("random", 12, "a")
+    for other, told in ((with_tasks("x", 12, "a"), False), (with_tasks("x", 12, "b"), True)):
+        result = compare_run_tables(first, other)
+        assert (result.tasks_differ, result.to_mapping()["tasks_differ"]) == (told, told)
+    assert not compare_run_tables(first, with_tasks("x", 13, "c")).tasks_differ  # other tasks, not others of one id
 
 
 def test_empty_runs_and_other_prompts_are_refused():
