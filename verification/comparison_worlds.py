@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.evaluation.differences import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Difference
-from resilisim.evaluation.power import power_of_test
+from resilisim.evaluation.comparing.differences import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Difference
+from resilisim.evaluation.comparing.power import power_of_test
 from resilisim.evaluation.statistics import clustered_mean
 from verification.experiments import Experiments, Sample, compared
 

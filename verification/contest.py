@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.pairing import Pairs
+from resilisim.evaluation.comparing.pairing import Pairs
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.rollout import play_episode
 from resilisim.tasks import Task

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskFacts
-from resilisim.evaluation.comparison import Comparison, compare_pairs
-from resilisim.evaluation.pairing import Pairs
+from resilisim.evaluation.comparing.comparison import Comparison, compare_pairs
+from resilisim.evaluation.comparing.pairing import Pairs
 from resilisim.evaluation.statistics import NUM_FOLDS, FoldSums, fold_of
 from resilisim.evaluation.summary import GroupSummary, summarise_group
 from verification.contest import Contest

@@ -13,9 +13,9 @@ from resilisim.cli.output import console, error_console, note, plain, print_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from resilisim.evaluation.comparison import Comparison
-    from resilisim.evaluation.differences import Difference
-    from resilisim.evaluation.run_comparison import RunComparison
+    from resilisim.evaluation.comparing.comparison import Comparison
+    from resilisim.evaluation.comparing.differences import Difference
+    from resilisim.evaluation.comparing.run_comparison import RunComparison
 
 PolicyAOption = Annotated[str | None, typer.Option("--policy-a", help="Policy of RUN_A.")]
 PolicyBOption = Annotated[str | None, typer.Option("--policy-b", help="Policy of RUN_B.")]
@@ -42,7 +42,7 @@ def compare(
 
     Runs of one policy each are compared whatever their names are, otherwise policies of one name with each other.
     """
-    from resilisim.evaluation.run_comparison import compare_runs
+    from resilisim.evaluation.comparing.run_comparison import compare_runs
 
     with error_console().status("reading episodes"):
         result = compare_runs(run_a, run_b, policy_a, policy_b, prompt)
@@ -141,7 +141,7 @@ def _comparison_table(
 
 def _advice(result: RunComparison) -> list[str]:
     """Say which method to believe and why, what it saved, and what else there is to know."""
-    from resilisim.evaluation.variance_parts import independent_luck_episodes
+    from resilisim.evaluation.comparing.variance_parts import independent_luck_episodes
 
     pooled = result.pooled
     best = pooled.best

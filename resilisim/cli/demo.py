@@ -14,7 +14,7 @@ from resilisim.cli.output import console, error_console, plain, print_json, tabl
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from resilisim.evaluation.comparison import Comparison
+    from resilisim.evaluation.comparing.comparison import Comparison
     from resilisim.tasks import Task
 
 POLICIES = ("plan-follower", "repairing-follower", "policy:default", "exact-optimum")
@@ -35,8 +35,8 @@ def demo(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report."""
-    from resilisim.evaluation.comparison import compare_tables
-    from resilisim.evaluation.episode_table import read_episode_table
+    from resilisim.evaluation.comparing.comparison import compare_tables
+    from resilisim.evaluation.comparing.episode_table import read_episode_table
     from resilisim.evaluation.report import write_report
     from resilisim.evaluation.runner import evaluate
     from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks

@@ -14,7 +14,7 @@ from resilisim.cli.output import console, error_console, plain, print_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from resilisim.evaluation.leaderboard import Leaderboard, Row
+    from resilisim.evaluation.comparing.leaderboard import Leaderboard, Row
 
 COLUMNS = (
     "rank",
@@ -45,7 +45,7 @@ def leaderboard(
 
     Only runs of one benchmark version, law, end rules, salt and library stand in one table.
     """
-    from resilisim.evaluation.leaderboard import read_leaderboard
+    from resilisim.evaluation.comparing.leaderboard import read_leaderboard
 
     with error_console().status("reading episodes"):
         board = read_leaderboard(directories, prompt)

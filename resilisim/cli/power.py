@@ -15,8 +15,8 @@ from resilisim.cli.output import console, error_console, note, plain, print_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from resilisim.evaluation.comparison import Comparison
-    from resilisim.evaluation.power import PowerPlan
+    from resilisim.evaluation.comparing.comparison import Comparison
+    from resilisim.evaluation.comparing.power import PowerPlan
 
 PILOT_POLICIES = ("plan-follower", "repairing-follower")
 PILOT_PROMPT = "optimal"
@@ -47,7 +47,7 @@ def power(
     More tasks remove all noise, more seeds only the luck within a task; a pilot with several seeds tells them apart.
     """
     from resilisim.errors import InvalidInputError
-    from resilisim.evaluation.power import plan_sample
+    from resilisim.evaluation.comparing.power import plan_sample
 
     if not 0.0 < difference < 100.0:
         raise InvalidInputError(f"--difference is {difference:g}: expected points above 0 and below 100")
@@ -72,7 +72,7 @@ def _play_pilot() -> Comparison:
     """Play two policies that come with the package, in a folder that vanishes."""
     import tempfile
 
-    from resilisim.evaluation.run_comparison import compare_runs
+    from resilisim.evaluation.comparing.run_comparison import compare_runs
     from resilisim.evaluation.runner import evaluate
 
     note(
@@ -88,7 +88,7 @@ def _read_pilot(
     run_a: Path, run_b: Path | None, policy_a: str | None, policy_b: str | None, prompt: str | None
 ) -> Comparison:
     from resilisim.errors import InvalidInputError
-    from resilisim.evaluation.run_comparison import compare_runs
+    from resilisim.evaluation.comparing.run_comparison import compare_runs
 
     with error_console().status("reading episodes"):
         result = compare_runs(run_a, run_b or run_a, policy_a, policy_b, prompt)
@@ -105,7 +105,7 @@ def _table(plan: PowerPlan) -> Table:
     from rich import box
     from rich.table import Table
 
-    from resilisim.evaluation.power import SEEDS
+    from resilisim.evaluation.comparing.power import SEEDS
 
     pilot = plan.pilot
     title = (
@@ -140,8 +140,8 @@ def _size_text(plan: PowerPlan, method: str, num_seeds: int, separator: str) -> 
 
 
 def _notes(plan: PowerPlan, played: bool) -> list[str]:
-    from resilisim.evaluation.differences import PAIRED_LUCK_ADJUSTED
-    from resilisim.evaluation.pairing import NO_LUCK
+    from resilisim.evaluation.comparing.differences import PAIRED_LUCK_ADJUSTED
+    from resilisim.evaluation.comparing.pairing import NO_LUCK
 
     pilot = plan.pilot
     origin = (

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from resilisim.evaluation.comparing.comparison import compare_tables
+from resilisim.evaluation.comparing.episode_table import EpisodeTable, read_episode_table
+from resilisim.evaluation.comparing.leaderboard import read_leaderboard
+from resilisim.evaluation.comparing.run_comparison import compare_runs
 from resilisim.evaluation.limits import RunLimits
+from resilisim.evaluation.merge import merge_runs
 from resilisim.evaluation.models import ModelSettings
 from resilisim.evaluation.records import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.report import write_report
@@ -16,14 +21,20 @@ __all__ = [
     "LOSS_LABELS",
     "RECORD_SCHEMA",
     "EpisodeRecord",
+    "EpisodeTable",
     "EvaluationResult",
     "GroupSummary",
     "ModelSettings",
     "RunLimits",
     "StepRecord",
     "SummaryTable",
+    "compare_runs",
+    "compare_tables",
     "evaluate",
+    "merge_runs",
     "play_episode",
+    "read_episode_table",
+    "read_leaderboard",
     "read_manifest",
     "read_records",
     "read_results",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
-from resilisim.evaluation.differences import without_variation
+from resilisim.evaluation.comparing.differences import without_variation
 from resilisim.evaluation.statistics import Estimate, FloatArray, cross_fitted_betas, t_quantile
 from resilisim.evaluation.summary import GroupSummary, summarise_group
 

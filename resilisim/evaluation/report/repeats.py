@@ -95,7 +95,7 @@ _NOTHING = Estimate(math.nan, math.nan, math.nan, math.nan, 0, 0)
 
 def _curve(facts: RunFacts, row: GroupSummary) -> dict[int, tuple[Estimate, Estimate]]:
     """Return k -> (pass@k, pass^k) for the k that every task of a group allows."""
-    from resilisim.evaluation.pass_k import pass_at_k, pass_hat_k
+    from resilisim.evaluation.comparing.pass_k import pass_at_k, pass_hat_k
 
     group = facts.sums.groups[row.policy, row.prompt_type]
     num_tasks = len(facts.sums.tasks)

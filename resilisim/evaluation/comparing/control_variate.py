@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from resilisim.evaluation.episode_table import IntArray
-from resilisim.evaluation.pairing import Pairs
+from resilisim.evaluation.comparing.episode_table import IntArray
+from resilisim.evaluation.comparing.pairing import Pairs
 from resilisim.evaluation.statistics import NUM_FOLDS, FloatArray
 
 PRIOR_BETA = 1.0

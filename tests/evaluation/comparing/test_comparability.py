@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.comparability import refuse_incomparable
+from resilisim.evaluation.comparing.comparability import refuse_incomparable
 from resilisim.evaluation.rescoring import SOURCE_KEY
 
 MANIFEST = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.multiple_testing import benjamini_hochberg, holm
+from resilisim.evaluation.comparing.multiple_testing import benjamini_hochberg, holm
 
 p_lists = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.episode_table import EpisodeTable
+from resilisim.evaluation.comparing.episode_table import EpisodeTable
 from resilisim.evaluation.statistics import CONFIDENCE_LEVEL, Estimate, FloatArray, clustered_proportion
 
 Counts = Sequence[int] | Sequence[float] | NDArray[Any]

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.evaluation.comparability import refuse_incomparable
-from resilisim.evaluation.comparison import Comparison, compare_tables, pool_comparisons
-from resilisim.evaluation.differences import METHODS
-from resilisim.evaluation.episode_table import EpisodeTable, read_episode_table
-from resilisim.evaluation.multiple_testing import holm
+from resilisim.evaluation.comparing.comparability import refuse_incomparable
+from resilisim.evaluation.comparing.comparison import Comparison, compare_tables, pool_comparisons
+from resilisim.evaluation.comparing.differences import METHODS
+from resilisim.evaluation.comparing.episode_table import EpisodeTable, read_episode_table
+from resilisim.evaluation.comparing.multiple_testing import holm
 
 
 @dataclass(frozen=True, slots=True)

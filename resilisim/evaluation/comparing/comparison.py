@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.control_variate import adjusted_terms
-from resilisim.evaluation.differences import (
+from resilisim.evaluation.comparing.control_variate import adjusted_terms
+from resilisim.evaluation.comparing.differences import (
     INDEPENDENT,
     MCNEMAR,
     PAIRED,
@@ -29,8 +29,8 @@ from resilisim.evaluation.differences import (
     not_offered,
     paired_difference,
 )
-from resilisim.evaluation.episode_table import EpisodeTable
-from resilisim.evaluation.pairing import NO_LUCK, Pairs, match_episodes
+from resilisim.evaluation.comparing.episode_table import EpisodeTable
+from resilisim.evaluation.comparing.pairing import NO_LUCK, Pairs, match_episodes
 from resilisim.evaluation.statistics import CONFIDENCE_LEVEL, Estimate, FloatArray, clustered_mean, clustered_proportion
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.episode_table import EpisodeTable, IntArray
+from resilisim.evaluation.comparing.episode_table import EpisodeTable, IntArray
 from resilisim.evaluation.statistics import FloatArray, fold_of
 
 OPTIMUM_TOLERANCE = 1e-9  # V* is stored with all its digits, so only other machines' rounding may differ

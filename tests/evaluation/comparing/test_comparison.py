@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.comparison import Comparison, compare_tables, pool_comparisons
-from resilisim.evaluation.control_variate import MANY_PAIRS, PRIOR_BETA, PRIOR_PAIRS, adjusted_terms
-from resilisim.evaluation.differences import METHODS, without_variation
-from resilisim.evaluation.episode_table import table_of
-from resilisim.evaluation.pairing import match_episodes
+from resilisim.evaluation.comparing.comparison import Comparison, compare_tables, pool_comparisons
+from resilisim.evaluation.comparing.control_variate import MANY_PAIRS, PRIOR_BETA, PRIOR_PAIRS, adjusted_terms
+from resilisim.evaluation.comparing.differences import METHODS, without_variation
+from resilisim.evaluation.comparing.episode_table import table_of
+from resilisim.evaluation.comparing.pairing import match_episodes
 from resilisim.evaluation.statistics import fold_of
-from tests.evaluation.tables import Pair, pair_lists, record, shuffled, tables_of, with_tries
+from tests.evaluation.comparing.tables import Pair, pair_lists, record, shuffled, tables_of, with_tries
 
 
 def compare(pairs: list[Pair]) -> Comparison:

@@ -11,16 +11,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.comparison import Comparison, compare_tables
-from resilisim.evaluation.pairing import match_episodes
-from resilisim.evaluation.power import plan_sample, power_of_test, tasks_needed
-from resilisim.evaluation.variance_parts import (
+from resilisim.evaluation.comparing.comparison import Comparison, compare_tables
+from resilisim.evaluation.comparing.pairing import match_episodes
+from resilisim.evaluation.comparing.power import plan_sample, power_of_test, tasks_needed
+from resilisim.evaluation.comparing.variance_parts import (
     SAME_TASKS,
     independent_luck_episodes,
     parts_of,
     variance_parts,
 )
-from tests.evaluation.tables import pair_lists, tables_of, with_tries
+from tests.evaluation.comparing.tables import pair_lists, tables_of, with_tries
 
 
 def pilot(num_tasks: int = 60, num_seeds: int = 3) -> Comparison:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.comparison import Comparison
-from resilisim.evaluation.differences import PAIRED, PAIRED_LUCK_ADJUSTED
+from resilisim.evaluation.comparing.comparison import Comparison
+from resilisim.evaluation.comparing.differences import PAIRED, PAIRED_LUCK_ADJUSTED
+from resilisim.evaluation.comparing.variance_parts import VarianceParts, variance_parts
 from resilisim.evaluation.statistics import ROUNDING, t_quantile
-from resilisim.evaluation.variance_parts import VarianceParts, variance_parts
 
 SEEDS = (1, 2, 4, 8)  # seeds per task for which sample sizes are given
 MOST_TASKS = 10**9

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.episode_table import table_of
-from resilisim.evaluation.pass_k import (
+from resilisim.evaluation.comparing.episode_table import table_of
+from resilisim.evaluation.comparing.pass_k import (
     pass_at_k,
     pass_at_k_by_task,
     pass_hat_k,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from resilisim.evaluation.pairing import Pairs
+from resilisim.evaluation.comparing.pairing import Pairs
 from resilisim.evaluation.statistics import (
     CONFIDENCE_LEVEL,
     ROUNDING,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from resilisim.evaluation.comparison import Comparison
-from resilisim.evaluation.differences import INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED
-from resilisim.evaluation.pairing import Pairs
+from resilisim.evaluation.comparing.comparison import Comparison
+from resilisim.evaluation.comparing.differences import INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED
+from resilisim.evaluation.comparing.pairing import Pairs
 from resilisim.evaluation.statistics import FloatArray, FoldSums, fit_beta
 
 # The usual practice: both policies on the same tasks, each with luck of its own. No method of analysis, a way to play.

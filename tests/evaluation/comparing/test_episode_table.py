@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.episode_table import read_episode_table, table_of
+from resilisim.evaluation.comparing.episode_table import read_episode_table, table_of
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.statistics import fold_of
 from resilisim.evaluation.store import RunStore

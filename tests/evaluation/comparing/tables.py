@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from resilisim.evaluation.episode_table import EpisodeTable, table_of
+from resilisim.evaluation.comparing.episode_table import EpisodeTable, table_of
 from resilisim.evaluation.records import EpisodeRecord
 from tests.evaluation.synthetic import synthetic_record
 

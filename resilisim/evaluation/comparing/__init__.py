@@ -1,0 +1,1 @@
+"""Which of two policies is better, and how sure that is: common luck, luck adjustment, ranks, sample sizes."""
