@@ -34,7 +34,7 @@ from resilisim.datasets.writing import ShardWriter
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.failures import FAILURES_NAME, read_failures
 from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.store import EPISODES_NAME, MANIFEST_NAME, read_manifest, read_records
+from resilisim.evaluation.store import EPISODES_NAME, read_manifest, read_own_records
 from resilisim.provenance import describe_os_error, encode_json
 
 MANIFEST_KEY: Final = "resilisim.manifest"
@@ -98,12 +98,7 @@ def export_run(directory: Path | str, out: Path | str, *, progress: Callable[[in
     _prepare(folder, manifest)
     with contextlib.ExitStack() as stack:
         tables = _Tables(folder, manifest, stack)
-        for record in read_records(source):
-            if record["manifest"] != manifest["hash"]:
-                raise StoreError(
-                    f"episode {record['index']} in {source / EPISODES_NAME} belongs to another run than "
-                    f"{MANIFEST_NAME} describes"
-                )
+        for record in read_own_records(source, manifest):
             with _naming(source / EPISODES_NAME, record["index"]):
                 tables.add(record)
             if progress is not None:

@@ -136,7 +136,7 @@ class RunStore:
         place = self.directory / EPISODES_NAME
         index = record["index"]
         if record["manifest"] != self.manifest["hash"]:
-            raise StoreError(f"episode {index} in {place} belongs to another run than {MANIFEST_NAME} describes")
+            raise foreign_episode(self.directory, index)
         if not 0 <= index < self.num_episodes:
             raise StoreError(f"episode {index} in {place} is outside this run of {self.num_episodes} episodes")
         if self.is_finished(index):
@@ -171,3 +171,26 @@ def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
         if problem is not None:
             raise StoreError(f"line {number} of {path} is no episode: {problem}")
         yield cast("EpisodeRecord", record)
+
+
+def read_own_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iterator[EpisodeRecord]:
+    """Yield the finished episodes of a run's folder (`read_records`), none of another run.
+
+    Args:
+        directory: The folder.
+        manifest: Its manifest.
+
+    Raises:
+        StoreError: As for `read_records`, or an episode belongs to another run.
+    """
+    for record in read_records(directory):
+        if record["manifest"] != manifest["hash"]:
+            raise foreign_episode(Path(directory), record["index"])
+        yield record
+
+
+def foreign_episode(directory: Path, index: int) -> StoreError:
+    """Return the refusal of an episode that belongs to another run than the folder's manifest describes."""
+    return StoreError(
+        f"episode {index} in {directory / EPISODES_NAME} belongs to another run than {MANIFEST_NAME} describes"
+    )

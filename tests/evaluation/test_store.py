@@ -11,7 +11,9 @@ import pytest
 
 from resilisim import provenance
 from resilisim.errors import StoreError
+from resilisim.evaluation import evaluate
 from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.report.facts import read_facts
 from resilisim.evaluation.store import (
     RunStore,
     read_manifest,
@@ -19,6 +21,7 @@ from resilisim.evaluation.store import (
 )
 from resilisim.provenance import content_hash, encode_json_line
 from tests.evaluation.synthetic import synthetic_run
+from tests.evaluation.toy_policies import toy_tasks
 
 ARGUMENTS: dict[str, Any] = {"environment": {"base": 0.8, "salt": "s"}, "seeds": [0, 1], "benchmark": {"version": "v1"}}
 
@@ -219,3 +222,12 @@ def test_no_manifest_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(StoreError, match="disk is full"):
         RunStore(tmp_path, ARGUMENTS, 6)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_facts_of_a_folder_with_an_episode_of_another_run_are_refused(tmp_path: Path) -> None:
+    for name, policy in (("a", "Quitter"), ("b", "Reading")):
+        evaluate(f"tests.evaluation.toy_policies:{policy}", toy_tasks(1), out=tmp_path / name)
+    with (tmp_path / "a" / "episodes.jsonl").open("ab") as file:
+        file.write((tmp_path / "b" / "episodes.jsonl").read_bytes())
+    with pytest.raises(StoreError, match=r"episode 0 in .*episodes\.jsonl belongs to another run than manifest\.json"):
+        read_facts(tmp_path / "a")

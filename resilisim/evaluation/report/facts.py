@@ -11,7 +11,7 @@ from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.breakdown import Breakdown
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.report.picking import ExamplePicker
-from resilisim.evaluation.store import read_manifest, read_records
+from resilisim.evaluation.store import read_manifest, read_own_records
 from resilisim.evaluation.summary import GroupSummary, summarise
 
 
@@ -76,11 +76,11 @@ def read_facts(directory: Path | str, on_record: Callable[[EpisodeRecord], None]
         on_record: Called with every episode, for those who want more of them than facts.
 
     Raises:
-        StoreError: It is no folder of results, or cannot be read.
+        StoreError: It is no folder of results, cannot be read, or holds an episode of another run.
     """
     manifest = read_manifest(directory)
     collector = RunCollector()
-    for record in read_records(directory):
+    for record in read_own_records(directory, manifest):
         collector.add(record)
         if on_record is not None:
             on_record(record)
