@@ -31,6 +31,8 @@ MANIFEST_SCHEMA = "resilisim-manifest-1"
 REPORTED_PACKAGES = ("resilisim", "numpy", "gymnasium")
 TAIL_BLOCK = 65536  # bytes read at a time when looking backwards for the last line end
 ABSENT = object()
+TYPED_NAMES = frozenset({"policies", "prompts", "seeds"})  # arguments of a run as somebody typed them
+DERIVED_NAMES = frozenset({"num_episodes"})  # what follows from other arguments, whose difference says more
 
 
 def canonical_json(value: object) -> str:
@@ -134,18 +136,23 @@ def load_manifest(path: Path, schema: str) -> dict[str, Any]:
 
 
 def first_difference(left: object, right: object, name: str = "") -> tuple[str, object, object] | None:
-    """Return the first place (by sorted names) where two JSON values differ, with both values there; None if equal.
+    """Return the first place where two JSON values differ, with both values there; None if equal.
 
-    A value that is not there is ABSENT.
+    Names are sorted, but for those that somebody typed, which come first, and those that follow from others, which come
+    last. A value that is not there is ABSENT.
     """
     if isinstance(left, Mapping) and isinstance(right, Mapping):
-        for key in sorted(left.keys() | right.keys()):
+        for key in sorted(left.keys() | right.keys(), key=_place_in_order):
             place = f"{name}.{key}" if name else str(key)
             difference = first_difference(left.get(key, ABSENT), right.get(key, ABSENT), place)
             if difference is not None:
                 return difference
         return None
     return None if left == right else (name, left, right)
+
+
+def _place_in_order(name: str) -> tuple[bool, bool, str]:
+    return name in DERIVED_NAMES, name not in TYPED_NAMES, name
 
 
 def refuse_other_arguments(
@@ -174,7 +181,10 @@ def refuse_other_arguments(
 
 def _shorten(value: object, limit: int = 80) -> str:
     text = "absent" if value is ABSENT else encode_json(value).decode()
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    if len(text) <= limit:
+        return text
+    count = f"{len(value)} values: " if isinstance(value, list) else ""  # of long lists the beginnings are often alike
+    return count + text[: limit - 3] + "..."
 
 
 def write_file_atomically(path: Path, data: bytes) -> None:

@@ -24,6 +24,7 @@ from resilisim.provenance import (
     encode_json,
     first_difference,
     read_json_lines,
+    refuse_other_arguments,
     run_manifest,
 )
 
@@ -195,3 +196,16 @@ def test_a_pipe_whose_reader_has_gone_ends_the_writer(tmp_path):
     shell = f'{sys.executable} -c "{code}" 2>{tmp_path / "errors"} | head -n 2'
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.splitlines() == ['{"number":0}', '{"number":1}']
+
+
+def test_what_was_typed_is_named_before_what_follows_from_it() -> None:
+    there = {"num_episodes": 40, "policies": ["a"], "seeds": [0], "checkpoints": {"a": 1}}
+    assert first_difference(there, {**there, "num_episodes": 60, "seeds": [0, 1]}) == ("seeds", [0], [0, 1])
+    found = first_difference(there, {**there, "policies": ["b"], "checkpoints": {"b": 1}})
+    assert found == ("policies", ["a"], ["b"])
+    assert first_difference(there, {**there, "num_episodes": 60}) == ("num_episodes", 40, 60)
+
+
+def test_long_lists_that_begin_alike_are_told_apart_by_their_length(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"seeds is 40 values: \[0, .* there and 60 values: \[0, .* here"):
+        refuse_other_arguments(tmp_path, {"seeds": list(range(40))}, {"seeds": list(range(60))})

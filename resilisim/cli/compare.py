@@ -53,6 +53,8 @@ def compare(
     show.print(plain(_headline(result)), soft_wrap=True)
     for number, comparison in enumerate(result.comparisons):
         show.print(_comparison_table(comparison, [row[number] for row in _corrected(result)], len(result.comparisons)))
+        if len(result.comparisons) > 1 and comparison.best.note is not None:
+            show.print(plain(_sentence(comparison.best.note), "dim"), soft_wrap=True)
     if len(result.comparisons) > 1:
         show.print(_comparison_table(result.pooled, None, 1, "all together"))
     for line in _advice(result):
@@ -149,10 +151,16 @@ def _advice(result: RunComparison) -> list[str]:
     if best.method == "paired":
         reason = f"there is no luck-adjusted one: {adjusted.note}"
     else:
-        reason = "it has the same mean as plain pairing, and the noise that luck explains is taken out of it"
+        reason = (
+            "it estimates the same difference as plain pairing, and the noise that luck explains is taken out of it"
+        )
     lines = [f"Believe: {METHOD_NAMES[best.method]}; {reason}."]
     if best.note is not None:
-        lines.append(f"{best.note[0].upper()}{best.note[1:]}.")
+        lines.append(_sentence(best.note))
+    if pooled.episodes > pooled.pairs.num_tasks:
+        lines.append(
+            "McNemar takes episodes as independent, and several of one task are not: its interval and p claim too much."
+        )
     needed = independent_luck_episodes(pooled)
     if needed == needed and needed > pooled.episodes:
         lines.append(
@@ -167,6 +175,10 @@ def _advice(result: RunComparison) -> list[str]:
         if sees:
             lines.append(f"{name} is privileged: it sees the state, or holds a policy that does.")
     return lines
+
+
+def _sentence(note: str) -> str:
+    return f"{note[0].upper()}{note[1:]}."
 
 
 def _rounded(number: float) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from resilisim.cli.compare import METHOD_NAMES
 from resilisim.cli.options import JsonFlag
 from resilisim.cli.output import console, error_console, plain, print_json, table
 
@@ -38,6 +39,7 @@ def demo(
     from resilisim.evaluation.comparing.comparison import compare_tables
     from resilisim.evaluation.comparing.episode_table import read_episode_table
     from resilisim.evaluation.report import write_report
+    from resilisim.evaluation.report.facts import count_of
     from resilisim.evaluation.runner import evaluate
     from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
     from resilisim.tasks.sources import sample_tasks
@@ -66,7 +68,7 @@ def demo(
     workers = workers or min(os.cpu_count() or 1, MOST_WORKERS)
     show.print(
         f"\n[bold]3. Agents[/bold]  {len(POLICIES)} policies on {tasks} held-out tasks, with a sound plan in the "
-        f"prompt and with a flawed\n   one, {seeds} seeds each, all on the same luck."
+        f"prompt and with a flawed\n   one, {count_of(seeds, 'seed')} each, all on the same luck."
     )
     result = evaluate(POLICIES, held_out, PROMPTS, seeds, out=out, workers=workers)
     show.print(result.table())
@@ -106,11 +108,12 @@ def demo(
 def _show_comparison(show: Console, comparison: Comparison) -> None:
     """Print what each method says about a difference."""
     rows = []
-    for method, difference in comparison.differences.items():
+    for method, name in METHOD_NAMES.items():
+        difference = comparison.differences[method]
         low, high = difference.interval
         ends = [f"{100.0 * end:+.1f}" if end == end else "-" for end in (low, high)]
         value = f"{100.0 * difference.difference:+.1f}" if difference.difference == difference.difference else "-"
-        rows.append([method.replace("_", " "), value, f"[{ends[0]}, {ends[1]}]", f"{difference.p_value:.3f}"])
+        rows.append([name, value, f"[{ends[0]}, {ends[1]}]", f"{difference.p_value:.3f}"])
     title = (
         f"{comparison.label_a} minus {comparison.label_b} under {comparison.prompt} prompts, in points, "
         f"{comparison.episodes:,} episodes each"

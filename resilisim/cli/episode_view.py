@@ -138,7 +138,7 @@ def _print_event(event: Mapping[str, Any], out: Console, full: bool) -> None:
 
 
 def _print_step(step: StepRecord, out: Console, full: bool) -> None:
-    result = {True: "success", False: step["error"] or "failure", None: ""}[step["success"]]
+    result = {True: "success", False: step["error"] or "failure", None: step["error"] or ""}[step["success"]]
     chance = "" if step["success_probability"] is None else f" at {step['success_probability']:.3f}"
     what = " ".join(filter(None, [step["kind"], step["tool"]])) + (f": {result}{chance}" if result else "")
     out.print(plain(f"== turn {step['turn']}: {what}", "bold cyan"))

@@ -232,8 +232,15 @@ def evaluate(
         console().print(result.table())
         if result.agents():
             console().print(agent_table(result.agents()))
-        rest = f"resilisim merge {out} ... --out DIR" if shard is not None else f"resilisim report {out}"
+        is_part = shard is not None and result.num_episodes < result.num_planned
+        rest = f"resilisim merge {out} ... --out DIR" if is_part else f"resilisim report {out}"
         note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: {rest}")
+    for name in call.silent_policies:
+        count = sum(row.num_episodes for row in result.rows if row.policy == name)
+        note(
+            f"policy {name} returned None from act() at its first turn in {'all ' if count > 1 else ''}"
+            f"{count_of(count, 'episode')}, which means stopping: was a return forgotten?"
+        )
     if call.stopped_by is not None:
         note(f"stopped at {call.stopped_by}; the same command goes on, with a higher limit")
     if call.num_failures:

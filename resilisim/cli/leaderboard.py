@@ -132,13 +132,30 @@ def _escaped(text: str) -> str:
 
 
 def _notes(board: Leaderboard) -> list[str]:
+    from resilisim.evaluation.comparing.differences import NO_EPISODE_DIFFERS
+    from resilisim.evaluation.summary import overshoot_note
+
     summaries = [row.entry.summary for rows in board.sections.values() for row in rows]
+    differences = [row.behind_above for rows in board.sections.values() for row in rows if row.behind_above is not None]
     legend = (
         "Percent and points, with 95% intervals clustered by task, sorted by luck-adjusted success (raw where there is "
         "none). ranks: the places that the tests leave possible. Differences to the row above are paired on common "
         "luck and luck-adjusted; p is corrected for all pairs of rows under one prompt (Holm)."
     )
     notes = [legend]
+    if any(points(found.difference, digits_of(found)).startswith("+") for found in differences):
+        notes.append(
+            "A row can be ahead of the one above it by the difference: scores take luck off each row alone, "
+            "differences off both together, on the episodes that both have. Believe the difference."
+        )
+    if any(found.note == NO_EPISODE_DIFFERS for found in differences):
+        notes.append(
+            "Where no episode of two rows came out differently, the interval of their difference is that of "
+            "differences too rare to turn up in that many tasks."
+        )
+    overshoot = overshoot_note(summaries)
+    if overshoot is not None:
+        notes.append(overshoot)
     if any(summary.privileged for summary in summaries):
         notes.append("* privileged: sees the state.")
     if any(summary.tries_again for summary in summaries):

@@ -33,8 +33,10 @@ from resilisim.cli import (
     train,
 )
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, write_what_cannot_be_encoded_as_escapes
+from resilisim.cli.policy_errors import print_policy_error
 from resilisim.errors import InfrastructureError, ResiliSimError
 
+BUG = 1  # as Python itself leaves after a traceback
 BAD_INPUT = 2
 
 app = typer.Typer(
@@ -139,12 +141,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             # Whoever read the output has seen enough (`resilisim tasks list | head`).
             sys.stderr.close()
             sys.exit(0)
-        except OSError as error:
-            if error.filename is None:
-                raise
-            _refuse(f"{error.filename}: {error.strerror}")
         except Exception as error:
-            if not _is_usage_error(error):
-                raise
-            _refuse(_usage_message(error, sys.argv[1:] if arguments is None else arguments))
+            if _is_usage_error(error):
+                _refuse(_usage_message(error, sys.argv[1:] if arguments is None else arguments))
+            if print_policy_error(error):
+                sys.exit(BUG)
+            if isinstance(error, OSError) and error.filename is not None:
+                _refuse(f"{error.filename}: {error.strerror}")
+            raise
     sys.exit(code if isinstance(code, int) else 0)

@@ -161,7 +161,7 @@ def show_costs(record: EpisodeRecord, out: Console) -> None:
         [
             step["turn"],
             " ".join([step["kind"], step["tool"] or ""]).strip(),
-            {True: "success", False: step["error"] or "failure", None: ""}[step["success"]],
+            {True: "success", False: step["error"] or "failure", None: step["error"] or ""}[step["success"]],
             step["value"],
             step["action_value"],
             step["regret"],

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PILOT_POLICIES = ("plan-follower", "repairing-follower")
 PILOT_PROMPT = "optimal"
 PILOT_TASKS, PILOT_SEEDS = 150, 4
+SMALL_DIFFERENCE = 0.5  # points below which somebody may have meant a share
 WIDE = 130  # characters below which intervals go to a second line, and every other column is left out
 
 _WAYS = {**METHOD_NAMES, "same_tasks_independent_luck": "same tasks, independent luck"}
@@ -37,9 +38,13 @@ def power(
     policy_a: PolicyAOption = None,
     policy_b: PolicyBOption = None,
     prompt: Annotated[str | None, typer.Option("--prompt", help="Prompt type of the pilot.")] = None,
-    difference: Annotated[float, typer.Option("--difference", help="Points of success that should be seen.")] = 3.0,
-    chance: Annotated[float, typer.Option("--power", help="Chance to see them.")] = 0.8,
-    level: Annotated[float, typer.Option("--level", help="Chance to see a difference where there is none.")] = 0.05,
+    difference: Annotated[
+        float, typer.Option("--difference", help="Points of success that should be seen, between 0 and 100.")
+    ] = 3.0,
+    chance: Annotated[float, typer.Option("--power", help="Chance to see them, between 0 and 1.")] = 0.8,
+    level: Annotated[
+        float, typer.Option("--level", help="Chance to see a difference where there is none, between 0 and 1.")
+    ] = 0.05,
     as_json: JsonFlag = False,
 ) -> None:
     """Plan how many episodes a comparison needs, under each method, as tasks x seeds.
@@ -51,6 +56,8 @@ def power(
 
     if not 0.0 < difference < 100.0:
         raise InvalidInputError(f"--difference is {difference:g}: expected points above 0 and below 100")
+    if difference < SMALL_DIFFERENCE:
+        note(f"--difference is in points: {difference:g} points; did you mean {100.0 * difference:g}?")
     played = run_a is None
     if run_a is None:
         if policy_a or policy_b or prompt:

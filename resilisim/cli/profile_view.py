@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from resilisim.cli.output import console, plain
+from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.report.profile.tables import value_text, worst_text
-from resilisim.evaluation.robustness.results import SOUND, AxisProfile, FlawsProfile, ProfileResult
+from resilisim.evaluation.robustness.results import (
+    SOUND,
+    AxisProfile,
+    FlawProfile,
+    FlawsProfile,
+    ProfiledPolicy,
+    ProfileResult,
+)
 from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_percent
 
 NOTE = (
-    "Percent, with 95% intervals clustered by task. optimum: V*, the best that any agent can reach; plan following: "
-    "the required tools in order, each until it succeeds; obey: doing the flawed plan to the letter; these are exact. "
-    "of V*, drop and recovered are luck-adjusted where that is offered. * privileged: sees the state."
+    "Percent, with 95% intervals clustered by task (of several, not of one). optimum: V*, the best that any agent can "
+    "reach; required tools, retried: in their order, each until it succeeds, nothing else (no policy); obey: doing the "
+    "plan in the prompt to the letter, tools that others depend on included; these are exact. recovered: the share of "
+    "what obeying gives away that an agent gets back. of V*, drop and recovered are luck-adjusted where that is "
+    "offered. standard: the setting with which the others are compared, so it is always there. * privileged: sees the "
+    "state."
 )
+DROPS_TITLE = "what flaws cost: success and recovered in percent, drops in points"
+POLICIES_AT_ONCE = 3  # in a table of flaws on narrow terminals
+LONGEST_UNBROKEN = 20  # characters of a policy's name that no narrow table breaks
 
 
 def print_profile(result: ProfileResult) -> None:
@@ -27,13 +42,16 @@ def print_profile(result: ProfileResult) -> None:
     for axis in result.axes:
         shown.print(_axis_table(axis, several))
     if result.flaws is not None:
-        shown.print(_flaws_table(result.flaws, shown))
-        shown.print(_drops_table(result.flaws))
+        wide = shown.width >= WIDE_TERMINAL
+        for table in _flaws_tables(result.flaws, wide):
+            shown.print(table)
+        shown.print((_drops_table if wide else _narrow_drops_table)(result.flaws))
     shown.print(Text(NOTE, style="dim"))
 
 
 def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
-    table = _table(f"success by {axis.axis}", ["policy"], [value_text(axis.axis, value) for value in axis.values])
+    heads = [value_text(axis.axis, value) + ("\nstandard" if value == axis.standard else "") for value in axis.values]
+    table = _table(f"success by {axis.axis}", ["policy"], heads, _room([curve.who for curve in axis.curves]))
     table.add_column("of V*", justify="right", no_wrap=True)
     for curve in axis.curves:
         name = f"{curve.who.policy}\n{curve.who.prompt}" if several_prompts else curve.who.policy
@@ -41,22 +59,32 @@ def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
         table.add_row(_name(name, curve.who.privileged), *cells, _estimate(curve.area.better, False))
     table.add_section()
     table.add_row("optimum", *(format_percent(value) for value in axis.optimum), "")
-    table.add_row("plan following", *(format_percent(value) for value in axis.plan_following), "")
+    table.add_row("required tools,\nretried", *(format_percent(value) for value in axis.plan_following), "")
     return table
 
 
-def _flaws_table(flaws: FlawsProfile, shown: Console) -> Table:
-    table = _table("success under flawed plans", ["flaw", "severity"], ["tasks", "obey", "V*"])
-    for policy in flaws.policies:
-        table.add_column(_name(policy.who.policy, policy.who.privileged), justify="right")
-    wide = shown.width >= WIDE_TERMINAL
+def _flaws_tables(flaws: FlawsProfile, wide: bool) -> Iterator[Table]:
+    """Yield the table of flaws: one on wide terminals, else one for every few policies, so that no number is cut."""
+    at_once = len(flaws.policies) if wide else POLICIES_AT_ONCE
+    for start in range(0, len(flaws.policies), at_once):
+        yield _flaws_table(flaws, flaws.policies[start : start + at_once], wide)
+
+
+def _flaws_table(flaws: FlawsProfile, policies: Sequence[FlawProfile], wide: bool) -> Table:
+    table = _table("success under flawed plans", ["flaw", "severity"], [*(["tasks"] if wide else []), "obey", "V*"])
+    for policy in policies:
+        name = policy.who.policy if wide else policy.who.policy.replace("-", "-\n")
+        table.add_column(_name(name, policy.who.privileged), justify="right")
     for reference in flaws.references:
         sound = reference.severity == SOUND
-        cells = [policy.cell(reference.flaw, reference.severity) for policy in flaws.policies]
+        name = reference.flaw.replace("_", " ")
+        if not wide:
+            name = f"{name}\n({count_of(reference.num_tasks, 'task')})"
+        cells = [policy.cell(reference.flaw, reference.severity) for policy in policies]
         table.add_row(
-            reference.flaw.replace("_", " ") if sound else "",
-            "sound plan" if sound else reference.severity,
-            f"{reference.num_tasks:,}",
+            name if sound else "",
+            ("sound plan" if wide else "sound") if sound else reference.severity,
+            *([f"{reference.num_tasks:,}"] if wide else []),
             format_percent(reference.obey),
             format_percent(reference.deviate),
             *("–" if cell is None else _estimate(cell.success, wide) for cell in cells),
@@ -66,8 +94,8 @@ def _flaws_table(flaws: FlawsProfile, shown: Console) -> Table:
 
 
 def _drops_table(flaws: FlawsProfile) -> Table:
-    heads = ["sound plan", *(f"drop, {severity}" for severity in flaws.severities), "drop, all", "recovered"]
-    table = _table("what flaws cost, in points", ["policy"], heads)
+    heads = ["sound plan", *(f"drop, {severity}" for severity in flaws.severities), "drop, all", "recovered, %"]
+    table = _table(DROPS_TITLE, ["policy"], heads, _room([policy.who for policy in flaws.policies]))
     table.add_column("lowest under")
     table.add_column("success there", justify="right")
     for policy in flaws.policies:
@@ -82,7 +110,26 @@ def _drops_table(flaws: FlawsProfile) -> Table:
     return table
 
 
-def _table(title: str, texts: list[str], numbers: list[str]) -> Table:
+def _narrow_drops_table(flaws: FlawsProfile) -> Table:
+    """Return what `_drops_table` does, line by line, for terminals in which its columns would be cut."""
+    table = _table(DROPS_TITLE, ["policy", ""], [""], _room([policy.who for policy in flaws.policies]))
+    for policy in flaws.policies:
+        drops = [(f"drop, {name}", policy.drop_by_severity[name]) for name in flaws.severities if policy.worst]
+        lines = [(name, drop.better) for name, drop in [*drops, ("drop, all", policy.drop)]]
+        lines = [("sound plan", policy.optimal), *lines, ("recovered, %", policy.recovered.better)]
+        lines.append((f"lowest, under {worst_text(policy)}", policy.worst_success))
+        for number, (what, estimate) in enumerate(lines):
+            name = _name(policy.who.policy, policy.who.privileged) if number == 0 else ""
+            table.add_row(name, plain(what), _estimate(estimate, True), end_section=number == len(lines) - 1)
+    return table
+
+
+def _room(contestants: Sequence[ProfiledPolicy]) -> int:
+    longest = max((len(who.policy) + 2 * who.privileged for who in contestants), default=0)
+    return min(longest, LONGEST_UNBROKEN)
+
+
+def _table(title: str, texts: list[str], numbers: list[str], room: int = 0) -> Table:
     table = Table(
         title=plain(title, "bold"),
         title_justify="left",
@@ -92,7 +139,7 @@ def _table(title: str, texts: list[str], numbers: list[str]) -> Table:
         padding=(0, 1, 0, 0),
     )
     for name in texts:
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", min_width=(room or None) if name == texts[0] else None)
     for name in numbers:
         table.add_column(name, justify="right")
     return table

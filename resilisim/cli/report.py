@@ -30,6 +30,7 @@ def report(
     as_json: JsonFlag = False,
 ) -> None:
     """Write the HTML report of a run, finished or not, and print its summary."""
+    from resilisim.errors import StoreError
     from resilisim.evaluation.report import write_report
     from resilisim.evaluation.report.facts import count_of, read_facts
     from resilisim.evaluation.report.viewer import Packer
@@ -38,6 +39,8 @@ def report(
     packer = Packer()
     with error_console().status("reading episodes") as status:
         facts = read_facts(directory, packer.add)
+        if not facts.rows:
+            raise StoreError(f"{directory} has nothing to report: no episode is finished")
         status.update("writing the report")
         path = write_report(directory, out, compare_with, markdown=markdown, facts=facts, packer=packer)
     result = result_of(directory, facts)

@@ -102,7 +102,7 @@ STEPS: Final = RecordSchema(
         Column("tool", "string", "Tool that it executed, asked for, or was refused."),
         Column("attempt", "int64", "How often this tool has been executed, this time included."),
         Column("success", "bool", "Whether the execution succeeded."),
-        Column("error", "string", "Code of the error."),
+        Column("error", "string", "Code of a failed execution, or why a message was rejected or not read."),
         Column("success_probability", "float64", "Probability that the law gave it."),
         Column("value", "float64", "V* before the message."),
         Column("action_value", "float64", "Q* of the message."),

@@ -90,13 +90,16 @@ def merge_runs(
         progress: Called with how many more episodes are in the merged folder, those that were there before included.
 
     Raises:
-        InvalidInputError: No folder is named.
+        InvalidInputError: No folder is named, or one is named twice.
         StoreError: Two folders hold different runs (the text names the first difference), two episodes that should be
             the same differ, a file is broken, or the folder cannot be written.
     """
     if not directories:
         raise InvalidInputError("no folder to merge: expected one at least")
     sources = [Path(directory) for directory in directories]
+    for place, source in enumerate(sources):
+        if any(_is_same_folder(source, earlier) for earlier in sources[:place]):
+            raise InvalidInputError(f"folder {source} is named twice: expected each part once")
     manifests = [read_manifest(source) for source in sources]
     arguments = manifests[0]["arguments"]
     for source, manifest in zip(sources[1:], manifests[1:], strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import TextIO
 
@@ -17,10 +18,13 @@ RATE_EPISODES = 10
 SLOW_SECONDS = 60.0
 REFRESHES_PER_SECOND = 4
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
+STARTING = "starting"  # until an episode has ended: processes start, models load, prompts are made
 
 
 class RunProgress:
     """Shows the progress of a run once it has taken a while: a bar in a terminal, else a line now and then.
+
+    A thread says that the run is starting if no episode has ended when QUIET_SECONDS are over.
 
     Args:
         total: Episodes of the run.
@@ -50,13 +54,21 @@ class RunProgress:
         self._live: Live | None = None
         self._bar: Progress | None = None
         self._task = TaskID(0)
+        self._has_spoken = False
+        self._started = threading.Event()  # an episode has ended, or nobody wants to hear of it any more
+        self._lock = threading.Lock()  # of everything above: the thread and the run both speak
+        if self._enabled:
+            threading.Thread(target=self._tell_that_it_starts, daemon=True).start()
 
     def advance(self) -> None:
         """Count one more finished episode."""
-        self._finished += 1
-        if not self._enabled:
-            return
-        now = time.monotonic()
+        self._started.set()
+        with self._lock:
+            self._finished += 1
+            if self._enabled:
+                self._show(time.monotonic())
+
+    def _show(self, now: float) -> None:
         if self._clock_start is None:
             # Starting processes and compiling takes seconds that the other episodes do not need again.
             self._clock_start, self._counted_from = now, self._finished
@@ -71,16 +83,31 @@ class RunProgress:
 
     def close(self) -> None:
         """Take the bar away, or say in a last line how it went, if anything was said before."""
-        now = time.monotonic()
-        if self._bar is not None:
-            if self._live is not None:
-                self._live.stop()
-            self._live = self._bar = None
-        elif self._enabled and self._last_line > self._began:
-            self._say(self._line(now))
-        self._enabled = False
+        self._started.set()
+        with self._lock:
+            if self._bar is not None:
+                if self._live is not None:
+                    self._live.stop()
+                self._live = self._bar = None
+            elif self._enabled and self._has_spoken:
+                self._say(self._line(time.monotonic()))
+            self._enabled = False
+
+    def _tell_that_it_starts(self) -> None:
+        if self._started.wait(QUIET_SECONDS):
+            return
+        with self._lock:
+            if not self._enabled or self._started.is_set():
+                return
+            now = time.monotonic()
+            if self._stream.isatty():
+                self._open_bar(now)
+            else:
+                self._last_line = now
+                self._say("starting: no episode has ended yet")
 
     def _say(self, line: str) -> None:
+        self._has_spoken = True
         try:
             self._stream.write(line + "\n")
             self._stream.flush()
@@ -105,6 +132,8 @@ class RunProgress:
 
     def _estimate(self, now: float) -> str:
         """Return rate and time left, or nothing as long as there is no basis for them."""
+        if not self._started.is_set():
+            return STARTING
         measured = 0.0 if self._clock_start is None else now - self._clock_start
         done = self._finished - self._counted_from
         if measured < RATE_SECONDS or done < (RATE_EPISODES if measured < SLOW_SECONDS else 1):

@@ -35,8 +35,9 @@ class StepRecord(TypedDict):
 
     `value` is V* before the message, `action_value` is Q* of the message, regret = value - action_value (below 0 only
     where V* is a bound, see `optimum_gap`), luck = V* after the message - action_value. The five fields from `tool` to
-    `success_probability` are None unless the message executed a tool (`tool` also names what was asked for or
-    rejected).
+    `success_probability` are None unless the message executed a tool, with two exceptions: `tool` also names what was
+    asked for or rejected, and `error`, else the code of a failed execution, is the first problem of a message of kind
+    "rejected" or "format_error" (older records lack it).
     """
 
     turn: int

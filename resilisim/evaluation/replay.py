@@ -205,7 +205,7 @@ def first_difference(then: EpisodeRecord, now: EpisodeRecord) -> str | None:
 def _differences(where: str, then: object, now: object) -> Iterator[str]:
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for name in dict.fromkeys(chain(then, now)):
-            if name == "cost":
+            if name == "cost" or (name == "error" and _lacks_problem(then)):
                 continue
             yield from _differences(f"{where}.{name}".lstrip("."), then.get(name), now.get(name))
     elif isinstance(then, list | tuple) and isinstance(now, list | tuple):
@@ -215,3 +215,8 @@ def _differences(where: str, then: object, now: object) -> Iterator[str]:
             yield from _differences(f"{where}[{number}]", old, new)
     elif then != now:
         yield f"{where} is {now!r:.60}, was {then!r:.60}"
+
+
+def _lacks_problem(step: Mapping[Any, Any]) -> bool:
+    """Tell whether a step was recorded before records said why a message was rejected or not read."""
+    return step.get("kind") in ("rejected", "format_error") and step.get("error") is None

@@ -27,15 +27,17 @@ class CallOutcome:
             call tries them again.
         last_error: What the last of them broke on.
         stopped_by: The limit that ended the call before everything was played; None if none did.
+        silent_policies: Policies that ask no model and ended every episode in the folder by returning None at once.
     """
 
     num_already_there: int = 0
     num_failures: int = 0
     last_error: str = ""
     stopped_by: str | None = None
+    silent_policies: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EvaluationResult:
     """The results of a run.
 
@@ -51,10 +53,18 @@ class EvaluationResult:
     manifest: dict[str, Any]
     num_episodes: int
     rows: tuple[GroupSummary, ...]
-    facts: RunFacts = field(repr=False, compare=False)
+    facts: RunFacts = field(compare=False)
     call: CallOutcome = field(default_factory=CallOutcome, compare=False)
     # Keeps a folder that nobody asked for until the result is gone.
-    _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
+    _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """Return the folder, how much of the run is there, and its policies: a manifest would fill pages."""
+        policies = ", ".join(dict.fromkeys(row.policy for row in self.rows))
+        return (
+            f"EvaluationResult({str(self.directory)!r}, {self.num_episodes} of {self.num_planned} episodes, "
+            f"policies: {policies or 'none'})"
+        )
 
     @property
     def num_planned(self) -> int:

@@ -21,6 +21,8 @@ from resilisim.simulator.state import is_done
 from resilisim.tasks import Task
 from resilisim.workflows.prompts import Prompt
 
+PROBLEM_LENGTH = 300  # of a problem in a record
+
 
 class Rollout:
     """One episode under way: what the policy is shown, and what each message was worth.
@@ -264,7 +266,7 @@ def _step_record(turn: int, action: str, info: Mapping[str, Any], worth: Attribu
         tool=execution["tool"] if execution else info["message"].tool,
         attempt=execution["attempt"] if execution else None,
         success=execution["success"] if execution else None,
-        error=execution["error"] if execution else None,
+        error=execution["error"] if execution else _first_problem(info),
         success_probability=execution["success_probability"] if execution else None,
         value=worth.value,
         action_value=worth.action_value,
@@ -272,6 +274,14 @@ def _step_record(turn: int, action: str, info: Mapping[str, Any], worth: Attribu
         luck=worth.luck,
         label=worth.label,
     )
+
+
+def _first_problem(info: Mapping[str, Any]) -> str | None:
+    """Return why a message was not obeyed, as the agent was told; None if there was nothing to say."""
+    if info["event"] not in ("rejected", "format_error"):
+        return None
+    problem = " ".join(next(iter(info.get("problems", ())), "").split())
+    return (problem if len(problem) <= PROBLEM_LENGTH else problem[: PROBLEM_LENGTH - 3] + "...") or None
 
 
 def rescore_record(record: EpisodeRecord) -> dict[str, Any]:

@@ -230,12 +230,19 @@ class _Tally:
         self.collector = RunCollector()
         self.live = LiveTable()
         self.budget = Budget(limits)
+        self._speaks: dict[str, bool] = {}  # policy -> whether any of its episodes began with more than silence
 
     def add(self, record: EpisodeRecord) -> None:
         """Take in one episode."""
         self.collector.add(record)
         self.live.add(record)
         self.budget.count(record)
+        stopped_at_once = "agent" not in record and [step["kind"] for step in record["steps"]] == ["stop"]
+        self._speaks[record["policy"]] = self._speaks.get(record["policy"], False) or not stopped_at_once
+
+    def silent_policies(self) -> tuple[str, ...]:
+        """Return the policies that ask no model and never sent anything, which a forgotten `return` looks like."""
+        return tuple(policy for policy, speaks in self._speaks.items() if not speaks)
 
 
 def _run(
@@ -271,7 +278,9 @@ def _run(
             shown.close()
         if kept_in is not None and store.num_finished == len(part.plan):
             discard_journals(kept_in)
-        call = CallOutcome(already_there, patience.num_failures, patience.last_error, stopped_by)
+        call = CallOutcome(
+            already_there, patience.num_failures, patience.last_error, stopped_by, tally.silent_policies()
+        )
         return result_of(store.directory, tally.collector.facts(store.manifest), call, temporary)
 
 

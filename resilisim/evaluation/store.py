@@ -149,6 +149,8 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
     Raises:
         StoreError: There is none, or it cannot be read, or its hash does not fit its arguments.
     """
+    if Path(directory).is_file():
+        raise StoreError(f"{directory} is a file: expected the folder of a run")
     try:
         return load_manifest(Path(directory) / MANIFEST_NAME, MANIFEST_SCHEMA)
     except FileNotFoundError as error:

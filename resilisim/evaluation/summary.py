@@ -30,6 +30,10 @@ from resilisim.evaluation.statistics import (
 # Characters below which intervals go to a second line, and the share of the ceiling is left out.
 WIDE_TERMINAL = 120
 NARROW_TERMINAL = 96
+NARROWEST_TERMINAL = 80  # below this the biggest loss is left out, too
+WIDEST_NAME, WIDEST_PROMPT = 20, 16  # longer ones are folded
+USUAL_NAMES = 26  # characters of policy and prompt that a table of one line a row has room for in WIDE_TERMINAL
+SMALLEST_SHOWN = 0.0005  # what is rounded to the first digit that is shown
 FEW_TASKS = 5  # with fewer, intervals are so wide that they hardly tell anything
 
 
@@ -247,6 +251,20 @@ def bound_note(rows: Sequence[GroupSummary]) -> str | None:
     )
 
 
+def overshoot_note(rows: Sequence[GroupSummary]) -> str | None:
+    """Return a sentence about luck-adjusted rates that are shown as below 0 or above 100, or None if there are none.
+
+    They stay as they are: cut off, they would be biased, and would not fit the differences between them.
+    """
+    values = (row.luck_adjusted.value for row in rows)
+    if not any(value <= -SMALLEST_SHOWN or value >= 1.0 + SMALLEST_SHOWN for value in values):
+        return None
+    return (
+        "A luck-adjusted value below 0 or above 100 comes from taking luck out of few episodes: it is right on "
+        "average, and the rate that it estimates lies between 0 and 100."
+    )
+
+
 def format_percent(value: float, digits: int = 1) -> str:
     """Return a share as percent without the sign ("83.3"), or a dash for NaN; never a negative zero."""
     if math.isnan(value):
@@ -263,9 +281,10 @@ def format_interval(estimate: Estimate, digits: int = 1) -> str:
 
 
 class SummaryTable:
-    """The summary as a table that rich can print; narrow terminals get two lines a row, and the narrowest no share.
+    """The summary as a table that rich can print; narrow terminals get two lines a row.
 
-    All rates are in percent, with 95% intervals clustered by task.
+    Narrower ones get no share of V*, and the narrowest no losses: what does not fit is left out, never cut. All
+    rates are in percent, with 95% intervals clustered by task.
 
     Args:
         rows: The summaries.
@@ -283,16 +302,24 @@ class SummaryTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Build the table for the width at hand."""
-        wide, shares = options.max_width >= WIDE_TERMINAL, options.max_width >= NARROW_TERMINAL
+        longest = max((len(row.policy) + 2 * row.privileged + 2 * row.tries_again for row in self._rows), default=8)
+        longest_prompt = max((len(row.prompt_type) for row in self._rows), default=8)
+        names, prompts = min(longest, WIDEST_NAME), min(max(longest_prompt, 6), WIDEST_PROMPT)
+        wide = options.max_width >= WIDE_TERMINAL + max(names + prompts - USUAL_NAMES, 0)
+        shares, losses = options.max_width >= NARROW_TERMINAL, options.max_width >= NARROWEST_TERMINAL
         separator = " " if wide else "\n"
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-        longest = max((len(row.policy) + 2 * row.privileged + 2 * row.tries_again for row in self._rows), default=8)
-        table.add_column("policy" if wide else "policy\nprompt", overflow="fold", min_width=min(longest, 20))
+        # Columns of a fixed width: rich would take from them all, down to less than they need, and cut the last one.
         if wide:
-            table.add_column("prompt", no_wrap=True)
+            table.add_column("policy", overflow="fold", width=max(names, 6))
+            table.add_column("prompt", overflow="fold", width=prompts)
+        else:
+            widest = min(max(longest, longest_prompt, 6), WIDEST_NAME)
+            table.add_column("policy\nprompt", overflow="fold", width=widest)
         for heading in ("episodes", "success", "V*", *(["of V*"] if shares else []), "luck-adjusted"):
             table.add_column(heading, justify="right", no_wrap=True)
-        table.add_column("biggest loss by calls", overflow="fold", min_width=8)
+        if losses:
+            table.add_column("biggest loss by calls", overflow="fold", min_width=7)
         for row in self._rows:
             marks = " *" * row.privileged + " †" * row.tries_again
             name = Text.assemble(row.policy, (marks, "bold"))
@@ -303,7 +330,7 @@ class SummaryTable:
                 Text(format_percent(row.optimum.value)),
                 *([_with_interval(row.share_of_ceiling, separator)] if shares else []),
                 _with_interval(row.luck_adjusted, separator),
-                _biggest_loss(row),
+                *([_biggest_loss(row)] if losses else []),
             )
         yield table
         note = (
@@ -313,6 +340,9 @@ class SummaryTable:
         bound = bound_note(self._rows)
         if bound is not None:
             note += f" {bound}"
+        overshoot = overshoot_note(self._rows)
+        if overshoot is not None:
+            note += f" {overshoot}"
         if any(row.privileged for row in self._rows):
             note += " * privileged: sees the state."
         if any(row.tries_again for row in self._rows):

@@ -163,10 +163,15 @@ def _find(spec: str) -> tuple[Any, str]:
         trained = _built_in("trained", f"policy {spec!r}")
         folder = spec.removeprefix(CHECKPOINT_PREFIX)
         return functools.partial(trained, checkpoint=folder, name=spec), f"policy {spec!r}"
+    if "," in spec:
+        raise InvalidInputError(
+            f"unknown policy {spec!r}: expected one policy; several are a list, or --policy given once for each"
+        )
     if ":" in spec:
         return _import(spec, f"policy {spec!r}"), f"policy {spec!r}"
-    error = unknown_name("policy", spec, policy_names())
-    raise InvalidInputError(f"{error}; a policy of your own is given as module:attribute, a trained one as policy:DIR")
+    error = str(unknown_name("policy", spec, policy_names()))
+    own = "policy of your own is given as module:attribute, a trained one as policy:DIR"
+    raise InvalidInputError(f"{error} A {own}" if error.endswith("?") else f"{error}; a {own}")
 
 
 def _is_checkpoint(spec: str) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from resilisim.cli.compare import p_text, points
 from resilisim.evaluation import evaluate
+from resilisim.evaluation.comparing import leaderboard
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
 
 METHODS = ("independent", "paired", "paired_luck_adjusted", "mcnemar")
@@ -68,6 +70,9 @@ def test_the_table_says_what_to_believe_and_what_it_saved(command, runs):
     for name in ("independent samples", "McNemar, exact", "paired, luck-adjusted"):
         assert name in outcome.out
     assert "Believe: paired, luck-adjusted" in outcome.out
+    assert "it estimates the same difference as plain pairing" in outcome.out
+    assert "McNemar takes episodes as independent" in outcome.out
+    assert "came out differently" not in outcome.out
     assert "independent luck" in outcome.out
     assert "have no partner" not in outcome.out
 
@@ -84,6 +89,20 @@ def test_policies_of_one_folder_and_prompts(command, runs):
     text = command("compare", runs["both"], runs["both"]).out
     assert "all together" in text
     assert "p, Holm" in text
+
+
+def test_runs_that_do_not_differ_anywhere_are_said_to(command, runs):
+    said = "o episode came out differently: the interval is that of differences too rare to turn up"
+    options = ("--policy-a", "reading", "--policy-b", "reading")
+    text = command("compare", runs["both"], runs["reading"], *options).out
+    assert f"N{said}" in text
+    text = command("compare", runs["both"], runs["both"], *options[:3], "quitter").out
+    # Without a plan neither reaches the goal in any episode; with one they differ.
+    assert text.count(f"N{said}") == 1
+    assert text.index(said) < text.index("all together")
+    text = command("leaderboard", runs["both"]).out
+    assert "Where no episode of two rows came out differently" in text
+    assert "came out differently" not in command("leaderboard", runs["both"], "--prompt", "optimal").out
 
 
 def test_one_task_gives_no_interval(command, runs):
@@ -175,6 +194,13 @@ def test_power_plans_from_a_pilot(command, runs):
     assert "From a pilot of 24 pairs on 6 tasks" in text
 
 
+def test_a_share_in_place_of_points_is_asked_about(command, runs):
+    outcome = command("power", runs["reading"], runs["quitter"], "--difference", "0.03")
+    assert outcome.code == 0
+    assert "--difference is in points: 0.03 points; did you mean 3?" in outcome.err
+    assert "did you mean" not in command("power", runs["reading"], runs["quitter"], "--difference", "3").err
+
+
 def test_power_plays_a_pilot_and_says_so(command, monkeypatch):
     monkeypatch.setattr("resilisim.cli.power.PILOT_TASKS", 12)
     outcome = command("power")
@@ -204,3 +230,15 @@ def test_power_refuses_numbers_that_make_no_sense(command, runs, options, text):
 def test_points_and_p_values_are_shown_plainly():
     assert [points(value) for value in (0.0312, -0.0312, -0.0001, float("nan"))] == ["+3.1", "-3.1", "0.0", "–"]
     assert [p_text(value) for value in (0.0312, 0.0001, 1.0, float("nan"))] == ["0.031", "<0.001", "1.000", "–"]
+
+
+def test_a_leaderboard_explains_an_order_that_the_differences_contradict(command, runs, monkeypatch):
+    explained = "A row can be ahead of the one above it by the difference"
+    assert explained not in command("leaderboard", runs["both"]).out
+    tested = leaderboard._compare
+
+    def turned(one, other):
+        return replace(tested(one, other), difference=0.0011)
+
+    monkeypatch.setattr(leaderboard, "_compare", turned)
+    assert explained in command("leaderboard", runs["both"]).out

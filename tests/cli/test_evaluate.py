@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -180,3 +182,74 @@ def test_a_split_that_holds_none_of_the_tasks_is_refused(command, tmp_path):
         path.write_text("".join(json.dumps(task.to_mapping()) + "\n" for task in tasks[:count]), encoding="utf-8")
         arguments = ["evaluate", "--policy", "random", "--tasks", path, "--split", "test", "--out", tmp_path / "a"]
         assert words in command(*arguments).refusal()
+
+
+POLICIES = """
+class Forgetful:
+    def reset(self, observation, info):
+        pass
+
+    def act(self, observation, info):
+        "<finish/>"
+
+
+class Broken(Forgetful):
+    def act(self, observation, info):
+        return self.choose({})
+
+    def choose(self, known):
+        return known["tool"]
+
+
+class Refused(Forgetful):
+    def act(self, observation, info):
+        return None if info["turn"] else "<tool_call>no_such_tool</tool_call>"
+"""
+
+
+@pytest.fixture
+def own_policies(tmp_path, monkeypatch):
+    """A module of a user's own in the working directory."""
+    (tmp_path / "own_policies_of_a_test.py").write_text(POLICIES, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "own_policies_of_a_test"
+    sys.modules.pop("own_policies_of_a_test", None)
+
+
+def test_a_forgotten_return_is_asked_about(command, own_policies):
+    arguments = ["--policy", "plan-follower", "--tasks", "3", "--out", "run"]
+    outcome = command("evaluate", "--policy", f"{own_policies}:Forgetful", *arguments)
+    assert outcome.code == 0
+    assert (
+        "returned None from act() at its first turn in all 3 episodes, which means stopping: was a return forgotten?"
+    ) in outcome.err
+    assert outcome.err.count("was a return forgotten?") == 1
+
+
+def test_what_a_policy_raises_is_shown_without_the_frames_of_this_package(command, own_policies):
+    outcome = command("evaluate", "--policy", f"{own_policies}:Broken", "--tasks", "1", "--out", "run")
+    assert outcome.code == 1
+    files = [line.split('"')[1] for line in outcome.err.splitlines() if line.startswith('  File "')]
+    assert [Path(name).name for name in files] == ["own_policies_of_a_test.py"] * 2
+    assert "KeyError: 'tool'" in outcome.err
+    assert "ResiliSim: this was raised in episode 0: policy" in outcome.err
+
+
+def test_the_transcript_says_why_a_call_was_rejected(command, own_policies):
+    command("evaluate", "--policy", f"{own_policies}:Refused", "--tasks", "1", "--out", "run")
+    assert "rejected no_such_tool: unknown tool 'no_such_tool'" in command("episode", "show", "run", "0").out
+
+
+def test_a_run_without_a_finished_episode_has_no_report(command, tmp_path):
+    out = tmp_path / "results"
+    command(*RUN, "--out", out)
+    (out / "episodes.jsonl").write_text("", encoding="utf-8")
+    assert "no episode is finished" in command("report", out).refusal()
+    assert not (out / "report.html").exists()
+
+
+def test_the_last_shard_of_a_complete_folder_is_reported(command, tmp_path):
+    out = tmp_path / "results"
+    assert f"next: resilisim merge {out}" in command(*RUN, "--out", out, "--shard", "1/2").err
+    assert f"next: resilisim report {out}" in command(*RUN, "--out", out, "--shard", "2/2").err

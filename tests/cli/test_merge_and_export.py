@@ -59,7 +59,8 @@ def test_what_cannot_be_merged_or_exported_is_refused_in_one_line(
         arguments = ("evaluate", "--policy", "random", "--tasks", 1, "--seeds", seeds, "--out", run)
         assert command(*arguments).code == 0
     refusal = command("merge", *runs, "--out", tmp_path / "out").refusal()
-    assert "num_episodes is 2 there and 1 here; only parts of one run are merged" in refusal
+    assert "seeds is [0, 1] there and [0] here; only parts of one run are merged" in refusal
+    assert "a is named twice" in command("merge", runs[0], runs[0], "--out", tmp_path / "out").refusal()
     assert "is no folder of results" in command("merge", tmp_path, "--out", tmp_path / "out").refusal()
     assert "is no folder of results" in command("export", tmp_path, "--out", tmp_path / "out").refusal()
     assert command("export", runs[0], "--out", tmp_path / "out").code == 0

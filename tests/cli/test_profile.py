@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from rich.console import Console
 
+from resilisim.cli import profile_view
 from resilisim.evaluation.robustness import job as profile_job
 from resilisim.evaluation.runner import RunInterrupted
 from tests.chat.loopback import LoopbackServer, error
@@ -50,6 +52,22 @@ def test_json_holds_curves_flaws_and_runs_and_the_same_command_plays_nothing_aga
     before = standard.read_bytes()
     assert command(*arguments).json() == first
     assert standard.read_bytes() == before
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_no_number_or_policy_is_cut_on_narrow_terminals(command, tmp_path, monkeypatch, width):
+    monkeypatch.setattr(profile_view, "console", lambda: Console(width=width, highlight=False))
+    more = ["--policy", "repairing-follower", "--policy", "random", "--severity", "moderate", "--severity", "severe"]
+    outcome = command(*RUN, *more, *SMALL, "--out", tmp_path / "robust")
+    assert outcome.code == 0, outcome.err
+    shown = outcome.out.split("page: ")[0]
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= width
+    drops = shown[shown.index("what flaws cost: success and recovered in percent, drops in points") :]
+    for word in ("plan-follower ", "repairing-follower ", "recovered, %", "drop, all", "lowest"):
+        assert word in drops
+    assert "standard" in shown[: shown.index("success under flawed plans")]
+    assert "required tools,\n" in "\n".join(line.strip().split("  ")[0] for line in shown.splitlines()) + "\n"
 
 
 def test_only_the_axes_that_are_named_are_varied(command, tmp_path):

@@ -198,6 +198,52 @@ def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder: Pa
     assert found["lost"] == []
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_an_episode_that_an_address_names_is_in_view(run_folder: Path, open_page: Open, width: int) -> None:
+    script = """
+        await until(() => text(".viewer-heading"));
+        const place = () => {
+          const { top, bottom } = document.querySelector(".viewer-heading").getBoundingClientRect();
+          return { top, bottom, start: document.querySelector(".viewer-episode").getBoundingClientRect().top };
+        };
+        const first = place();
+        await new Promise((resolve) => setTimeout(resolve, 1000));
+        return { first, later: place(), height: innerHeight, scrolled: scrollY };
+        """
+    found = open_page(run_folder, script, address="#episode-5", width=width).findings
+    assert found["scrolled"] > found["height"]
+    for place in (found["first"], found["later"]):
+        assert 0 <= place["start"] < 40
+        assert place["start"] < place["top"] < place["bottom"] < found["height"]
+
+
+def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder: Path, open_page: Open) -> None:
+    script = (
+        READY
+        + """
+        all("details").forEach((one) => { one.open = true; });
+        const seen = all(".scroll td.number").filter((cell) => cell.textContent !== "");
+        const lost = seen.filter((cell) => {
+          const { left, right, width } = cell.getBoundingClientRect();
+          return width === 0 || left < 0 || right > innerWidth || cell.scrollWidth > cell.clientWidth;
+        });
+        const above = (cell) => getComputedStyle(cell, "::before").content;
+        const named = (cell) => [JSON.stringify(cell.dataset.name), "attr(data-name)"].includes(above(cell));
+        return {
+          seen: seen.length,
+          lost: lost.map((cell) => cell.outerHTML.slice(0, 120)),
+          unnamed: seen.filter((cell) => !named(cell)).map(above),
+          names: [...document.querySelectorAll("#prompts tbody tr:first-child td")].map((cell) => cell.dataset.name),
+        };
+        """
+    )
+    found = open_page(run_folder, script, width=390).findings
+    assert found["seen"] > 100
+    assert found["lost"] == []
+    assert found["unnamed"] == []
+    assert {"optimal full", "flawed fail"} <= set(found["names"])
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_wider_than_a_phone_and_all_text_stands_out(run_folder: Path, open_page: Open, scheme: str) -> None:
     script = (

@@ -155,6 +155,8 @@ def test_other_runs_are_refused_naming_the_first_difference(tmp_path: Path) -> N
         merge_runs([ours], other)
     with pytest.raises(StoreError, match="is no folder of results"):
         merge_runs([ours, tmp_path], tmp_path / "merged")
+    with pytest.raises(InvalidInputError, match="ours is named twice"):
+        merge_runs([ours, tmp_path / "other" / ".." / "ours"], tmp_path / "merged")
     with pytest.raises(InvalidInputError, match="no folder to merge"):
         merge_runs([], tmp_path / "merged")
 

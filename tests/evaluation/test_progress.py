@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 
 import pytest
 
@@ -131,3 +132,40 @@ def test_a_few_episodes_are_no_basis_for_an_estimate_unless_they_are_slow(clock:
     assert shown._line(clock.now) == "2 of 100 episodes"
     clock.now += 1.0
     assert shown._line(clock.now) == "2 of 100 episodes, 0.0/s, 1 h 38 min left"
+
+
+class Listener(io.StringIO):
+    """A stream that tells when something has been written to it."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+        self.heard = threading.Event()
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if "starting" in text:
+            self.heard.set()
+        return written
+
+
+def test_a_run_whose_first_episode_takes_long_says_that_it_is_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.01)
+    out = Listener(is_terminal=False)
+    shown = RunProgress(3, 1, stream=out)
+    assert out.heard.wait(10.0)
+    shown.advance()
+    shown.close()
+    assert out.getvalue().splitlines() == ["starting: no episode has ended yet", "2 of 3 episodes"]
+
+
+def test_a_terminal_shows_the_bar_before_the_first_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.01)
+    out = Listener(is_terminal=True)
+    shown = RunProgress(3, 0, stream=out)
+    assert out.heard.wait(10.0)
+    shown.close()
+    assert "0/3" in out.getvalue()

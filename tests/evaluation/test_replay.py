@@ -94,6 +94,15 @@ def test_the_first_difference_is_named() -> None:
     assert first_difference(then, {"a": then["a"]}) == "c is None, was 3"
 
 
+def test_older_records_do_not_say_why_a_message_was_rejected() -> None:
+    old: Any = {"steps": [{"kind": "rejected", "error": None}]}
+    new: Any = {"steps": [{"kind": "rejected", "error": "unknown tool 'x'"}]}
+    assert first_difference(old, new) is None
+    assert first_difference(new, old) == "steps[0].error is None, was \"unknown tool 'x'\""
+    executed: Any = {"steps": [{"kind": "execute", "error": None}]}
+    assert first_difference(executed, {"steps": [{"kind": "execute", "error": "TIMEOUT"}]}) is not None
+
+
 def test_a_broken_episode_goes_on_from_the_replies_it_has(tmp_path: Path) -> None:
     down = error(503)
     with LoopbackServer(lambda seen: down if len(seen.body["messages"]) > 3 else following_answer(seen)) as server:

@@ -13,6 +13,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.attribution import attribute, identity_error
 from resilisim.evaluation.labels import Course
 from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
+from resilisim.evaluation.report.facts import RunCollector
 from resilisim.evaluation.rollout import play_episode, rescore_record
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
@@ -100,6 +101,21 @@ def test_each_mistake_has_its_label() -> None:
     assert labels(play([call(TRANSFORMER)], TRANSFORMER))[0] == "missing_dependency_first"
     assert labels(play(["nonsense"], *three, max_turns=3))[0] == "format_error"
     assert labels(play([call("no_such_tool")], *three, max_turns=3))[0] == "rejected_call"
+
+
+def test_a_message_that_was_not_obeyed_says_why_in_its_record() -> None:
+    long_name = "x" * 400
+    record = play([call("no_such_tool"), "nonsense", call(long_name), call(READER), None], READER, **CERTAIN)
+    errors = [step["error"] for step in record["steps"]]
+    assert [step["kind"] for step in record["steps"]] == ["rejected", "format_error", "rejected", "execute", "stop"]
+    assert errors[0] == "unknown tool 'no_such_tool'"
+    assert "no tag" in errors[1]
+    assert errors[2].startswith("unknown tool 'xxx")
+    assert len(errors[2]) <= 300
+    assert errors[3:] == [None, None]
+    collector = RunCollector()
+    collector.add(record)
+    assert collector.breakdown.errors == {}  # of executions alone
 
 
 def test_searching_is_information_only_where_the_prompt_names_no_tools_and_nothing_is_asked_twice() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.evaluation.statistics import (
+    PRIOR_EPISODES,
     FoldSums,
     clopper_pearson,
     clustered_mean,
@@ -19,6 +20,7 @@ from resilisim.evaluation.statistics import (
     fit_beta,
     fold_of,
     luck_adjusted_mean,
+    share_kept,
     t_quantile,
     wilson,
 )
@@ -165,6 +167,21 @@ def fold_sums(episodes: list[tuple[float, float]]) -> FoldSums:
     )
 
 
+def naive_beta(episodes: list[tuple[float, float, float]]) -> float:
+    """The ridge regression of outcome on luck beside V*, from single (outcome, V*, luck); one more row is the guess."""
+    outcome, optimum, luck = np.array(episodes).T
+    kept = min(max(1.0 - np.mean(optimum - outcome + luck) / np.mean(optimum), 0.0), 1.0)
+    if outcome.min() == 1.0:
+        return float(kept)
+    if outcome.max() == 0.0:
+        return 0.0
+    weight = math.sqrt(PRIOR_EPISODES * np.mean(luck**2))
+    design = np.column_stack([luck, optimum, np.ones(len(luck))])
+    design = np.vstack([design, [weight, 0.0, 0.0]])
+    slope = np.linalg.lstsq(design, np.append(outcome, weight * kept), rcond=None)[0][0]
+    return float(min(max(slope, 0.0), 2.0))
+
+
 def test_beta_is_the_least_squares_slope_on_the_other_folds() -> None:
     draws = Draws("beta")
     folds = [[(draws.uniform(), draws.uniform() - 0.5) for _ in range(7)] for _ in range(4)]
@@ -173,22 +190,21 @@ def test_beta_is_the_least_squares_slope_on_the_other_folds() -> None:
     betas = cross_fitted_betas([fold_sums(fold) for fold in folds])
     for held_out, beta in enumerate(betas):
         others = [pair for number, fold in enumerate(folds) if number != held_out for pair in fold]
-        slope = np.polyfit([luck for _, luck in others], [gap for gap, _ in others], 1)[0]
-        assert beta == pytest.approx(slope)
+        gap, luck = np.array(others).T
+        centred, weight = luck - luck.mean(), PRIOR_EPISODES * np.mean(luck**2)
+        assert beta == pytest.approx((centred @ gap + weight) / (centred @ centred + weight))
 
 
-def test_beta_with_the_optimum_is_the_slope_of_a_regression_on_both() -> None:
+@pytest.mark.parametrize("rate", [0.0, 0.02, 0.5, 0.9, 1.0])
+def test_beta_with_the_optimum_is_the_slope_of_a_regression_on_both(rate: float) -> None:
     draws = Draws("beta and optimum")
-    episodes = [(float(draws.uniform() < 0.5), draws.uniform(), draws.uniform() - 0.5) for _ in range(30)]
+    episodes = [(float(draws.uniform() < rate), draws.uniform(), draws.uniform() - 0.5) for _ in range(30)]
     episodes = [(outcome, optimum, luck + 0.3 * outcome) for outcome, optimum, luck in episodes]
     sums = FoldSums()
     for episode in episodes:
         sums = sums + FoldSums.of(*episode)
     outcome, optimum, luck = np.array(episodes).T
-    design = np.column_stack([luck, optimum, np.ones(30)])
-    slope = np.linalg.lstsq(design, outcome, rcond=None)[0][0]
-    assert 0.0 < slope < 2.0
-    assert fit_beta(sums) == pytest.approx(slope)
+    assert fit_beta(sums) == pytest.approx(naive_beta(episodes))
     at_once = FoldSums.of_episodes(outcome, optimum, luck)
     for name in FoldSums.__dataclass_fields__:
         assert getattr(at_once, name) == pytest.approx(getattr(sums, name))
@@ -198,8 +214,41 @@ def test_the_luck_of_a_policy_that_never_succeeds_is_left_alone() -> None:
     draws = Draws("never")
     sums = FoldSums()
     for _ in range(12):
-        sums = sums + FoldSums.of(0.0, draws.uniform(), draws.uniform() - 0.5)
-    assert fit_beta(sums) == pytest.approx(0.0, abs=1e-12)
+        sums = sums + FoldSums.of(0.0, draws.uniform(), draws.uniform() - 0.6)
+    assert share_kept(sums) > 0.0
+    assert fit_beta(sums) == 0.0
+
+
+def test_the_luck_of_an_agent_that_lost_nothing_is_taken_out_where_it_never_succeeds() -> None:
+    sums = FoldSums.of(0.0, 0.8, -0.8) + FoldSums.of(0.0, 0.7, -0.7)
+    assert fit_beta(sums) == pytest.approx(1.0)
+
+
+def test_few_episodes_are_adjusted_by_the_share_that_was_kept() -> None:
+    """Three lucky episodes that all succeed have the slope 0, because they all succeed; they lost next to nothing."""
+    sums = FoldSums()
+    for optimum, regret in ((0.7, 0.0), (0.8, 0.1), (0.75, 0.02)):
+        sums = sums + FoldSums.of(1.0, optimum, 1.0 - optimum + regret)
+    assert share_kept(sums) == pytest.approx(1.0 - 0.12 / 2.25)
+    assert fit_beta(sums) == share_kept(sums)
+
+
+def test_many_episodes_have_the_slope_that_they_show() -> None:
+    draws = Draws("many")
+    episodes = []
+    for _ in range(20_000):
+        luck = 2.0 * draws.uniform() - 1.0
+        episodes.append((float(draws.uniform() < 0.5 + 0.3 * luck), 0.6, luck))
+    sums = FoldSums.of_episodes(*np.array(episodes).T)
+    assert share_kept(sums) > 0.8
+    assert fit_beta(sums) == pytest.approx(0.3, abs=0.02)
+
+
+def test_share_kept_is_one_without_regret_and_within_its_range() -> None:
+    assert share_kept(FoldSums()) == 1.0
+    assert share_kept(FoldSums.of(0.0, 0.8, -0.8)) == pytest.approx(1.0)  # unlucky, and nothing lost
+    assert share_kept(FoldSums.of(0.0, 0.8, 0.1)) == 0.0  # lost more than it began with
+    assert share_kept(FoldSums.of(1.0, 0.8, 0.1)) == 1.0  # no record is like this: regret would be negative
 
 
 def test_beta_never_sees_the_fold_that_it_is_used_on() -> None:
@@ -213,8 +262,9 @@ def test_beta_never_sees_the_fold_that_it_is_used_on() -> None:
 def test_beta_is_1_where_nothing_can_be_fitted() -> None:
     assert fit_beta(FoldSums()) == 1.0
     assert fit_beta(fold_sums([(0.3, 0.1)])) == 1.0
-    assert fit_beta(fold_sums([(0.3, 0.1), (0.5, 0.1), (0.9, 0.1)])) == 1.0
-    assert fit_beta(fold_sums([(5.0, 0.0), (0.0, 1.0)])) == 0.0  # a slope of -5, held to the range
+    assert fit_beta(fold_sums([(0.3, 0.1), (0.5, 0.1), (0.9, 0.1)])) == pytest.approx(1.0)
+    assert fit_beta(fold_sums([(0.3, 0.0), (0.5, 0.0)])) == 1.0
+    assert fit_beta(fold_sums([(5.0, 0.0), (0.0, 1.0)] * 50)) == 0.0  # a slope near -5, held to the range
 
 
 def test_beta_is_1_for_an_agent_without_regret() -> None:

@@ -80,6 +80,12 @@ def test_another_run_is_refused_naming_the_first_difference(
     assert "\n" not in str(refusal.value)
 
 
+def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    RunStore(tmp_path, ARGUMENTS, 6).close()
+    with pytest.raises(StoreError, match=r"episodes\.jsonl is a file: expected the folder of a run"):
+        read_manifest(tmp_path / "episodes.jsonl")
+
+
 def test_the_same_run_is_not_refused_when_its_arguments_hold_tuples(tmp_path: Path) -> None:
     RunStore(tmp_path, {"seeds": (0, 1)}, 6).close()
     RunStore(tmp_path, {"seeds": (0, 1)}, 6).close()

@@ -6,6 +6,7 @@ import io
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,6 +72,19 @@ def test_the_adjusted_score_is_its_definition_episode_by_episode(records: list[E
     adjusted = [r["outcome"] - betas[fold_of(r["instance_id"])] * r["luck"] for r in own]
     assert row.luck_adjusted.value == pytest.approx(mean(adjusted))
     assert row.luck_adjusted.standard_error < row.success.standard_error
+
+
+def test_luck_is_taken_out_of_a_small_group_whose_episodes_all_succeed() -> None:
+    """Eight episodes, four tasks: always 1, so the slope of the outcome is 0; yet luck was needed in each of them."""
+    run = synthetic_run(("random",), ("baseline",), num_tasks=4, num_seeds=2)
+    lucky = []
+    for number, record in enumerate(run):
+        regret = 0.01 * (number % 3)
+        lucky.append({**record, "outcome": 1, "luck": 1.0 - record["optimum"] + regret})
+    row = summarise(RunSums.of(lucky))[0]
+    assert row.success.value == 1.0
+    assert row.mean_beta == pytest.approx(1.0 - row.regret.value / row.optimum.value, abs=0.02)
+    assert row.luck_adjusted.value == pytest.approx(row.optimum.value - row.regret.value, abs=0.01)
 
 
 def test_an_agent_without_regret_is_at_the_ceiling_once_luck_is_out(records: list[EpisodeRecord]) -> None:
@@ -183,6 +197,26 @@ def test_the_table_shows_every_number_with_its_interval(records: list[EpisodeRec
     assert format_percent(rows[-1].optimum.value) in one_line
 
 
+@pytest.mark.parametrize(
+    ("policy", "prompt_type"),
+    [("repairing-follower", "optimal"), ("my-own-agent@openai:model", "flawed:missing:severe")],
+)
+def test_no_width_cuts_the_biggest_loss(records: list[EpisodeRecord], policy: str, prompt_type: str) -> None:
+    rows = [
+        replace(row, policy=policy, prompt_type=prompt_type)
+        for row in summarise(RunSums.of(records))
+        if row.biggest_loss is not None
+    ]
+    assert rows
+    for width in range(72, 140):
+        out = io.StringIO()
+        Console(file=out, width=width).print(SummaryTable(rows))
+        for row in rows:
+            assert format_interval(row.success) in out.getvalue()
+            loss = format_percent(row.losses[row.biggest_loss or ""].value)
+            assert (f" {loss} " in out.getvalue()) == (width >= 80), (width, loss)
+
+
 def test_a_policy_named_like_markup_is_shown_as_it_is() -> None:
     record = synthetic_record(0, "[red]evil[/red]", "baseline", 3, 0, 0.5)
     assert "[red]evil[/red]" in printed([record], 160)
@@ -234,6 +268,18 @@ def test_a_policy_that_succeeds_as_often_in_every_task_is_no_certainty() -> None
     assert (row.success.value, row.success.standard_error) == (0.5, 0.0)
     for estimate in (row.success, row.luck_adjusted):
         assert estimate.high - estimate.low > 0.3
+
+
+def test_values_outside_0_and_100_are_explained_where_they_occur(records: list[EpisodeRecord]) -> None:
+    assert "below 0 or above 100" not in printed(records, 160)
+    run = synthetic_run(("random",), ("baseline",), num_tasks=6, num_seeds=1)
+    above = [{**record, "outcome": 1, "luck": -0.01 * number} for number, record in enumerate(run)]
+    row = summarise(RunSums.of(above))[0]
+    assert row.luck_adjusted.value == pytest.approx(1.0 + row.mean_beta * 0.025, abs=0.01)
+    assert row.to_mapping()["luck_adjusted"]["value"] == row.luck_adjusted.value > 1.001
+    text = " ".join(printed(above, 160).split())
+    assert format_percent(row.luck_adjusted.value) in text
+    assert "A luck-adjusted value below 0 or above 100 comes from taking luck out of few episodes" in text
 
 
 def test_few_tasks_are_said(records: list[EpisodeRecord]) -> None:

@@ -113,6 +113,8 @@ def test_a_policy_of_the_working_directory(tmp_path, monkeypatch):
     [
         ("plan_follower", "unknown policy 'plan_follower': did you mean 'plan-follower'?"),
         ("nonsense", "a policy of your own is given as module:attribute"),
+        ("plan_follower", "did you mean 'plan-follower'? A policy of your own is given as module:attribute"),
+        ("random,plan-follower", "expected one policy; several are a list, or --policy given once for each"),
         ("no_such_module_here:Policy", "cannot import no_such_module_here: ModuleNotFoundError"),
         (f"{HERE}:Quit", "has no attribute 'Quit': did you mean 'Quiet'?"),
         (f"{HERE}:", "expected module:attribute"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from resilisim.evaluation.statistics import cross_fitted_betas, fold_of
+from resilisim.evaluation.statistics import PRIOR_EPISODES, cross_fitted_betas, fold_of
 from verification import comparison, comparison_worlds
 from verification.comparison_worlds import Key, Measuring, Plan
 from verification.contest import NUM_WEIGHTS, Contest
@@ -86,8 +86,13 @@ def test_betas_are_those_of_the_definition():
     betas = np.array(cross_fitted_betas(fold_sums(outcome, luck, optimum, folds)))[folds]
     for place in range(len(folds)):
         others = folds != folds[place]
-        columns = [np.ones(others.sum() * outcome.shape[1]), optimum[others].ravel(), luck[others].ravel()]
-        slope = np.linalg.lstsq(np.stack(columns, axis=1), outcome[others].ravel(), rcond=None)[0][2]
+        own_outcome, own_optimum, own_luck = (each[others].ravel() for each in (outcome, optimum, luck))
+        kept = 1.0 - (own_optimum - own_outcome + own_luck).sum() / own_optimum.sum()
+        weight = np.sqrt(PRIOR_EPISODES * np.mean(own_luck**2))  # the guess, as one more row of the regression
+        design = np.stack([np.ones(own_luck.size), own_optimum, own_luck], axis=1)
+        design = np.vstack([design, [0.0, 0.0, weight]])
+        goal = np.append(own_outcome, weight * np.clip(kept, 0.0, 1.0))
+        slope = np.linalg.lstsq(design, goal, rcond=None)[0][2]
         assert betas[place] == pytest.approx(slope, abs=1e-9)
 
 

@@ -24,6 +24,9 @@ PAIRED_LUCK_ADJUSTED = "paired_luck_adjusted"
 MCNEMAR = "mcnemar"
 METHODS = (INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, MCNEMAR)
 
+NO_EPISODE_DIFFERS = (
+    "no episode came out differently: the interval is that of differences too rare to turn up in that many tasks"
+)
 TOO_FEW_TASKS = "one task says nothing about others: at least two are needed for an interval"
 
 
@@ -167,7 +170,8 @@ def without_variation(
 
 def paired_difference(pairs: Pairs, level: float = CONFIDENCE_LEVEL) -> Difference:
     """Compare episode by episode: the mean of A's outcome minus B's on the same task and luck, clustered by task."""
-    return clustered_difference(PAIRED, pairs, pairs.outcome_a - pairs.outcome_b, level)
+    terms = pairs.outcome_a - pairs.outcome_b
+    return clustered_difference(PAIRED, pairs, terms, level, None if terms.any() else NO_EPISODE_DIFFERS)
 
 
 def no_surer(adjusted: Difference, paired: Difference) -> Difference:

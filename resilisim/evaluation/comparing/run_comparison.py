@@ -16,7 +16,7 @@ from resilisim.evaluation.comparing.episode_table import EpisodeTable, read_epis
 from resilisim.evaluation.comparing.multiple_testing import holm
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RunComparison:
     """Two runs compared.
 
@@ -34,6 +34,12 @@ class RunComparison:
     num_unfinished: tuple[int, int]
     same_run: bool
     tasks_differ: bool = False
+
+    def __repr__(self) -> str:
+        """Return what is compared and on how many pairs: all episodes would fill pages."""
+        compared = dict.fromkeys(f"{each.label_a} - {each.label_b}" for each in self.comparisons)
+        prompts = dict.fromkeys(each.prompt for each in self.comparisons)
+        return f"RunComparison({_listed([*compared])}, prompts: {_listed([*prompts])}, {self.pooled.episodes} pairs)"
 
     def holm_p_values(self, method: str) -> list[float]:
         """Return the p-values of the comparisons by one method, corrected for their number (Holm 1979)."""
@@ -167,6 +173,10 @@ def match_policies(
         policy_a, policy_b = _in_order(a)
     one = policy_a or _other(a, policy_b, same_run)
     other = policy_b or _other(b, one if same_run else policy_a, same_run)
+    if same_run and len(a.policies) == 1:
+        raise InvalidInputError(
+            f"{names[0]} holds only one policy, {a.policies[0]}: expected a run of two policies, or another run"
+        )
     if one is None or other is None or (same_run and one == other):
         held = f"{names[0]} holds {_listed(_in_order(a))}"
         if not same_run:

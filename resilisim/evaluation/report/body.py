@@ -14,6 +14,7 @@ from resilisim.evaluation.report.content import Page, Section
 from resilisim.evaluation.report.examples import examples_without_script
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.flaws import flaws_section
+from resilisim.evaluation.report.key_figures import cards
 from resilisim.evaluation.report.levels import levels_section
 from resilisim.evaluation.report.losses import losses_section
 from resilisim.evaluation.report.luck import luck_section
@@ -70,7 +71,7 @@ def build_page(
         frame.HEADING,
         frame.lead(facts),
         _warnings(facts, broken),
-        frame.cards(facts, pools),
+        cards(facts, pools),
         [section for section in sections if section is not None],
         frame.ENDING,
     )

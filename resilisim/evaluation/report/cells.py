@@ -13,6 +13,10 @@ PRIVILEGED_MARK = "*"
 PRIVILEGED_MEANING = "privileged: sees the state"
 PRIVILEGED_NOTE = "* privileged: it is shown the state and the required tools; no fair comparison."
 NOTHING = "–"
+REGRET_ADDS_UP = (
+    "Luck can give back what a call gave away, and a later call can lose it again, so the calls of one episode can "
+    "cost more than 100 points in all."
+)
 
 
 def name_cell(policy: str, privileged: bool) -> Cell:

@@ -12,6 +12,11 @@ from typing import TypeAlias
 
 from resilisim.evaluation.report.markup import Markup
 
+NO_INTERVAL = "–"  # what a cell has in place of an interval
+NO_INTERVAL_NOTE = (
+    "– behind a number: one task, so no interval (only where all of its episodes end alike is there one, a wide one)."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -62,6 +67,13 @@ class Table:
     notes: Sequence[str] = ()
     is_stacked: bool = False
     summary_rows: int = 0
+
+    @property
+    def all_notes(self) -> Sequence[str]:
+        """The notes, with a last one where a cell has a dash in place of its interval."""
+        cells = (cell for row in self.rows for cell in row)
+        has_dash = any(isinstance(cell, Cell) and cell.detail == NO_INTERVAL for cell in cells)
+        return [*self.notes, NO_INTERVAL_NOTE] if has_dash else self.notes
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord, StepRecord
-from resilisim.evaluation.report.cells import signed_points
+from resilisim.evaluation.report.cells import REGRET_ADDS_UP, signed_points
 from resilisim.evaluation.report.drawing import CHART_WIDTH, figure
 from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.markup import Child, Markup, element
@@ -20,7 +20,7 @@ def examples_without_script(facts: RunFacts) -> Markup:
     """Return one episode per policy for readers whose browser runs no script, and so shows no viewer."""
     text = (
         "For each policy the episode in which its calls cost most (not a typical one), or its unluckiest if none cost "
-        "anything. V* is the chance of success that was still open."
+        "anything. V* is the chance of success that was still open. " + REGRET_ADDS_UP
     )
     policies = list(dict.fromkeys(row.policy for row in facts.rows))[:MOST_EXAMPLES]
     episodes = [example_section(facts.examples[policy], is_open=False) for policy in policies]

@@ -150,6 +150,7 @@ def flaws_table(parts: Mapping[tuple[str, Key], Pool], costs: FlawCosts, pools: 
     with_method = any(len(key) == 3 for key in keys)
     rows: list[list[CellLike]] = []
     for key in keys:
+        exact = [with_interval(costs.obey(key)), with_interval(costs.deviate(key))]
         for policy in pools.policies:
             found = parts.get((policy, key))
             if found is None:
@@ -163,8 +164,7 @@ def flaws_table(parts: Mapping[tuple[str, Key], Pool], costs: FlawCosts, pools: 
                     f"{row.num_episodes:,}",
                     with_interval(row.success),
                     with_interval(row.luck_adjusted),
-                    with_interval(costs.obey(key)),
-                    with_interval(costs.deviate(key)),
+                    *exact,
                 ]
             )
     headings = ("flaw", *(("method",) if with_method else ()), "severity", "policy")

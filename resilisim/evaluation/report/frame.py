@@ -1,19 +1,14 @@
-"""What stands around the results: what was run, key figures, how to read it all, provenance."""
+"""What stands around the results: what was run, how to read it all, provenance."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 
 from resilisim.evaluation.records import LOSS_LABELS
-from resilisim.evaluation.report.cells import interval_words, percent, plain, signed_points
-from resilisim.evaluation.report.content import Card, Definitions, Fold, Section
+from resilisim.evaluation.report.cells import REGRET_ADDS_UP, plain
+from resilisim.evaluation.report.content import Definitions, Fold, Section
 from resilisim.evaluation.report.facts import RunFacts, count_of
-from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL
-from resilisim.evaluation.report.pooling import difference
-from resilisim.evaluation.report.rows import PromptPools
-from resilisim.evaluation.summary import GroupSummary
 
 HEADING = "How far from the best possible?"
 ENDING = "Made by ResiliSim. This file needs no network; every number in it follows from the folder of the run."
@@ -24,12 +19,19 @@ READING: Mapping[str, str] = {
         "required tools and what happened so far, but not the luck to come. Solved exactly for every state."
     ),
     "Q*": "The same, if a given message is sent first and play is best from there on.",
-    "regret": "V* − Q*: what a message gave away before its luck was drawn. Never negative; 0 for a best message.",
+    "regret, lost by calls": (
+        "V* − Q*: what a message gave away before its luck was drawn. Never negative; 0 for a best message. "
+        + REGRET_ADDS_UP
+    ),
     "luck": "V* after the message − Q*: what the draw brought. Its mean is zero for every agent.",
     "identity": "Of each episode: 1 − outcome = (1 − V* of the start) + sum of regret − sum of luck.",
     "luck-adjusted": (
         "Success with the luck taken out: the mean of outcome − β × luck, β fitted on other tasks. It estimates the "
         "same rate as raw success, with less noise."
+    ),
+    "share of ceiling": (
+        "Success divided by V*, so 100% is the best possible play. The raw share exceeds 100% where luck was good; "
+        "with the luck taken out it hardly ever does."
     ),
     "intervals": (
         "95%, Student's t, clustered by task: episodes of one task resemble each other and are one unit of evidence. "
@@ -43,6 +45,19 @@ READING: Mapping[str, str] = {
     "partial success": (
         "Not ended by failures in a row or a loop, enough of the required tools succeeded for the task's type, and "
         "either their order held or a required output tool succeeded."
+    ),
+    "information": (
+        "A cause of lost points: what it costs to find out which tools to use where the prompt does not say so. A "
+        "price, not a blame."
+    ),
+    "obey and deviate": (
+        "Of a flawed plan. Obey: the exact chance of success of doing it to the letter, each step again until it "
+        "succeeds. Deviate: V*, which an agent can still reach that does not believe it."
+    ),
+    "pass@k and pass^k": "The chance that at least one of k episodes of a task succeeds, and the chance that all k do.",
+    "p (Holm)": (
+        "In comparisons: the chance of a difference at least as large if there were none, made larger the more "
+        "policies and prompts are compared, since among many one differs by chance (Holm, 1979)."
     ),
     "privileged *": "A policy that is shown the state and the required tools; no fair comparison with the others.",
 }
@@ -66,31 +81,6 @@ def lead(facts: RunFacts) -> str:
         f"{count_of(sums.num_episodes, 'episode')}, all on the same luck. Tools fail at random by a known law, so "
         "the best success rate that any agent could reach is computed exactly, and every lost point has a cause."
     )
-
-
-def cards(facts: RunFacts, pools: PromptPools) -> list[Card]:
-    """Return the key figures."""
-    ordinary = [row for row in facts.rows if not row.privileged]
-    shown: list[Card] = []
-    ceiling = next((row.optimum for row in facts.rows if not row.tries_again), None)
-    if ceiling is not None:
-        text = (
-            f"the best that any agent can reach on these tasks; {percent(1.0 - ceiling.value)} points are out of "
-            "everyone's reach. Exact, so it has no interval"
-        )
-        shown.append(Card("Ceiling V*", f"{percent(ceiling.value)}%", text))
-    if ordinary:
-        shown += _best_cards(ordinary)
-    drop = _largest_drop(facts, pools)
-    if drop is not None:
-        shown.append(drop)
-    # Finding out what a prompt does not say is no mistake, so it is not shown as one.
-    costs = [(row.losses[label], label, row) for row in ordinary for label in row.losses if label != "information"]
-    if costs:
-        loss, label, row = max(costs, key=lambda entry: entry[0].value)
-        text = f"{interval_words(loss)}, {row.policy} under {row.prompt_type}: {LOSS_LABELS.get(label, label)}"
-        shown.append(Card("Costliest mistake", f"{percent(loss.value)} points", text))
-    return shown
 
 
 def reading_section() -> Section:
@@ -117,49 +107,6 @@ def provenance_section(facts: RunFacts) -> Section:
     }
     text = "Everything that decides these results. The same arguments and versions give the same episodes."
     return Section("provenance", "Provenance", [text, Definitions(list(entries.items()))])
-
-
-def _best_cards(rows: Sequence[GroupSummary]) -> list[Card]:
-    best = max(rows, key=lambda row: row.success.value)
-    text = f"{interval_words(best.success)}, {best.policy} under {best.prompt_type}"
-    found = [Card("Highest success" if len(rows) > 1 else "Success", f"{percent(best.success.value)}%", text)]
-    if math.isnan(best.luck_adjusted.value):
-        return found
-    found.append(
-        Card(
-            "The same, luck taken out",
-            f"{percent(best.luck_adjusted.value)}%",
-            f"{interval_words(best.luck_adjusted)}; luck brought it {signed_points(best.luck.value)} points",
-        )
-    )
-    found.append(
-        Card(
-            "Its share of the ceiling",
-            f"{percent(best.share_of_ceiling.value)}%",
-            f"{interval_words(best.share_of_ceiling)}; calls cost it {percent(best.regret.value)} points "
-            f"{interval_words(best.regret)}",
-        )
-    )
-    return found
-
-
-def _largest_drop(facts: RunFacts, pools: PromptPools) -> Card | None:
-    """Return how much the policy that stands out most loses under flawed plans."""
-    found = []
-    for policy in pools.policies:
-        sound, flawed = pools.get(policy, OPTIMAL), pools.get(policy, FLAWED)
-        if sound is not None and flawed is not None and not pools.is_privileged(policy):
-            found.append((difference(sound.success, flawed.success), policy))
-    found = [(drop, policy) for drop, policy in found if not math.isnan(drop.value)]
-    if not found:
-        return None
-    drop, policy = max(found, key=lambda entry: entry[0].value)
-    text = f"{interval_words(drop)}, {policy}: success under optimal minus success under flawed plans"
-    return Card(
-        "Largest drop by flawed plans" if len(found) > 1 else "Drop by flawed plans",
-        f"{percent(drop.value)} points",
-        text,
-    )
 
 
 def _as_text(value: object) -> str:

@@ -130,13 +130,14 @@ def table_markup(table: Table) -> Markup:
         )
     )
     ordinary = len(table.rows) - table.summary_rows
+    names = _column_names(table)
     body = [
         element(
             "tr",
             [
                 element("th", cell_content(cell), scope="row")
                 if column == 0
-                else element("td", cell_content(cell), class_=style_of(column))
+                else element("td", cell_content(cell), class_=style_of(column), data_name=names[column])
                 for column, cell in enumerate(row)
             ],
             class_="summary-row" if number >= ordinary else None,
@@ -151,10 +152,20 @@ def table_markup(table: Table) -> Markup:
         element("tbody", body),
         class_=" ".join(styles) or None,
     )
-    notes = [element("p", note, class_="note") for note in table.notes]
+    notes = [element("p", note, class_="note") for note in table.all_notes]
     # A region that scrolls must be reachable with the keyboard.
     scrolling = element("div", shown, class_="scroll", tabindex=0, role="region", aria_label=table.caption)
     return Markup(scrolling + Markup("".join(notes)))
+
+
+def _column_names(table: Table) -> list[str]:
+    """Return what narrow pages write above each cell, as a record of its own replaces each row there."""
+    groups = [name for name, span in table.groups for _ in range(span)] or [""] * len(table.headings)
+    names = []
+    for group, heading in zip(groups, table.headings, strict=True):
+        parts = (heading.text, heading.mark, heading.detail) if isinstance(heading, Cell) else (heading,)
+        names.append(" ".join(part for part in (group, *parts) if part))
+    return names
 
 
 def cell_content(cell: CellLike) -> Child:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from resilisim.evaluation.breakdown import BreakdownRow
 from resilisim.evaluation.records import LOSS_LABELS
-from resilisim.evaluation.report.cells import NOTHING, name_cell, percent, plain
+from resilisim.evaluation.report.cells import NOTHING, REGRET_ADDS_UP, name_cell, percent, plain
 from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Table
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.rows import policies_of
@@ -113,7 +113,7 @@ def totals_table(facts: RunFacts, dimension: str) -> Table | None:
         ),
         rows,
         text_columns=2,
-        notes=(NO_INTERVALS,),
+        notes=(NO_INTERVALS, REGRET_ADDS_UP),
     )
 
 
@@ -178,7 +178,7 @@ def _policies_table(
         ("policy", "costliest causes", "episodes", "messages", "lost"),
         rows,
         text_columns=2,
-        notes=(NO_INTERVALS,),
+        notes=(NO_INTERVALS, REGRET_ADDS_UP),
     )
 
 

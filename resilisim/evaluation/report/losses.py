@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from resilisim.evaluation.records import LOSS_LABELS
 from resilisim.evaluation.report import legend
-from resilisim.evaluation.report.cells import NOTHING, percent, plain, policy_cell, with_interval
+from resilisim.evaluation.report.cells import NOTHING, REGRET_ADDS_UP, percent, plain, policy_cell, with_interval
 from resilisim.evaluation.report.content import Block, Cell, CellLike, Section, Table, beside_a_chart
 from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.loss_chart import Segment, stacked_chart
@@ -39,7 +39,7 @@ def losses_section(facts: RunFacts) -> Section:
         [row.luck for row in rows],
     )
     blocks: list[Block] = [
-        TEXT + (INFORMATION if "information" in labels else ""),
+        f"{TEXT} {REGRET_ADDS_UP}" + (INFORMATION if "information" in labels else ""),
         legend.losses_legend(labels),
         chart,
         beside_a_chart(losses_table(rows, labels)),

@@ -55,7 +55,7 @@ def table_markdown(table: Table) -> str:
         if number >= ordinary:
             cells[0] = f"**{cells[0]}**" if cells[0] else ""
         lines.append(_row(cells))
-    notes = [f"*{escape(note)}*" for note in table.notes]
+    notes = [f"*{escape(note)}*" for note in table.all_notes]
     return "\n\n".join([f"**{escape(table.caption)}**", "\n".join(lines), *notes])
 
 

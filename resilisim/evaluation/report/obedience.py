@@ -26,7 +26,7 @@ from resilisim.tool_library.parameters import accepts
 from resilisim.workflows.perturbation import FlawedWorkflow, Perturber
 from resilisim.workflows.planner import ExactPlanner
 
-MOST_PLANS = 1000  # made again for one report, which takes about a second; more are thinned out evenly
+MOST_PLANS = 1000  # made again for one report, which takes two seconds; more are thinned out evenly
 EXACT_PLANNERS = ("auto", "exact")  # of the benchmark's tasks, which are all solved exactly
 
 # Number of a task in the run's sums, flaw type, severity, method.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
-from resilisim.evaluation.report.cells import percent, plain
+from resilisim.evaluation.report.cells import REGRET_ADDS_UP, percent, plain
 from resilisim.evaluation.report.content import Cell, CellLike, Section, Table
 from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.statistics import FloatArray
@@ -69,7 +69,10 @@ def _table(rows: Sequence[Sequence[CellLike]]) -> Table:
         ),
         rows,
         text_columns=4,
-        notes=("No intervals: they count tasks, and each line is a single one, picked because it is extreme.",),
+        notes=(
+            "No intervals: they count tasks, and each line is a single one, picked because it is extreme.",
+            REGRET_ADDS_UP,
+        ),
     )
 
 

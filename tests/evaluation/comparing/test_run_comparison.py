@@ -71,6 +71,20 @@ def test_what_is_not_clear_is_asked_for(policies_a, policies_b, options, text):
         compare_run_tables(run(*policies_a), run(*policies_b), **options)
 
 
+def test_a_run_of_one_policy_is_not_compared_with_itself():
+    table = run("random")
+    for options in ({}, {"policy_a": "random", "policy_b": "random"}):
+        with pytest.raises(InvalidInputError, match="A holds only one policy, random: expected a run of two"):
+            compare_run_tables(table, table, **options, same_run=True)
+
+
+def test_a_comparison_shows_what_is_compared_and_not_its_episodes():
+    table = run("random", "plan-follower", prompts=("optimal",))
+    result = compare_run_tables(table, table, same_run=True)
+    shown = f"RunComparison(random - plan-follower, prompts: optimal, {result.pooled.episodes} pairs)"
+    assert repr(result) == shown
+
+
 def test_a_policy_is_not_compared_with_its_own_episodes():
     table = run("random", "x", "y")
     for options in ({}, {"policy_a": "x"}, {"policy_a": "x", "policy_b": "x"}):

@@ -83,7 +83,7 @@ def profile_page(result: ProfileResult) -> Page:
 
 def _cards(result: ProfileResult) -> list[Card]:
     cards = []
-    most_of = "the most of any without *" if _any_privileged(result) else "the most of any"
+    most_of = "the most of any that does not see the state" if _any_privileged(result) else "the most of any"
     for axis in result.axes:
         ordinary = [curve for curve in axis.curves if not curve.who.privileged and curve.area.better.value >= 0.0]
         if ordinary:
@@ -97,8 +97,8 @@ def _cards(result: ProfileResult) -> list[Card]:
         if flawed:
             least = min(flawed, key=lambda policy: policy.drop.better.value)
             drop, back = least.drop.better, least.recovered.better
-            detail = f"points {interval_text(drop)}, {most_of.replace('most', 'least')}: {least.who.policy}"
-            cards.append(Card("Drop under flawed plans", percent(drop.value), detail))
+            detail = f"{interval_text(drop)}, {most_of.replace('most', 'least')}: {least.who.policy}"
+            cards.append(Card("Drop under flawed plans", f"{percent(drop.value)} points", detail))
             most = max(flawed, key=lambda policy: policy.recovered.better.value)
             back = most.recovered.better
             detail = f"{interval_text(back)} of what obeying gives away, {most_of}: {most.who.policy}"

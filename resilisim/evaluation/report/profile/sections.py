@@ -27,7 +27,13 @@ from resilisim.evaluation.report.profile.tables import (
     flaws_table,
     value_text,
 )
-from resilisim.evaluation.report.profile.texts import AXIS_TEXTS, AXIS_TITLES, FLAWS_TEXT, FLAWS_TITLE
+from resilisim.evaluation.report.profile.texts import (
+    AXIS_TEXTS,
+    AXIS_TITLES,
+    FLAWS_TEXT,
+    FLAWS_TITLE,
+    REQUIRED_RETRIED,
+)
 from resilisim.evaluation.robustness.results import SOUND, AxisProfile, Curve, FlawsProfile, ProfileResult
 
 
@@ -48,7 +54,7 @@ def axis_section(axis: AxisProfile, result: ProfileResult) -> Section:
     several = len(result.arguments["prompts"]) > 1
     levels = [
         Level(axis.optimum, "optimum", "optimum V*"),
-        Level(axis.plan_following, "plan-following", "plan following"),
+        Level(axis.plan_following, "required-retried", f"{REQUIRED_RETRIED}, in their order"),
     ]
     series = [_series(curve, number, several) for number, curve in enumerate(axis.curves)]
 
@@ -68,7 +74,10 @@ def axis_section(axis: AxisProfile, result: ProfileResult) -> Section:
         )
         for one in series
     ]
-    entries = [(line_symbol("optimum"), "optimum V*"), (line_symbol("plan-following"), "plan following")]
+    entries = [
+        (line_symbol("optimum"), "optimum V*"),
+        (line_symbol("required-retried"), f"{REQUIRED_RETRIED}, in their order"),
+    ]
     entries += [
         (dot_symbol(series_style(0)), "the policy, luck-adjusted, with its 95% interval"),
         (raw_symbol(), "raw success"),

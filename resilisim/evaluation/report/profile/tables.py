@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from resilisim.evaluation.report.cells import NOTHING, name_cell, percent, plain, with_interval
 from resilisim.evaluation.report.content import Cell, CellLike, Table
 from resilisim.evaluation.report.facts import count_of
-from resilisim.evaluation.report.profile.texts import CHANGE_NOTE, DROP_NOTE, EXACT_NOTE, RUNS_NOTE
+from resilisim.evaluation.report.profile.texts import (
+    CHANGE_NOTE,
+    DROP_NOTE,
+    EXACT_NOTE,
+    REQUIRED_RETRIED,
+    RUNS_NOTE,
+)
 from resilisim.evaluation.robustness.plan import RELIABILITY
 from resilisim.evaluation.robustness.results import SOUND, AxisProfile, Curve, FlawProfile, FlawsProfile, ProfileResult
 
@@ -52,7 +58,7 @@ def axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
         for curve in axis.curves
     ]
     rows.append(["optimum V*", *(percent(value) for value in axis.optimum)])
-    rows.append(["plan following", *(percent(value) for value in axis.plan_following)])
+    rows.append([REQUIRED_RETRIED, *(percent(value) for value in axis.plan_following)])
     value = value_text(axis.axis, axis.standard)
     standard = f"a reliability of {value}" if axis.axis == RELIABILITY else f"{value} {axis.axis}"
     return Table(
@@ -61,7 +67,7 @@ def axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
         rows,
         is_stacked=True,
         summary_rows=2,
-        notes=(EXACT_NOTE, f"The standard setting has {standard}."),
+        notes=(EXACT_NOTE, f"The standard setting has {standard}; it is always among the points."),
     )
 
 
@@ -118,7 +124,7 @@ def drops_table(flaws: FlawsProfile) -> Table:
         )
     num_cells = sum(reference.num_tasks > 0 for reference in flaws.references if reference.severity != SOUND)
     return Table(
-        f"What flaws in the plan cost: success in percent, drops in points, with {INTERVALS}",
+        f"What flaws in the plan cost: success and recovered in percent, drops in points, with {INTERVALS}",
         (
             "policy",
             "lowest under",
@@ -192,7 +198,8 @@ def flaw_details_table(policy: FlawProfile) -> Table:
         for cell in policy.cells
     ]
     return Table(
-        f"{policy.who.policy}: success in percent, change against the sound plan in points, with {INTERVALS}",
+        f"{policy.who.policy}: success and recovered in percent, change against the sound plan in points, with "
+        f"{INTERVALS}",
         ("flaw", "severity", "success", "luck-adjusted", "change", "change, luck-adjusted", "recovered"),
         rows,
         text_columns=2,

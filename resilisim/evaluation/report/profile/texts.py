@@ -26,12 +26,19 @@ FLAWS_TEXT = (
     "that believes the plan ends at obey; one that does not can still reach deviate."
 )
 
+REQUIRED_RETRIED = "required tools, retried"  # the reference of which no policy bears the name
+
 READING: Mapping[str, str] = {
     "optimum V*": (
         "The highest success rate that any agent can have that knows the law and the required tools, but not the luck "
         "to come; solved exactly for every task and every setting, and averaged over the tasks."
     ),
-    "plan following": "The required tools in their order, each again until it succeeds, nothing else; exact, too.",
+    REQUIRED_RETRIED: (
+        "A reference, no policy: the required tools in their order, each again until it succeeds, nothing else; exact, "
+        "too. The plan in a sound prompt also runs tools that these depend on where that helps, so obeying it brings "
+        "more as a rule. A policy that follows a plan has luck besides and can lie on either side of both."
+    ),
+    "share of ceiling": "Success divided by V*. The raw share can exceed 100% by luck.",
     "luck-adjusted": (
         "Success with the luck of the draws taken out: mean(outcome − β × luck), β fitted on other tasks. It estimates "
         "the same rate as the raw share of successes, with less noise. Charts show it where it is offered; agents that "
@@ -42,13 +49,15 @@ READING: Mapping[str, str] = {
         "by luck."
     ),
     "obey": (
-        "The chance of success of doing the plan to the letter, each step again until it succeeds; exact. Calls are "
-        "refused as in the runs (a plan that lacks parameters can be followed where they may be left out)."
+        "The chance of success of doing the plan in the prompt to the letter, sound or flawed, each step again until "
+        "it succeeds; exact, so without the luck of the runs. Calls are refused as in the runs (a plan that lacks "
+        "parameters can be followed where they may be left out)."
     ),
     "deviate": "V*: what an agent can still reach that does not believe the plan; exact.",
     "recovered": (
-        "(success − obey) / (V* − obey): the share of what obeying gives away that an agent gets back. 0 for one that "
-        "does the flawed plan to the letter, 100 for the optimum, below 0 for one that does worse than by obeying."
+        "In percent: (success − obey) / (V* − obey), the share of what obeying gives away that an agent gets back. 0 "
+        "for one that does the flawed plan to the letter, 100 for the optimum, below 0 for one that does worse than by "
+        "obeying."
     ),
     "intervals": (
         "95%, clustered by task: episodes of one task are one unit of evidence. They say how far a number would move "

@@ -37,6 +37,8 @@ def encode(value: object) -> bytes:
 
 def printable(text: str) -> str:
     """Return a text with a mark in place of whatever cannot be printed."""
+    if text.isprintable():  # as nearly all texts are
+        return text
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -2,6 +2,9 @@
 
 const NO_TEXTS = "The texts of this episode are not in this file; the command below shows them.";
 
+const MORE_THAN_ALL =
+  "More than 100, because luck gave back what a call had given away, and a later call lost it again.";
+
 function episodeView(episodes, row, steps, texts, navigation, width) {
   const episode = episodes.episode(row);
   const command = `${episodes.index.command} ${episode.number}`;
@@ -74,7 +77,8 @@ function identity(episode) {
   return (
     `The best possible play had ${optimum}% at the start. Calls gave away ${regret} points, ` +
     `${isUnlucky ? "bad luck cost" : "good luck brought"} ${luck}: ` +
-    `${optimum} − ${regret} ${isUnlucky ? "−" : "+"} ${luck} = ${end}.`
+    `${optimum} − ${regret} ${isUnlucky ? "−" : "+"} ${luck} = ${end}.` +
+    (episode.regret > 1e6 ? ` ${MORE_THAN_ALL}` : "")
   );
 }
 

@@ -26,9 +26,9 @@ class NameTable:
             self.names.append(short(name))
         return number
 
-    def number_if_room(self, name: str) -> int:
-        """Return the number of a name that an agent may have made up; all that find no place share one number."""
-        return self.number(name if name in self._numbers or len(self.names) < MOST_NAMES else OTHER)
+    def number_if_room(self, name: str, other: str = OTHER) -> int:
+        """Return the number of a name that an agent may have made up; all that find no place share that of `other`."""
+        return self.number(name if name in self._numbers or len(self.names) < MOST_NAMES else other)
 
     def optional(self, name: str | None) -> int:
         """Return the number of a name, or -1 for None."""

@@ -221,7 +221,7 @@ class Packer:
             names["kinds"].number(step["kind"]),
             -1 if step["tool"] is None else names["tools"].number_if_room(step["tool"]),
             -1 if step["success"] is None else int(step["success"]),
-            names["errors"].optional(step["error"]),
+            self._error(step),
             step["attempt"],
             None if chance is None else _millionths(chance),
             _millionths(step["value"]),
@@ -229,6 +229,13 @@ class Packer:
             _millionths(step["luck"]),
             names["causes"].optional(step["label"]),
         ]
+
+    def _error(self, step: StepRecord) -> int:
+        """Return the number of an execution's code, of which there are few, or of why a message was not obeyed."""
+        errors, error = self._names["errors"], step["error"]
+        return (
+            errors.optional(error) if step["success"] is not None or error is None else errors.number_if_room(error, "")
+        )
 
 
 def _millionths(share: float) -> int | None:

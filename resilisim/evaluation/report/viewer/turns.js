@@ -49,7 +49,7 @@ function outcomeOf(step) {
   const again = step.attempt !== null && step.attempt > 1 ? `, attempt ${step.attempt}` : "";
   if (step.success === true) return ["good", `succeeded${again}`];
   if (step.success === false) return ["bad", `${step.error ?? "failed"}${again}`];
-  return ["muted", ""];
+  return ["muted", step.error ?? ""];
 }
 
 // A message is a text, or its beginning and its length if it was cut.
