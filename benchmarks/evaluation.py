@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.measurement import Measurement, column, repeated
 
 TARGET_RATE = 1000.0
+SHORT_TARGET_RATE = 500.0  # of runs of a few seconds, of which starting the workers takes a good part
 RUNS = 3
 
 # The main guard is needed because the workers import this code again.
@@ -33,9 +34,9 @@ def measure(long: bool) -> list[Measurement]:
     longer = repeated(_EVALUATE.format(tasks=120, prompts=["optimal"], seeds=60), RUNS)
     both = repeated(_EVALUATE.format(tasks=120, prompts=["baseline", "optimal"], seeds=10), RUNS)
     return [
-        _rate("prompt optimal", optimal, TARGET_RATE),
+        _rate("prompt optimal", optimal, SHORT_TARGET_RATE),
         _rate("prompt optimal", longer, TARGET_RATE),
-        _rate("prompts baseline and optimal", both, TARGET_RATE),
+        _rate("prompts baseline and optimal", both, SHORT_TARGET_RATE),
     ]
 
 

@@ -10,7 +10,7 @@ from resilisim.evaluation.report.charts import Panel, dot_panels
 from resilisim.evaluation.report.content import Block, Section, Table, beside_a_chart
 from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.rows import labels_of, success_marks
-from resilisim.evaluation.summary import GroupSummary, bound_note
+from resilisim.evaluation.summary import GroupSummary, bound_note, overshoot_note
 
 TRIES_AGAIN = "A policy without V* may try again in fresh episodes: it has no ceiling and no luck adjustment."
 
@@ -38,7 +38,9 @@ def success_table(rows: Sequence[GroupSummary]) -> Table:
     """Return success, luck-adjusted success, partial success, ceiling and share of it, by policy and prompt."""
     bound = bound_note(rows)
     notes = [TRIES_AGAIN] if any(row.tries_again for row in rows) else []
+    overshoot = overshoot_note(rows)
     notes += [bound] if bound is not None else []
+    notes += [overshoot] if overshoot is not None else []
     notes += [PRIVILEGED_NOTE] if any(row.privileged for row in rows) else []
     return Table(
         "Success in percent of episodes, with 95% intervals clustered by task",
