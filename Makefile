@@ -46,7 +46,7 @@ demo: $(STAMP) ## tasks, bounds, four policies on held-out tasks, and the report
 
 .PHONY: test
 test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: check
 check: $(STAMP) ## format, lint, types, imports between floors

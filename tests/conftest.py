@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
+
+# Files of few tests that take long. Handed out first, none of them is what a single worker is left with at the end.
+LONG_FILES = (
+    "tests/test_readme.py",
+    "tests/evaluation/test_ray.py",
+    "tests/end_to_end/test_report_in_browser.py",
+    "tests/policies/ppo/test_policy.py",
+    "tests/envs/workflow/test_vector.py",
+    "tests/evaluation/robustness/test_profile.py",
+    "tests/evaluation/test_agent_runs.py",
+    "tests/evaluation/test_runner.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of long files first; the others keep their order."""
+    ranks = {name: rank for rank, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
+
 
 # Compiling and the first solving of a problem take seconds, so a time limit per example would only measure the machine.
 # The same examples in every run: a red suite is red for everybody.

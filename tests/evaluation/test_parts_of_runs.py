@@ -78,8 +78,6 @@ def test_a_limit_of_episodes_stops_and_the_same_call_goes_on(tmp_path: Path, wor
     arguments = (policies, toy_tasks(), "optimal", 3)
     first = evaluate(*arguments, out=tmp_path, limits=RunLimits(episodes=5), workers=workers)
     assert (first.num_episodes, first.call.stopped_by) == (5, "the limit of 5 episodes")
-    again = evaluate(*arguments, out=tmp_path, limits=RunLimits(episodes=5), workers=workers)
-    assert (again.num_episodes, again.call.stopped_by) == (5, "the limit of 5 episodes")
     last = evaluate(*arguments, out=tmp_path, limits=RunLimits(episodes=36), workers=workers)
     assert (last.num_episodes, last.call.stopped_by) == (36, None)
     assert sorted(indices(tmp_path)) == list(range(36))
