@@ -5,28 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--enable-logging=stderr",
-    "--v=0",
-)
+from benchmarks.browser import FLAGS, find_chromium
+
 FINDINGS = "findings-of-the-test"
 
 # Runs what a test gives as the body of an async function and writes what it returns into the page.
@@ -58,11 +44,6 @@ _PROBE = """
   document.body.append(place);
 })();
 """
-
-
-def find_chromium() -> str | None:
-    """Return the browser's binary: the one that CHROMIUM names, or the first of the usual names, or None."""
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class Visit:
@@ -111,6 +92,7 @@ def visit(
         [
             str(find_chromium()),
             *FLAGS,
+            "--hide-scrollbars",
             f"--user-data-dir={profile}",
             f"--window-size={width},900",
             "--virtual-time-budget=20000",
