@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.evaluation.agent_sums import AgentSums
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.records import EpisodeRecord, tries_again
 from resilisim.evaluation.statistics import NUM_FOLDS, FloatArray, FoldSums, fold_of
 
 
@@ -121,11 +121,11 @@ class GroupSums:
         self.ended_by[record["ended_by"]] += 1
         self.privileged = self.privileged or record["privileged"]
         self.optimum_gap = max(self.optimum_gap, record["optimum_gap"])
+        self.tries_again = self.tries_again or tries_again(record)
         if "agent" in record:
             self._add_agent(record["agent"])
 
     def _add_agent(self, agent: Mapping[str, Any]) -> None:
-        self.tries_again = self.tries_again or agent["restarts"] > 0 or agent["options"].get("trials") == "fresh"
         if self.architecture is None:
             self.architecture = agent["architecture"]
             self.model = " + ".join(sorted(set(agent["models"].values()))) or None

@@ -98,6 +98,12 @@ class EpisodeRecord(TypedDict):
     agent: NotRequired[dict[str, Any]]
 
 
+def tries_again(record: Mapping[str, Any]) -> bool:
+    """Tell whether the agent of an episode may try again in fresh episodes: then its last try was no first one."""
+    agent = record.get("agent")
+    return agent is not None and (agent["restarts"] > 0 or agent["options"].get("trials") == "fresh")
+
+
 # Fields that only some episodes have; their types are checked where they are there.
 _OPTIONAL_FIELDS: Final = frozenset({"agent"})
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import StoreError, unknown_name
-from resilisim.evaluation.records import RECORD_SCHEMA
+from resilisim.evaluation.records import RECORD_SCHEMA, tries_again
 from resilisim.evaluation.statistics import fold_of
 from resilisim.evaluation.store import EPISODES_NAME, MANIFEST_NAME, read_manifest
 from resilisim.provenance import read_json_lines
@@ -193,12 +193,6 @@ def table_of(records: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) 
         **arrays,
         optimum_gap=gap,
     )
-
-
-def tries_again(record: Mapping[str, Any]) -> bool:
-    """Tell whether the agent of an episode may try again in fresh episodes: then its last try was no first one."""
-    agent = record.get("agent")
-    return agent is not None and (agent["restarts"] > 0 or agent["options"].get("trials") == "fresh")
 
 
 def read_episode_table(directory: Path | str) -> EpisodeTable:
