@@ -95,6 +95,15 @@ def export(
     license_name: Annotated[
         str, typer.Option("--license", help="License that the card names.", rich_help_panel=OUTPUT_PANEL)
     ] = "apache-2.0",
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            "--tokenizer",
+            help="What counts the lengths in the card: a tokenizer.json, its folder, a GGUF file, or none.",
+            show_default="that of the SmolLM2 that ships",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
     prompt_type: TypeOption = None,
     method: MethodOption = None,
     plan_format: PlanFormatOption = "markdown",
@@ -152,6 +161,14 @@ def export(
             rich_help_panel=EPISODES_PANEL,
         ),
     ] = True,
+    call_arguments: Annotated[
+        Literal["object", "text"],
+        typer.Option(
+            "--arguments",
+            help="Form of the arguments of native calls; text is JSON text in columns of fixed types.",
+            rich_help_panel=EPISODES_PANEL,
+        ),
+    ] = "object",
     explore: Annotated[
         float,
         typer.Option(
@@ -223,6 +240,7 @@ def export(
                 workers=workers,
                 overwrite=overwrite,
                 license=license_name,
+                tokenizer=tokenizer,
                 command=card_command(context, given),
                 progress=progress.advance,
             )

@@ -37,6 +37,7 @@ SPEC_FIELDS: Mapping[str, str] = {
     "policy": "policy",
     "search": "search",
     "pass_parameters": "pass_parameters",
+    "call_arguments": "call_arguments",
     "explore": "explore",
     "min_margin": "min_margin",
 }

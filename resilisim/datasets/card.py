@@ -34,7 +34,12 @@ _YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
 def render_card(
-    manifest: Mapping[str, Any], schema: RecordSchema, facts: Sequence[ShardFacts], license_name: str, command: str
+    manifest: Mapping[str, Any],
+    schema: RecordSchema,
+    facts: Sequence[ShardFacts],
+    license_name: str,
+    command: str,
+    lengths: str = "",
 ) -> str:
     """Return the card of a finished dataset.
 
@@ -44,16 +49,18 @@ def render_card(
         facts: What is in each shard.
         license_name: License, as the hub names it ("apache-2.0").
         command: The command that made the dataset, without what does not decide its bytes; empty if no command did.
+        lengths: What there is to say about lengths in tokens (`lengths.describe_lengths`).
     """
     front = "\n".join(yaml_lines(_front_matter(manifest, schema, facts, license_name)))
     kind = manifest["arguments"]["kind"]
     about = string.Template(_template(f"about.{kind if kind in KINDS_WITH_A_TEXT else 'other'}.md"))
     versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
     body = string.Template(_template("card.md")).substitute(
-        about=about.substitute(kind=kind, values=values_table(kind)).strip(),
+        about=about.substitute(kind=kind, values=values_table(kind), rows=_rows_text(manifest["arguments"])).strip(),
         splits=_split_table(manifest, facts),
         schema_name=schema.name,
         columns=describe(schema),
+        lengths=f"{lengths}\n\n" if lengths else "",
         command=f"```console\n$ {command}\n```\n\n" if command else "",
         provenance=f"| versions | {versions} |\n| hash of the arguments | `{manifest['hash']}` |",
         arguments=encode_json(manifest["arguments"], indent=2, sort_keys=True).decode(),
@@ -133,6 +140,12 @@ def _feature(name: str | None, data_type: DataType) -> Any:
     if isinstance(item, Mapping):
         return {**named, "list": [_feature(field, inner) for field, inner in item.items()]}
     return {**named, "list": _feature(None, item)}
+
+
+def _rows_text(arguments: Mapping[str, Any]) -> str:
+    """Return how rows of played episodes become what chat templates take."""
+    form = arguments.get("source", {}).get("call_arguments", "object")
+    return _template(f"rows.{form}.md").strip()
 
 
 def _split_table(manifest: Mapping[str, Any], facts: Sequence[ShardFacts]) -> str:

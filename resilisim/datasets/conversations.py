@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from resilisim.datasets.demonstrator import Demonstrator
-from resilisim.datasets.rollout import FLAW_TYPE, RolloutSpec, Searcher, Stage, Start
+from resilisim.datasets.rollout import FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
 from resilisim.datasets.schema import Column, Record, RecordSchema
-from resilisim.datasets.transcript import Transcript, message_type
+from resilisim.datasets.transcript import Transcript, message_type, schema_name, tools_column
 from resilisim.evaluation import EpisodeRecord, play_episode
 from resilisim.policies.base import Info, Policy, is_privileged, policy_name
 from resilisim.policies.registry import make_policy
@@ -55,7 +55,7 @@ class ConversationSource:
     """
 
     def __init__(self, spec: ConversationSpec, library: ToolLibrary, searcher: Searcher | None = None) -> None:
-        self.schema = conversation_schema(spec.environment.protocol)
+        self.schema = conversation_schema(spec.environment.protocol, spec.call_arguments)
         self._spec = spec
         self._stage = Stage(library, spec, searcher)
         self._policy = None if spec.policy == DEMONSTRATOR else make_policy(spec.policy, offered={"library": library})
@@ -89,7 +89,7 @@ class ConversationSource:
             "policy": episode["policy"],
             "seed": episode["seed"],
             "salt": episode["salt"],
-            "messages": recorder.transcript.messages,
+            "messages": recorder.transcript.column(),
             "tools": self._stage.tools_column,
             "reward": float(episode["outcome"]),
             "success": episode["outcome"] == 1,
@@ -147,8 +147,8 @@ _TURN_TYPES = {
 }
 
 
-def conversation_schema(protocol: str) -> RecordSchema:
-    """Return the columns of a conversation; its messages have two more fields in the native protocol."""
+def conversation_schema(protocol: str, arguments: ArgumentsForm) -> RecordSchema:
+    """Return the columns of a conversation; messages and tools depend on the protocol and the form of arguments."""
     columns = (
         Column("instance_id", "string", "Id of the task."),
         Column("task_type", "string", "Type of the task."),
@@ -162,8 +162,8 @@ def conversation_schema(protocol: str) -> RecordSchema:
         Column("policy", "string", "Who plays the assistant: the name that the policy gives itself."),
         Column("seed", "int64", "Seed of the episode."),
         Column("salt", "string", "Salt of the luck; with seed and task it fixes every draw."),
-        Column("messages", [message_type(protocol)], "The episode up to the assistant's last message."),
-        Column("tools", "string", "Definitions of the functions as JSON text; null in the text protocol."),
+        Column("messages", [message_type(protocol, arguments)], "The episode up to the assistant's last message."),
+        tools_column(protocol, arguments),
         Column("reward", "float64", "1.0 for full success, else 0.0."),
         Column("success", "bool", "Whether the episode was a full success."),
         Column("level", "string", "full_success, partial_success or failure (table of values)."),
@@ -183,4 +183,4 @@ def conversation_schema(protocol: str) -> RecordSchema:
             "if it cost nothing).",
         ),
     )
-    return RecordSchema(f"resilisim-conversations-{protocol}-1", columns)
+    return RecordSchema(schema_name("conversations", protocol, arguments), columns)

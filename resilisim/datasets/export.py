@@ -11,8 +11,9 @@ from typing import Any
 from resilisim.datasets.card import render_card
 from resilisim.datasets.extras import require
 from resilisim.datasets.folder import DatasetFolder, read_facts
+from resilisim.datasets.lengths import describe_lengths, measure_lengths, token_counter
 from resilisim.datasets.manifest import make_manifest
-from resilisim.datasets.reading import facts_of_file
+from resilisim.datasets.reading import facts_of_file, read_records
 from resilisim.datasets.shards import FORMATS, Format, ShardFacts, plan_shards
 from resilisim.datasets.sources import SourceSpec
 from resilisim.datasets.workers import ShardSettings, write_shards
@@ -88,6 +89,7 @@ def export_dataset(
     workers: int = 1,
     overwrite: bool = False,
     license: str = DEFAULT_LICENSE,
+    tokenizer: str | Path | None = None,
     command: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> ExportResult:
@@ -108,6 +110,8 @@ def export_dataset(
         overwrite: Remove another dataset that is in the folder, and permit files there that no export wrote, which
             stay. The same dataset is not removed: it is gone on with.
         license: License of the records, as the card names it.
+        tokenizer: What counts the lengths in tokens that the card states: a `tokenizer.json`, a folder that holds one,
+            a GGUF file, or "none"; None takes the tokenizer of the SmolLM2 that ships, where it is installed.
         command: The command that made the dataset, for the card.
         progress: Called now and then with the number of tasks done since the last call.
 
@@ -126,15 +130,18 @@ def export_dataset(
     shards = plan_shards(check_tasks(tasks, chosen_library), tasks_per_shard)
     if format == "parquet":
         require("pyarrow.parquet")
+    counter = token_counter(tokenizer)
     source = spec.make(chosen_library)
+    all_tasks = [task for shard in shards for task in shard.tasks]
     manifest = make_manifest(
         spec,
-        [task for shard in shards for task in shard.tasks],
+        all_tasks,
         source.schema,
         chosen_library,
         format,
         license=license,
         tasks_per_shard=tasks_per_shard,
+        tokenizer=None if counter is None else counter.name,
     )
     with DatasetFolder(Path(out), manifest, overwrite=overwrite) as folder:
         kept = [shard for shard in shards if folder.holds(shard.file_name(format))]
@@ -153,12 +160,14 @@ def export_dataset(
                         facts[done.file] = done
                     else:
                         report(done)
+            lengths = {} if counter is None else measure_lengths(read_records(out), all_tasks, counter)
         except KeyboardInterrupt:
             # Asked of the disk: a worker may have finished a shard that it could not tell of any more.
             num_kept = sum(folder.holds(shard.file_name(format)) for shard in shards)
             raise ExportInterrupted(num_kept, len(shards)) from None
         in_order = tuple(facts[shard.file_name(format)] for shard in shards)
-        folder.finish(in_order, render_card(manifest, source.schema, in_order, license, command))
+        said = describe_lengths(lengths, counter)
+        folder.finish(in_order, render_card(manifest, source.schema, in_order, license, command, said))
     return ExportResult(folder.directory, manifest, in_order, len(kept))
 
 

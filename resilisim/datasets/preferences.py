@@ -13,9 +13,9 @@ from typing import ClassVar
 from resilisim.datasets.alternatives import Alternative, draw_alternative, preferring_named, worse_alternatives
 from resilisim.datasets.demonstrator import Demonstrator
 from resilisim.datasets.reasoning import MISTAKEN_REASONS
-from resilisim.datasets.rollout import FLAW_TYPE, RolloutSpec, Searcher, Stage, Start
+from resilisim.datasets.rollout import FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
-from resilisim.datasets.transcript import Transcript, message_type
+from resilisim.datasets.transcript import Transcript, message_type, schema_name, tools_column
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import Info
 from resilisim.policies.scripted import messages
@@ -73,7 +73,7 @@ class PreferenceSource:
     """
 
     def __init__(self, spec: PreferenceSpec, library: ToolLibrary, searcher: Searcher | None = None) -> None:
-        self.schema = preference_schema(spec.environment.protocol)
+        self.schema = preference_schema(spec.environment.protocol, spec.call_arguments)
         self._spec = spec
         self._stage = Stage(library, spec, searcher)
 
@@ -113,9 +113,9 @@ class PreferenceSource:
             if chosen is not None and rejected is not None and rejected_text is not None:
                 yield {
                     **self._origin(task, start, info, num_mistakes),
-                    "prompt": list(transcript.messages),
-                    "chosen": [transcript.assistant_message(text)],
-                    "rejected": [transcript.assistant_message(rejected_text)],
+                    "prompt": transcript.column(),
+                    "chosen": transcript.column([transcript.assistant_message(text)]),
+                    "rejected": transcript.column([transcript.assistant_message(rejected_text)]),
                     "tools": self._stage.tools_column,
                     **_comparison(optimum, info["state"], chosen, rejected),
                 }
@@ -197,9 +197,9 @@ def _comparison(optimum: Optimum, state: EpisodeState, chosen: tuple[Message, fl
     }
 
 
-def preference_schema(protocol: str) -> RecordSchema:
-    """Return the columns of a preference pair; its messages have two more fields in the native protocol."""
-    messages: DataType = [message_type(protocol)]
+def preference_schema(protocol: str, arguments: ArgumentsForm) -> RecordSchema:
+    """Return the columns of a preference pair; messages and tools depend on the protocol and the form of arguments."""
+    messages: DataType = [message_type(protocol, arguments)]
     columns = (
         Column("instance_id", "string", "Id of the task."),
         Column("task_type", "string", "Type of the task."),
@@ -216,7 +216,7 @@ def preference_schema(protocol: str) -> RecordSchema:
         Column("prompt", messages, "The episode so far."),
         Column("chosen", messages, "One message of the assistant, of the highest Q*."),
         Column("rejected", messages, "One message of the assistant, of a lower Q*."),
-        Column("tools", "string", "Definitions of the functions as JSON text; null in the text protocol."),
+        tools_column(protocol, arguments),
         Column("value", "float64", "V* of the state: chance of full success of the best agent from here on."),
         Column(
             "optimum_gap", "float64", "How far V* may lie below the optimum; 0 where it is exact, as nearly always."
@@ -229,4 +229,4 @@ def preference_schema(protocol: str) -> RecordSchema:
         Column("rejected_kind", "string", "What it is: execute, search, finish, rejected (a call), format_error."),
         Column("rejected_reason", "string", "Why it is worse, as in the labels of evaluations (table of values)."),
     )
-    return RecordSchema(f"resilisim-preferences-{protocol}-1", columns)
+    return RecordSchema(schema_name("preferences", protocol, arguments), columns)

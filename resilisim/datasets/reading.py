@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, cast
 
 from resilisim.datasets.extras import require
 from resilisim.datasets.folder import DATA_NAME, read_facts, read_manifest
-from resilisim.datasets.schema import Record
+from resilisim.datasets.schema import DataType, Record, convert_json
 from resilisim.datasets.shards import ShardFacts, is_shard_name
 from resilisim.errors import StoreError, unknown_name
 from resilisim.provenance import describe_os_error, read_json_lines
@@ -84,11 +85,11 @@ def read_records(directory: Path | str, split: str | None = None) -> Iterator[Re
     if split is not None and split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     folder = Path(directory)
-    read_manifest(folder)
+    types = {column["name"]: column["type"] for column in read_manifest(folder)["records"]["columns"]}
     names = [path.name for path in (folder / DATA_NAME).glob("*") if is_shard_name(path.name)]
     for part in SPLITS if split is None else (split,):
         for name in sorted(name for name in names if name.startswith(f"{part}-")):
-            yield from _records_of_file(folder / DATA_NAME / name)
+            yield from _records_of_file(folder / DATA_NAME / name, types)
 
 
 def facts_of_file(path: Path) -> ShardFacts:
@@ -121,12 +122,13 @@ def facts_of_file(path: Path) -> ShardFacts:
     return ShardFacts(path.name, num_records, num_bytes, digest.hexdigest())
 
 
-def _records_of_file(path: Path) -> Iterator[Record]:
+def _records_of_file(path: Path, types: DataType) -> Iterator[Record]:
     if path.suffix == ".jsonl":
         yield from read_json_lines(path)
         return
     for batch in _open_parquet(path).iter_batches(batch_size=ROWS_PER_BATCH):
-        yield from cast("list[Record]", batch.to_pylist())
+        for record in batch.to_pylist():
+            yield cast("Record", convert_json(record, types, json.loads))
 
 
 def _open_parquet(path: Path) -> Any:

@@ -6,13 +6,13 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from resilisim.datasets.flawed_prompts import FlawedPrompts
 from resilisim.datasets.schema import DataType
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.protocol import native_tools, read_text
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.arguments import check_environment, check_integer, check_prompts
 from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT
@@ -28,6 +28,7 @@ from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
 # Luck of its own: who trains on these episodes has not seen the luck that evaluations draw.
 TRAINING_ENVIRONMENT = EnvironmentSettings(salt=TRAINING_SALT)
 FLAW_TYPE: DataType = {"type": "string", "method": "string", "severity": "string"}
+ArgumentsForm: TypeAlias = Literal["object", "text"]
 # Two kinds of agent to learn from: one that has to find its tools, and one that is shown a plan.
 DEFAULT_PROMPTS = ("baseline", "optimal")
 
@@ -59,6 +60,8 @@ class RolloutSpec:
         pass_parameters: Whether it passes parameters in its calls.
         alternatives: Whether the steps of plans in prompts name similar tools (by retrieval); the environment's own
             prompts don't.
+        call_arguments: Form of the arguments of native calls, and of the definitions of functions: "object", as chat
+            templates take them, or "text" (JSON text in columns of fixed types, for readers that need those).
         environment: Options of the environment. The luck is the training luck unless another salt is given: a model
             must not be trained on the luck that it is evaluated with.
     """
@@ -71,6 +74,7 @@ class RolloutSpec:
     search: bool = True
     pass_parameters: bool = True
     alternatives: bool = False
+    call_arguments: ArgumentsForm = "object"
     environment: EnvironmentSettings = TRAINING_ENVIRONMENT
 
     def __post_init__(self) -> None:
@@ -95,6 +99,8 @@ class RolloutSpec:
             )
         if self.first_seed + self.seeds - 1 > MAX_SEED:
             raise InvalidInputError(f"first_seed is {self.first_seed}: expected seeds of at most 2^63 - 1")
+        if self.call_arguments not in get_args(ArgumentsForm):
+            raise unknown_name("form of arguments", str(self.call_arguments), get_args(ArgumentsForm))
         if self.environment.parameters == "strict" and not self.pass_parameters:
             raise InvalidInputError("pass_parameters is False: expected True, as the mode 'strict' refuses bare calls")
 
@@ -150,6 +156,7 @@ class Stage:
         self.library = library
         self.settings = settings
         self.protocol = settings.protocol
+        self.arguments = spec.call_arguments
         self.parameters: ParameterMode = settings.parameters
         self.searcher: Searcher = searcher or retriever
         self.environment = ConversationEnv(library=library, search=self.searcher.search, **options)
@@ -171,9 +178,11 @@ class Stage:
                     yield Start(drawn[0], seed, drawn[1])
 
     @property
-    def tools_column(self) -> str | None:
-        """The functions that a native model is offered, as JSON text; None in the text protocol."""
-        return json.dumps(native_tools()) if self.protocol == "native" else None
+    def tools_column(self) -> list[dict[str, Any]] | str | None:
+        """The functions that a native model is offered, in the form of the arguments; None in the text protocol."""
+        if self.protocol == "text":
+            return None
+        return native_tools() if self.arguments == "object" else json.dumps(native_tools())
 
     def read(self, text: str) -> Message:
         """Return what a message of the text protocol means here."""

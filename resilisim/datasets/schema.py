@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from resilisim.datasets.extras import require
 from resilisim.errors import InvalidInputError, unknown_name
 
-# "string", "int64", "float64" or "bool"; a list with the type of its items as its one member; or the fields of a
-# struct with their types. Every value may be null. What has no fixed shape stands in a "string" as JSON text.
+# "string", "int64", "float64" or "bool"; "json" for JSON values of no fixed shape, which readers get as they are,
+# without the nulls of a struct (Parquet holds their text); a list with the type of its items as its one member; or the
+# fields of a struct with their types. Every value may be null.
 DataType: TypeAlias = "str | Sequence[DataType] | Mapping[str, DataType]"
 Record: TypeAlias = dict[str, Any]
 
 SCALAR_TYPES: Mapping[str, type] = {"string": str, "int64": int, "float64": float, "bool": bool}
+_NAMES_OF_TYPES = {python_type: name for name, python_type in SCALAR_TYPES.items()}
+JSON_TYPE = "json"
+MAX_JSON_DEPTH = 100  # of a value of this type; parsers of others stop somewhere, too
 INT64_LIMIT = 2**63
 SHOWN_LENGTH = 60  # characters of a value in a message
 
@@ -86,14 +90,35 @@ def check_record(schema: RecordSchema, record: object) -> str | None:
     return _problem(record, schema.struct, "")
 
 
-def to_arrow(schema: RecordSchema) -> Any:
+def to_arrow(schema: RecordSchema, json_name: str = "json_") -> Any:
     """Return the schema as a `pyarrow.Schema`.
+
+    Args:
+        schema: The schema.
+        json_name: What pyarrow calls the type of JSON values; "string" gives the schema of what is stored.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
     """
     pyarrow = require("pyarrow")
-    return pyarrow.schema([(column.name, _arrow_type(pyarrow, column.type)) for column in schema.columns])
+    return pyarrow.schema([(column.name, _arrow_type(pyarrow, column.type, json_name)) for column in schema.columns])
+
+
+def convert_json(value: Any, data_type: DataType, convert: Callable[[Any], Any]) -> Any:
+    """Return a value with the parts of it that are of the type "json" converted; what needs no change is not copied.
+
+    Args:
+        value: A value that fits the type.
+        data_type: Its type.
+        convert: Given each part of the type "json" that is not null.
+    """
+    if value is None or not _holds_json(data_type):
+        return value
+    if isinstance(data_type, str):
+        return convert(value)
+    if isinstance(data_type, Mapping):
+        return {name: convert_json(value[name], inner, convert) for name, inner in data_type.items()}
+    return [convert_json(item, data_type[0], convert) for item in value]
 
 
 def describe(schema: RecordSchema) -> str:
@@ -113,8 +138,8 @@ def describe_type(data_type: DataType) -> str:
 
 def _check_type(data_type: object, where: str) -> None:
     if isinstance(data_type, str):
-        if data_type not in SCALAR_TYPES:
-            raise unknown_name("type", data_type, SCALAR_TYPES, where)
+        if data_type != JSON_TYPE and data_type not in SCALAR_TYPES:
+            raise unknown_name("type", data_type, (*SCALAR_TYPES, JSON_TYPE), where)
         return
     if not isinstance(data_type, Sequence | Mapping) or len(data_type) < 1:
         raise InvalidInputError(f"{where}: got the type {data_type!r}, expected a name, [item type] or {{field: type}}")
@@ -128,6 +153,8 @@ def _check_type(data_type: object, where: str) -> None:
 
 
 def _problem(value: object, data_type: DataType, where: str) -> str | None:
+    if data_type == JSON_TYPE:
+        return json_problem(value, where)
     if isinstance(data_type, str):
         return _scalar_problem(value, data_type, where)
     if value is None and where:
@@ -162,6 +189,36 @@ def _scalar_problem(value: object, name: str, where: str) -> str | None:
     return None
 
 
+def json_problem(value: object, where: str, depth: int = MAX_JSON_DEPTH) -> str | None:
+    """Return what keeps a value from being one of the type "json", in one line, or None if nothing does.
+
+    Args:
+        value: The value.
+        where: What it is called in the line.
+        depth: Levels that may still be nested.
+    """
+    if depth == 0:
+        return f"{where}: nested too deeply, expected at most {MAX_JSON_DEPTH} levels"
+    if type(value) is dict:
+        wrong = next((key for key in value if type(key) is not str), None)
+        if wrong is not None:
+            return f"{where}: got the key {_shown(wrong)}, expected a string"
+        parts = ((f"{where}.{key}", item) for key, item in value.items())
+    elif type(value) is list:
+        parts = ((f"{where}[{index}]", item) for index, item in enumerate(value))
+    elif value is None or type(value) in SCALAR_TYPES.values():
+        return None if value is None else _scalar_problem(value, _NAMES_OF_TYPES[type(value)], where)
+    else:
+        return f"{where}: got {_shown(value)}, expected a JSON value"
+    return next(filter(None, (json_problem(item, place, depth - 1) for place, item in parts)), None)
+
+
+def _holds_json(data_type: DataType) -> bool:
+    if isinstance(data_type, str):
+        return data_type == JSON_TYPE
+    return any(map(_holds_json, data_type.values() if isinstance(data_type, Mapping) else data_type))
+
+
 def _key_problem(found: tuple[object, ...], expected: tuple[str, ...]) -> str:
     missing = [name for name in expected if name not in found]
     if missing:
@@ -190,11 +247,9 @@ def _plain_type(data_type: DataType) -> Any:
     return [_plain_type(data_type[0])]
 
 
-def _arrow_type(pyarrow: Any, data_type: DataType) -> Any:
+def _arrow_type(pyarrow: Any, data_type: DataType, json_name: str) -> Any:
     if isinstance(data_type, str):
-        return {"string": pyarrow.string, "int64": pyarrow.int64, "float64": pyarrow.float64, "bool": pyarrow.bool_}[
-            data_type
-        ]()
+        return getattr(pyarrow, {"bool": "bool_", JSON_TYPE: json_name}.get(data_type, data_type))()
     if isinstance(data_type, Mapping):
-        return pyarrow.struct([(name, _arrow_type(pyarrow, inner)) for name, inner in data_type.items()])
-    return pyarrow.list_(_arrow_type(pyarrow, data_type[0]))
+        return pyarrow.struct([(name, _arrow_type(pyarrow, inner, json_name)) for name, inner in data_type.items()])
+    return pyarrow.list_(_arrow_type(pyarrow, data_type[0], json_name))

@@ -4,24 +4,43 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from resilisim.datasets.rollout import Stage
-from resilisim.datasets.schema import DataType, Record
+from resilisim.datasets.rollout import ArgumentsForm, Stage
+from resilisim.datasets.schema import JSON_TYPE, Column, DataType, Record, json_problem
 from resilisim.envs.protocol import read_native, read_text
 from resilisim.simulator import Message
 
 _TAG = re.compile(r"<(tool_search|tool_info|tool_call)>.*?</\1>|<finish\s*/>", re.DOTALL | re.IGNORECASE)
 
 
-def message_type(protocol: str) -> DataType:
-    """Return the type of a chat message: a native one can also hold calls, or answer one."""
+def message_type(protocol: str, arguments: ArgumentsForm) -> DataType:
+    """Return the type of a chat message: a native one can also hold calls, or answer one.
+
+    With arguments as objects a native message is one JSON value, as chat templates take it: a struct would give every
+    message the keys of all, and every call the arguments of all, null where there are none.
+    """
     if protocol == "text":
         return {"role": "string", "content": "string"}
+    if arguments == "object":
+        return JSON_TYPE
     function: DataType = {"name": "string", "arguments": "string"}
     calls: DataType = [{"id": "string", "type": "string", "function": function}]
     return {"role": "string", "content": "string", "tool_calls": calls, "tool_call_id": "string"}
+
+
+def tools_column(protocol: str, arguments: ArgumentsForm) -> Column:
+    """Return the column of the functions' definitions."""
+    objects = protocol == "native" and arguments == "object"
+    form: DataType = [JSON_TYPE] if objects else "string"
+    text = "" if objects else " as JSON text"
+    return Column("tools", form, f"Definitions of the functions{text}; null in the text protocol.")
+
+
+def schema_name(kind: str, protocol: str, arguments: ArgumentsForm) -> str:
+    """Return name and version of the schema of a kind of played episodes: native ones have objects since version 2."""
+    return f"resilisim-{kind}-{protocol}-{2 if protocol == 'native' and arguments == 'object' else 1}"
 
 
 class Transcript:
@@ -33,11 +52,27 @@ class Transcript:
     Args:
         stage: Where the episode is played.
         prompt: The prompt, the first message.
+
+    Attributes:
+        messages: The messages so far, arguments of calls as JSON text.
     """
 
     def __init__(self, stage: Stage, prompt: str) -> None:
         self._stage = stage
         self.messages: list[Record] = [_message(stage.protocol, "user", prompt)]
+
+    def column(self, messages: Sequence[Record] | None = None) -> list[Record]:
+        """Return messages, those so far if none are given, as they stand in records."""
+        chosen = self.messages if messages is None else messages
+        return [self._record(message) for message in chosen]
+
+    def _record(self, message: Record) -> Record:
+        if self._stage.protocol == "text" or self._stage.arguments == "text":
+            return message
+        plain = {name: value for name, value in message.items() if value is not None}
+        if "tool_calls" in plain:
+            plain["tool_calls"] = [_with_object(call) for call in plain["tool_calls"]]
+        return plain
 
     def assistant_message(self, action: str | Mapping[str, Any]) -> Record:
         """Return the message that a policy's action becomes if it is the next one."""
@@ -94,6 +129,15 @@ def _call_as_given(call: Mapping[str, Any]) -> Record:
 
 def _function_call(identity: str, name: str, arguments: str) -> Record:
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _with_object(call: Record) -> Record:
+    """Return a call with its arguments as an object; as they are where a policy wrote what is none."""
+    function = call["function"]
+    value = _json_object(function["arguments"])
+    if value is None or json_problem(value, "arguments") is not None:
+        return call
+    return {**call, "function": {**function, "arguments": value}}
 
 
 def _translate(text: str, stage: Stage, identity: str) -> Record:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from resilisim.datasets.extras import require
-from resilisim.datasets.schema import Record, RecordSchema, check_record, to_arrow
+from resilisim.datasets.schema import Record, RecordSchema, check_record, convert_json, to_arrow
 from resilisim.datasets.shards import Format, ShardFacts
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.provenance import describe_os_error
@@ -189,12 +189,14 @@ class _JsonLines:
 class _Parquet:
     def __init__(self, sink: _HashedFile, schema: RecordSchema, metadata: Mapping[str, str]) -> None:
         self._pyarrow = require("pyarrow")
+        self._types = schema.struct
         self._schema = to_arrow(schema).with_metadata(dict(metadata) or None)
+        self._stored = to_arrow(schema, "string")  # tables are made of texts: pyarrow makes no JSON inside of lists
         self._rows: list[Record] = []
         self._writer = require("pyarrow.parquet").ParquetWriter(sink, self._schema, compression="zstd")
 
     def write(self, record: Record) -> None:
-        self._rows.append(record)
+        self._rows.append(convert_json(record, self._types, _LINE_ENCODER.encode))
         if len(self._rows) == ROWS_PER_GROUP:
             self._write_group()
 
@@ -210,10 +212,10 @@ class _Parquet:
     def _write_group(self) -> None:
         table_of = self._pyarrow.Table.from_pylist
         try:
-            table = table_of(self._rows, self._schema)
+            table = table_of(self._rows, self._stored)
         except UnicodeEncodeError:
-            table = table_of(_without_surrogates(self._rows), self._schema)
-        self._writer.write_table(table)
+            table = table_of(_without_surrogates(self._rows), self._stored)
+        self._writer.write_table(table.cast(self._schema))
         self._rows = []
 
 

@@ -100,10 +100,10 @@ def test_the_card_of_a_dataset(tmp_path: Path) -> None:
     assert json.loads(arguments) == result.manifest["arguments"]
 
 
-def card_of(kind: str, num_records: int = 1, schema: RecordSchema = TOY_SCHEMA) -> str:
+def card_of(kind: str, num_records: int = 1, schema: RecordSchema = TOY_SCHEMA, form: str = "object") -> str:
     manifest = {
         "hash": "ab",
-        "arguments": {"kind": kind},
+        "arguments": {"kind": kind, "source": {"call_arguments": form}},
         "versions": {"resilisim": "1"},
         "tasks_per_split": {"test": 2},
     }
@@ -133,7 +133,7 @@ def test_sizes_are_told_as_on_the_hub(num_records: int, category: str) -> None:
 def snippets(kind: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Run the Python of a kind's card, without the loading, on rows, and return the names that it defines."""
     found: dict[str, Any] = {"dataset": {"train": _Rows(rows)}}
-    blocks = [block.split("```")[0] for block in card_of(kind).split("```python\n")[1:]]
+    blocks = [block.split("```")[0] for block in card_of(kind, form="text").split("```python\n")[1:]]
     for block in blocks:
         if "load_dataset" not in block:
             exec(block, found)
@@ -168,7 +168,14 @@ def assert_plain(messages: list[dict[str, Any]], protocol: str) -> None:
 def test_the_card_of_conversations_turns_rows_into_what_chat_templates_take(protocol: str) -> None:
     environment = dataclasses.replace(TRAINING_ENVIRONMENT, protocol=protocol)
     rows = rows_of(
-        ConversationSpec(prompts=("optimal",), seeds=3, search=False, alternatives=False, environment=environment)
+        ConversationSpec(
+            prompts=("optimal",),
+            seeds=3,
+            search=False,
+            alternatives=False,
+            call_arguments="text",
+            environment=environment,
+        )
     )
     before = json.dumps(rows)
     defined = snippets("conversations", rows)
@@ -202,13 +209,17 @@ def test_the_card_says_which_turns_are_worth_learning() -> None:
 @pytest.mark.parametrize("protocol", ["text", "native"])
 def test_the_card_of_preferences_turns_rows_into_prompt_chosen_and_rejected(protocol: str) -> None:
     environment = dataclasses.replace(TRAINING_ENVIRONMENT, protocol=protocol)
-    rows = rows_of(PreferenceSpec(prompts=("optimal",), alternatives=False, environment=environment))
+    options: dict[str, Any] = {"prompts": ("optimal",), "alternatives": False, "environment": environment}
+    rows = rows_of(PreferenceSpec(call_arguments="text", **options))
     examples = snippets("preferences", rows)["examples"]
     assert len(examples) == len(rows) > 20
     for example in examples:
         assert set(example) - {"tools"} == {"prompt", "chosen", "rejected"}
         for side in ("prompt", "chosen", "rejected"):
             assert_plain(example[side], protocol)
+    # As objects, rows need no turning.
+    objects = rows_of(PreferenceSpec(**options))
+    assert examples == [{name: row[name] for name in example} for row, example in zip(objects, examples, strict=True)]
 
 
 def test_the_card_lists_every_value_that_records_hold() -> None:

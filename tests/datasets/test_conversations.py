@@ -100,21 +100,25 @@ def test_messages_are_what_the_environment_was_sent_and_answered(protocol: str) 
             assert record["tools"] is None
 
 
-def test_native_calls_are_answered_by_their_ids() -> None:
-    for record in records_of(protocol="native"):
-        names = {entry["function"]["name"] for entry in json.loads(record["tools"])}
+@pytest.mark.parametrize("form", ["object", "text"])
+def test_native_calls_are_answered_by_their_ids(form: str) -> None:
+    for record in records_of(protocol="native", call_arguments=form):
+        tools = json.loads(record["tools"]) if form == "text" else record["tools"]
+        names = {entry["function"]["name"] for entry in tools}
         messages = record["messages"]
         ids = []
         for before, message in itertools.pairwise(messages):
             assert message["content"] is not None
+            assert form == "text" or None not in message.values()
             if message["role"] == "tool":
                 assert message["tool_call_id"] == before["tool_calls"][0]["id"]
-            elif message["role"] == "assistant" and message["tool_calls"]:
+            elif message["role"] == "assistant" and message.get("tool_calls"):
                 (call,) = message["tool_calls"]
                 ids.append(call["id"])
                 assert call["type"] == "function"
                 assert call["function"]["name"] in names
-                assert isinstance(json.loads(call["function"]["arguments"]), dict)
+                arguments = call["function"]["arguments"]
+                assert isinstance(json.loads(arguments) if form == "text" else arguments, dict)
                 assert len(call["id"]) == 9
                 assert call["id"].isalnum()
         assert len(ids) == len(set(ids))
@@ -348,7 +352,7 @@ class StopsOrShows:
         call = {"id": "x", "function": {"name": "tool_call", "arguments": {"name": READER}}, "index": 0}
         self.left: list[Any] = [
             {"content": None, "tool_calls": [call]},
-            json.dumps({"content": "I look.", "tool_calls": [call, {"id": "y"}]}),
+            json.dumps({"content": "I look.", "tool_calls": [call, {"id": "y", "function": {"arguments": "{NaN"}}]}),
             f"I think that <tool_info>{READER}</tool_info> helps.",
             f'<tool_call>{READER} {{"source": }}</tool_call>',
             "{Hm}.",
@@ -359,8 +363,9 @@ class StopsOrShows:
         return self.left.pop(0)
 
 
-def test_whatever_a_policy_says_becomes_messages_of_one_shape() -> None:
-    source = source_of(policy=f"{__name__}:StopsOrShows", protocol="native", prompts=("baseline",))
+@pytest.mark.parametrize("form", ["object", "text"])
+def test_whatever_a_policy_says_becomes_messages_of_one_shape(form: str) -> None:
+    source = source_of(policy=f"{__name__}:StopsOrShows", protocol="native", prompts=("baseline",), call_arguments=form)
     (record,) = source.records(task_of(READER))
     assert check_record(source.schema, record) is None
     assert record["turns"][-1]["message_index"] is None
@@ -385,9 +390,13 @@ def test_whatever_a_policy_says_becomes_messages_of_one_shape() -> None:
     assert first == {
         "id": "x",
         "type": "function",
-        "function": {"name": "tool_call", "arguments": json.dumps({"name": READER})},
+        "function": {
+            "name": "tool_call",
+            "arguments": {"name": READER} if form == "object" else f'{{"name": "{READER}"}}',
+        },
     }
-    assert [message["content"] for message in record["messages"] if message["tool_call_id"] == "y"] == ["ignored"]
+    assert spoken[1]["tool_calls"][1]["function"] == {"name": "", "arguments": "{NaN"}  # no object, in whatever form
+    assert [message["content"] for message in record["messages"] if message.get("tool_call_id") == "y"] == ["ignored"]
     replay(record, record["messages"], task_of(READER))
 
 
@@ -421,6 +430,7 @@ def test_searches_by_the_work_order_find_the_tool_that_is_called() -> None:
         ({"pass_parameters": False, "environment": replace(TRAINING_ENVIRONMENT, parameters="strict")}, ["strict"]),
         ({"policy": "exact-optimun"}, ["'exact-optimum'"]),
         ({"environment": replace(TRAINING_ENVIRONMENT, protocol="tekst")}, ["protocol", "'text'"]),
+        ({"call_arguments": "objects"}, ["form of arguments", "'object'"]),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(options: dict[str, Any], words: list[str]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from resilisim.datasets import export_dataset, read_records
 from resilisim.datasets.conversations import ConversationSpec
@@ -48,6 +49,9 @@ KINDS = {
     "prompts": PromptSpec(flaws=("missing_step", "parameter_error"), alternatives=False),
     "conversations": ConversationSpec(prompts=("optimal",), search=False, alternatives=False),
     "native": ConversationSpec(prompts=("optimal",), search=False, alternatives=False, environment=NATIVE),
+    "native-text": ConversationSpec(
+        prompts=("optimal",), search=False, alternatives=False, call_arguments="text", environment=NATIVE
+    ),
     "preferences": PreferenceSpec(prompts=("optimal",), search=False, alternatives=False),
 }
 
@@ -123,6 +127,51 @@ def test_every_kind_loads_with_the_rows_that_were_written(
     jsonl, parquet = (loaded[f"{kind}-{file_format}"] for file_format in FORMATS)
     assert jsonl["features"] == parquet["features"]
     assert len(set(jsonl["features"].values())) == 1
-    for split, rows in jsonl["rows"].items():
-        assert rows == parquet["rows"][split] == list(read_records(folders[f"{kind}-jsonl"], split))
+    for split, rows in parquet["rows"].items():
+        assert rows == list(read_records(folders[f"{kind}-jsonl"], split))
+        assert list(read_records(folders[f"{kind}-parquet"], split)) == rows
+        # The loader rounds the numbers of JSON Lines that hold JSON of no fixed shape.
+        assert jsonl["rows"][split] == ([rounded(row) for row in rows] if kind == "native" else rows)
     assert sum(map(len, jsonl["rows"].values())) >= 12
+
+
+def rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: rounded(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return list(map(rounded, value))
+    return pytest.approx(value, rel=0, abs=1e-10) if isinstance(value, float) else value
+
+
+# What templates of real models do: they ask whether a message has a key, and print arguments with `tojson`.
+CHAT_TEMPLATE = """
+{%- for tool in tools %}{{ tool | tojson }}
+{% endfor %}
+{%- for message in messages %}<{{ message.role }}>{{ message.content }}
+{%- if 'tool_calls' in message %}{% for call in message.tool_calls %}
+CALL {"name": {{ call.function.name | tojson }}, "arguments": {{ call.function.arguments | tojson }}}
+{%- endfor %}{% endif %}
+{%- if message.tool_call_id is defined %} ({{ message.tool_call_id | length }}){% endif %}
+{% endfor %}"""
+
+
+def test_chat_templates_render_loaded_rows_as_they_are(folders: dict[str, Path], loaded: dict[str, Any]) -> None:
+    environment = ImmutableSandboxedEnvironment()
+    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)  # as transformers has it
+    template = environment.from_string(CHAT_TEMPLATE)
+    num_calls = 0
+    for name in ("native-jsonl", "native-parquet"):
+        for split, rows in loaded[name]["rows"].items():
+            for row, written in zip(rows, read_records(folders["native-text-jsonl"], split), strict=True):
+                text = template.render(messages=row["messages"], tools=row["tools"])
+                shown = [json.loads(line[5:]) for line in text.splitlines() if line.startswith("CALL ")]
+                called = [
+                    {"name": call["function"]["name"], "arguments": json.loads(call["function"]["arguments"])}
+                    for message in written["messages"]
+                    for call in message["tool_calls"] or ()
+                ]
+                assert shown == called
+                assert text.startswith('{"type": "function"')
+                assert all(isinstance(call["arguments"], dict) for call in shown)
+                num_calls += len(shown)
+    assert num_calls > 50

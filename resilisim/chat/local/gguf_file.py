@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -47,16 +47,21 @@ def read_gguf_facts(path: Path) -> GgufFacts:
     Raises:
         InvalidInputError: The file cannot be read, or is no GGUF file.
     """
-    try:
-        with path.open("rb") as stream:
-            facts = _read_facts(stream)
-    except OSError as error:
-        raise InvalidInputError(f"local model {str(path)!r} cannot be read: {describe_os_error(error)}") from None
-    except (struct.error, ValueError):
-        raise InvalidInputError(f"local model {str(path)!r} is no GGUF file, or its beginning is damaged") from None
+    facts = _facts_of(path, lambda key: False)
     architecture = str(facts.get("general.architecture", ""))
     length = facts.get(f"{architecture}.context_length")
     return GgufFacts(architecture, length if isinstance(length, int) else None, "tokenizer.chat_template" in facts)
+
+
+def read_gguf_vocabulary(path: Path) -> dict[str, Any]:
+    """Return what a GGUF file says of its tokenizer: its facts without the `tokenizer.ggml.` of their names.
+
+    Raises:
+        InvalidInputError: The file cannot be read, or is no GGUF file.
+    """
+    prefix = "tokenizer.ggml."
+    facts = _facts_of(path, lambda key: key.startswith(prefix))
+    return {key.removeprefix(prefix): value for key, value in facts.items() if key.startswith(prefix)}
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
@@ -79,7 +84,18 @@ def fingerprint(paths: Iterable[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _read_facts(stream: BinaryIO) -> dict[str, Any]:
+def _facts_of(path: Path, keep_array: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the facts of a file; of arrays, which can be long, those that are to be kept."""
+    try:
+        with path.open("rb") as stream:
+            return _read_facts(stream, keep_array)
+    except OSError as error:
+        raise InvalidInputError(f"local model {str(path)!r} cannot be read: {describe_os_error(error)}") from None
+    except (struct.error, ValueError):
+        raise InvalidInputError(f"local model {str(path)!r} is no GGUF file, or its beginning is damaged") from None
+
+
+def _read_facts(stream: BinaryIO, keep_array: Callable[[str], bool]) -> dict[str, Any]:
     if stream.read(4) != _MAGIC:
         raise ValueError("another magic")
     version, _, count = _unpack(stream, "IQQ")
@@ -89,32 +105,33 @@ def _read_facts(stream: BinaryIO) -> dict[str, Any]:
     for _ in range(count):
         key = _string(stream).decode("utf-8", "replace")
         (kind,) = _unpack(stream, "I")
-        facts[key] = _value(stream, kind)
+        facts[key] = _array(stream, keep_array(key)) if kind == _ARRAY else _value(stream, kind)
     return facts
 
 
 def _value(stream: BinaryIO, kind: int) -> Any:
     if kind == _STRING:
         return _string(stream).decode("utf-8", "replace")
-    if kind == _ARRAY:
-        _skip_array(stream)
-        return None
     if kind not in _NUMBERS:
         raise ValueError("an unknown type")
     return _unpack(stream, _NUMBERS[kind])[0]
 
 
-def _skip_array(stream: BinaryIO) -> None:
+def _array(stream: BinaryIO, keep: bool) -> list[Any] | None:
+    """Return the entries of an array, or step over it and return None."""
     kind, count = _unpack(stream, "IQ")
     if count > _LONGEST_ARRAY:
         raise ValueError("an array that cannot be")
+    if kind not in _NUMBERS and kind != _STRING:
+        raise ValueError("an array of a type that nobody writes")
+    if keep:
+        return [_value(stream, kind) for _ in range(count)]
     if kind in _NUMBERS:
         stream.seek(count * struct.calcsize("<" + _NUMBERS[kind]), 1)
-    elif kind == _STRING:
+    else:
         for _ in range(count):
             _string(stream)
-    else:
-        raise ValueError("an array of a type that nobody writes")
+    return None
 
 
 def _string(stream: BinaryIO) -> bytes:
