@@ -16,13 +16,12 @@ import numpy as np
 from resilisim.errors import ResiliSimError
 from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.statistics import Estimate, clustered_mean
-from resilisim.simulator.exact.plan_following import obey_plan
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.problem import build_problem
 from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
-from resilisim.tool_library.parameters import accepts
+from resilisim.workflows.costs import follow_steps
 from resilisim.workflows.perturbation import FlawedWorkflow, Perturber
 from resilisim.workflows.planner import ExactPlanner
 
@@ -147,10 +146,7 @@ def _obediences(
         if not isinstance(flawed, FlawedWorkflow):
             continue
         problem = build_problem(library, task.required_tools, law, rules)
-        steps = flawed.workflow.steps
-        tools = [library.index(step.tool) for step in steps]
-        refused = [not accepts(library[step.tool], step.parameters, mode) for step in steps]
-        found[plan] = obey_plan(problem, tools, refused).success
+        found[plan] = follow_steps(problem, flawed.workflow.steps, mode).success
     return found
 
 
