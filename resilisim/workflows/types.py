@@ -111,8 +111,8 @@ class Workflow:
         instance_id: The task that it was made for.
         steps: The steps, in the order in which to do them.
         planner: Name of the planner that made it.
-        predicted_success_probability: The planner's chance of full success: V* under the exact planner, the computed
-            chance of doing the plan to the letter, with retries, under a trained policy.
+        predicted_success_probability: The chance of full success of following the plan to the letter, as computed by
+            the planner; under "exact-path" V*.
     """
 
     instance_id: str
