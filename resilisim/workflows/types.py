@@ -24,8 +24,8 @@ class Step:
     To follow a plan to the letter means: before each message, a step is left for the next one if its tool has succeeded
     in this step, if `max_tries` calls of this step have not succeeded, or if the message about to be written is number
     `skip_from` or a later one. Messages are counted as the agent counts them: its first one is number 1, whatever it
-    holds, and the closing message is number `max_turns` + 1. A step that is left is not taken up again. Limits are meant
-    for steps whose tool the task does not ask for.
+    holds, and the closing message is number `max_turns` + 1. A step that is left is not taken up again. Limits are
+    meant for steps whose tool the task does not ask for.
 
     Attributes:
         tool: Name of the tool.
@@ -111,8 +111,8 @@ class Workflow:
         instance_id: The task that it was made for.
         steps: The steps, in the order in which to do them.
         planner: Name of the planner that made it.
-        predicted_success_probability: The planner's chance of full success: V* under the exact planner, the computed
-            chance of doing the plan to the letter, with retries, under a trained policy.
+        predicted_success_probability: The chance of full success of following the plan to the letter, as computed by
+            the planner; under "exact-path" V*.
     """
 
     instance_id: str
@@ -240,7 +240,7 @@ def _limit(mapping: Mapping[str, Any], name: str, where: str) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidInputError(
-            f"field {name!r} of {where} is {_SHORT.repr(value)}: expected an integer of at least 1, or null for no limit"
+            f"field {name!r} of {where} is {_SHORT.repr(value)}: expected an integer from 1 on, or null for no limit"
         )
     return value
 
