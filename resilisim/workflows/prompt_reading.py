@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from resilisim.workflows.compact_plan import read_compact_steps
 from resilisim.workflows.escaping import unescape_text
 from resilisim.workflows.markdown_plan import read_markdown_steps
 from resilisim.workflows.mcp_task.reading import read_mcp_task_steps
@@ -20,10 +21,10 @@ def parse_plan(text: str) -> list[str]:
 def parse_steps(text: str) -> list[PlannedStep]:
     """Return the steps of the plan in a prompt, with what the prompt says about each; empty if it holds no plan.
 
-    Plans in Markdown and in an `<mcp_task>` element are read alike. A prompt that holds both, which none of ours does,
-    is read by its element; an element that is not well-formed counts as none.
+    Plans in Markdown, in an `<mcp_task>` element and in the compact style are read alike. A prompt that holds several,
+    which none of ours does, is read by its element; an element that is not well-formed counts as none.
     """
-    return read_mcp_task_steps(text) or read_markdown_steps(text)
+    return read_mcp_task_steps(text) or read_compact_steps(text) or read_markdown_steps(text)
 
 
 def parse_work_order(text: str) -> str:

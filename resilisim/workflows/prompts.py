@@ -11,6 +11,7 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
+from resilisim.workflows.compact_plan import render_compact_plan
 from resilisim.workflows.escaping import escape_line, escape_text, inline_json
 from resilisim.workflows.insights import critical_tools
 from resilisim.workflows.markdown_plan import render_plan
@@ -22,10 +23,12 @@ from resilisim.workflows.types import PlannedStep, Workflow
 __all__ = [
     "PLANNED_PROMPT_TYPES",
     "PLAN_FORMATS",
+    "PROMPT_STYLES",
     "PROMPT_TYPES",
     "PlanFormat",
     "PlannedStep",
     "Prompt",
+    "PromptStyle",
     "Protocol",
     "critical_tools",
     "parse_plan",
@@ -37,11 +40,13 @@ __all__ = [
 
 Protocol = Literal["text", "native"]
 PlanFormat = Literal["markdown", "xml"]
+PromptStyle = Literal["full", "compact"]
 
 PROMPT_TYPES = ("baseline", "chain_of_thought", "optimal", "flawed")
 # Types that show a workflow. Both do it by the same templates, so that nothing gives away that a plan is flawed.
 PLANNED_PROMPT_TYPES = ("optimal", "flawed")
 PLAN_FORMATS: tuple[str, ...] = get_args(PlanFormat)
+PROMPT_STYLES: tuple[str, ...] = get_args(PromptStyle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ class Prompt:
         planner: Name of the planner whose workflow it shows, None without one.
         workflow: That workflow.
         tools_listed: Whether the names of the library stand in it.
-        plan_format: One of `PLAN_FORMATS`, None without a workflow.
+        plan_format: One of `PLAN_FORMATS`, or "compact"; None without a workflow.
         flaw: What is wrong with the workflow (`FlawedWorkflow.flaw_mapping`), None if nothing was done to it.
     """
 
@@ -77,6 +82,7 @@ def render_prompt(
     tools_listed: bool = False,
     rules: EndRules | None = None,
     protocol: Protocol = "text",
+    style: PromptStyle = "full",
     templates: PromptTemplates | str | Path | None = None,
 ) -> Prompt:
     """Render the prompt of a task.
@@ -90,30 +96,45 @@ def render_prompt(
         tools_listed: Whether to put the library's names into the prompt.
         rules: End rules that the prompt states; the benchmark's if omitted.
         protocol: Whether calls are tags in a text or function calls.
+        style: "full", or "compact": the same in few words, for small models, with plans in a form of its own.
         templates: Templates, or a folder of those that replace packaged ones.
 
     Raises:
-        InvalidInputError: An unknown prompt type, plan format or protocol, no workflow where one is needed, an unusable
-            template, a workflow that XML cannot show.
+        InvalidInputError: An unknown prompt type, plan format, protocol or style, no workflow where one is needed, an
+            unusable template, a workflow that XML cannot show.
     """
     _check("prompt type", prompt_type, PROMPT_TYPES)
     _check("plan format", plan_format, PLAN_FORMATS)
     _check("protocol", protocol, get_args(Protocol))
+    check_style(style, plan_format)
     if tools_listed and library is None:
         raise InvalidInputError("a prompt that lists the tools needs a library: expected the argument library")
     if templates is None:
         templates = packaged_templates()
     elif not isinstance(templates, PromptTemplates):
         templates = load_templates(templates)
-    baseline = _render_baseline(templates, task, library if tools_listed else None, rules or EndRules(), protocol)
+    render = _render_compact if style == "compact" else _render_baseline
+    baseline = render(templates, task, library if tools_listed else None, rules or EndRules(), protocol)
     if prompt_type not in PLANNED_PROMPT_TYPES:
-        reasoning = prompt_type == "chain_of_thought"
-        part = "\n\n" + templates.fill(f"chain_of_thought.{protocol}.md", {}) if reasoning else ""
+        name = "compact.reasoning.md" if style == "compact" else f"chain_of_thought.{protocol}.md"
+        part = "\n\n" + templates.fill(name, {}) if prompt_type == "chain_of_thought" else ""
         return Prompt(f"{baseline}{part}\n", prompt_type, tools_listed=tools_listed)
     if workflow is None:
         raise InvalidInputError(f"a prompt of type {prompt_type!r} needs a workflow: expected what a planner returns")
-    part = _render_planned(templates, workflow, plan_format)
-    return Prompt(f"{baseline}\n\n{part}\n", prompt_type, workflow.planner, workflow, tools_listed, plan_format)
+    shown_as = "compact" if style == "compact" else plan_format
+    part = _render_planned(templates, workflow, shown_as, task)
+    return Prompt(f"{baseline}\n\n{part}\n", prompt_type, workflow.planner, workflow, tools_listed, shown_as)
+
+
+def check_style(style: str, plan_format: str) -> None:
+    """Refuse a style that does not exist, or one that has no such form of plans.
+
+    Raises:
+        InvalidInputError: With the nearest name, or what to leave out.
+    """
+    _check("prompt style", style, PROMPT_STYLES)
+    if style == "compact" and plan_format != "markdown":
+        raise InvalidInputError(f"plan format {plan_format!r}: expected none with the compact style, which has its own")
 
 
 def _check(what: str, value: str, valid: tuple[str, ...]) -> None:
@@ -121,14 +142,16 @@ def _check(what: str, value: str, valid: tuple[str, ...]) -> None:
         raise unknown_name(what, value, valid)
 
 
-def _render_planned(templates: PromptTemplates, workflow: Workflow, plan_format: PlanFormat) -> str:
+def _render_planned(templates: PromptTemplates, workflow: Workflow, shown_as: str, task: Task) -> str:
     critical = ", ".join(critical_tools(workflow.steps)) or "none, as no step depends on another"
     values = {
         "critical_tools": escape_line(critical),
         "success_probability": f"{workflow.predicted_success_probability:.3f}",
         "planner": escape_line(workflow.planner),
     }
-    if plan_format == "xml":
+    if shown_as == "compact":
+        return templates.fill("compact.plan.md", {"plan": render_compact_plan(workflow.steps, task.inputs), **values})
+    if shown_as == "xml":
         return templates.fill("optimal.xml.md", {"mcp_task": render_mcp_task(workflow, templates), **values})
     return templates.fill("optimal.md", {"plan": render_plan(workflow.steps), **values})
 
@@ -149,6 +172,28 @@ def _render_baseline(
             "finding_tools": finding,
             "calling_tools": templates.fill(f"calling_tools.{protocol}.md", {}),
             "limits": _render_limits(rules, task.constraints),
+            "task_type": escape_line(task.task_type),
+        },
+    )
+
+
+def _render_compact(
+    templates: PromptTemplates, task: Task, listed: ToolLibrary | None, rules: EndRules, protocol: Protocol
+) -> str:
+    calling = templates.fill(f"compact.calling_tools.{protocol}.md", {})
+    if listed is not None:
+        calling += "\n\n## Tools\n\n" + ", ".join(listed.names)
+    failures, loop = rules.max_consecutive_failures, rules.loop_length
+    endings = [f"{failures} failed runs"] if failures else []
+    endings += [f"{loop} idle repeats"] if loop else []
+    limits = f"{rules.max_turns} messages, then a closing one that runs nothing"
+    return templates.fill(
+        "compact.md",
+        {
+            "work_order": escape_text(task.description.strip()),
+            "input_data": inline_json(dict(task.inputs)),
+            "calling_tools": calling,
+            "limits": limits + (f"; {' or '.join(endings)} in a row end the work." if endings else "."),
             "task_type": escape_line(task.task_type),
         },
     )
