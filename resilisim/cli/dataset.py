@@ -24,6 +24,7 @@ from resilisim.cli.options import (
     NotExecutedOption,
     PayloadOption,
     PlannerOption,
+    PromptStyleOption,
     SearchDetailOption,
     TurnsOption,
     command_group,
@@ -195,6 +196,7 @@ def export(
         Literal["lenient", "strict", "ignore"],
         typer.Option("--parameters", help="How parameters of calls are checked.", rich_help_panel=ENVIRONMENT_PANEL),
     ] = "lenient",
+    prompt_style: PromptStyleOption = "full",
     search_detail: SearchDetailOption = "brief",
     payload: PayloadOption = "compact",
     salt: Annotated[

@@ -56,6 +56,7 @@ ENVIRONMENT_FIELDS: Mapping[str, str] = {
     "payload": "payload",
     "listed": "tools",
     "protocol": "protocol",
+    "prompt_style": "prompt_style",
     "salt": "salt",
     "embedding_model": "embedding_model",
 }

@@ -37,6 +37,7 @@ from resilisim.cli.options import (
     NotExecutedOption,
     PayloadOption,
     PlannerOption,
+    PromptStyleOption,
     SearchDetailOption,
     TurnsOption,
     load,
@@ -89,6 +90,7 @@ def evaluate(
         Literal["lenient", "strict", "ignore"],
         typer.Option("--parameters", help="How parameters of calls are checked.", rich_help_panel=ENVIRONMENT_PANEL),
     ] = "lenient",
+    prompt_style: PromptStyleOption = "full",
     search_detail: SearchDetailOption = "brief",
     payload: PayloadOption = "compact",
     listed: Annotated[
@@ -192,6 +194,7 @@ def evaluate(
             loop_length=loop_length,
             planner=planner,
             parameters=parameters,
+            prompt_style=prompt_style,
             search_detail=search_detail,
             payload=payload,
             tools="listed" if listed else "discovery",

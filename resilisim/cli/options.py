@@ -97,6 +97,14 @@ SearchDetailOption = Annotated[
     Literal["brief", "full"],
     typer.Option("--search-detail", help="How much a search tells of each tool.", rich_help_panel=ENVIRONMENT_PANEL),
 ]
+PromptStyleOption = Annotated[
+    Literal["full", "compact"],
+    typer.Option(
+        "--prompt-style",
+        help="compact says the same in at most 350 tokens beside the work order, for small models.",
+        rich_help_panel=ENVIRONMENT_PANEL,
+    ),
+]
 PayloadOption = Annotated[
     Literal["compact", "verbose"],
     typer.Option("--payload", help="Size of what tools return.", rich_help_panel=ENVIRONMENT_PANEL),

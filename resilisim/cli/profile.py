@@ -33,6 +33,7 @@ from resilisim.cli.options import (
     LoopOption,
     PayloadOption,
     PlannerOption,
+    PromptStyleOption,
     SearchDetailOption,
     load,
     make_retriever,
@@ -122,6 +123,7 @@ def profile(
         Literal["lenient", "strict", "ignore"],
         typer.Option("--parameters", help="How parameters of calls are checked.", rich_help_panel=ENVIRONMENT_PANEL),
     ] = "lenient",
+    prompt_style: PromptStyleOption = "full",
     search_detail: SearchDetailOption = "brief",
     payload: PayloadOption = "compact",
     listed: Annotated[
@@ -207,6 +209,7 @@ def profile(
             loop_length=loop_length,
             planner=planner,
             parameters=parameters,
+            prompt_style=prompt_style,
             search_detail=search_detail,
             payload=payload,
             tools="listed" if listed else "discovery",

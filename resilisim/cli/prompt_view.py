@@ -17,7 +17,7 @@ KEPT, ADDED, GONE = " ", "+", "-"
 STYLES: Mapping[str, str] = {KEPT: "", ADDED: "green", GONE: "red"}
 
 # A step's number says nothing about what was done to it: it changes when a step before it comes or goes.
-_NUMBER = re.compile(r'^(\s*)\d+\.(?= Execute )|(?<=<step number=")\d+(?=")')
+_NUMBER = re.compile(r'^(\s*)\d+(?:\.(?= Execute )|(?= [^\s(]+\())|(?<=<step number=")\d+(?=")')
 
 
 def print_prompt(record: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from resilisim.cli.options import (
     LoopOption,
     NotExecutedOption,
     PlannerOption,
+    PromptStyleOption,
     TurnsOption,
     command_group,
     load,
@@ -110,6 +111,7 @@ def generate(
     planner: PlannerOption = "auto",
     plan_format: PlanFormatOption = "markdown",
     protocol: ProtocolOption = "text",
+    prompt_style: PromptStyleOption = "full",
     listed: ListToolsFlag = False,
     alternatives: AlternativesOption = True,
     semantic_match: MatchOption = None,
@@ -149,6 +151,7 @@ def generate(
         planner=planner,
         tools="listed" if listed else "discovery",
         protocol=protocol,
+        prompt_style=prompt_style,
         embedding_model=embedding_model,
     )
     spec = make_spec(
@@ -200,6 +203,7 @@ def show(
     planner: PlannerOption = "auto",
     plan_format: PlanFormatOption = "markdown",
     protocol: ProtocolOption = "text",
+    prompt_style: PromptStyleOption = "full",
     listed: ListToolsFlag = False,
     alternatives: AlternativesOption = True,
     semantic_match: MatchOption = None,
@@ -220,7 +224,11 @@ def show(
     if prompt_type != "flawed" and (flaw or severity or method):
         raise InvalidInputError("--flaw, --severity and --method go with --type flawed only")
     environment = EnvironmentSettings(
-        planner=planner, tools="listed" if listed else "discovery", protocol=protocol, embedding_model=embedding_model
+        planner=planner,
+        tools="listed" if listed else "discovery",
+        protocol=protocol,
+        prompt_style=prompt_style,
+        embedding_model=embedding_model,
     )
     spec = make_spec(
         [prompt_type],

@@ -65,4 +65,5 @@ class FlawedPrompts:
             tools_listed=self._settings.tools == "listed",
             rules=self._environment.rules,
             protocol=self._settings.protocol,
+            style=self._settings.prompt_style,
         )

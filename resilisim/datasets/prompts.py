@@ -23,6 +23,7 @@ from resilisim.workflows import (
     PROMPT_TYPES,
     PromptTemplates,
     Workflow,
+    check_style,
     load_templates,
     no_similar_tools,
     render_prompt,
@@ -58,7 +59,7 @@ PROMPT_SCHEMA = RecordSchema(
         Column("required_tools", ["string"], "Tools that have to succeed, in this order."),
         Column("prompt_type", "string", "baseline, chain_of_thought, optimal or flawed."),
         Column("protocol", "string", "How tools are called: text (tags) or native (function calls)."),
-        Column("plan_format", "string", "markdown or xml; null where the text shows no plan."),
+        Column("plan_format", "string", "markdown, xml or compact; null where the text shows no plan."),
         Column("text", "string", "The prompt."),
         Column("planner", "string", "Who made the plan; baseline and chain_of_thought do not show it."),
         Column("workflow", ["string"], "Tools of the plan, in order; of a flawed one, with the flaw."),
@@ -135,6 +136,7 @@ class PromptSpec:
             _check_names("method", self.methods, every_method, "the chosen flaws")
         if self.plan_format not in PLAN_FORMATS:
             raise unknown_name("plan format", self.plan_format, PLAN_FORMATS)
+        check_style(self.environment.prompt_style, self.plan_format)
         if not 0 <= self.seed <= MAX_SEED:
             raise InvalidInputError(f"seed {self.seed}: expected an integer from 0 to 2^63 - 1")
 
@@ -180,6 +182,7 @@ class PromptSource:
     def __init__(self, spec: PromptSpec, library: ToolLibrary) -> None:
         self.spec = spec
         self.library = library
+        self._plan_format = "compact" if spec.environment.prompt_style == "compact" else spec.plan_format
         environment = spec.environment
         law = BenchmarkLaw(environment.base, environment.not_executed, environment.failed, environment.history)
         self.rules = EndRules(environment.max_turns, environment.max_consecutive_failures, environment.loop_length)
@@ -243,6 +246,7 @@ class PromptSource:
             tools_listed=self.spec.environment.tools == "listed",
             rules=self.rules,
             protocol=self.spec.environment.protocol,
+            style=self.spec.environment.prompt_style,
             templates=self._templates,
             plan_format="xml" if self.spec.plan_format == "xml" else "markdown",
         ).text
@@ -259,7 +263,7 @@ class PromptSource:
             "required_tools": list(task.required_tools),
             "prompt_type": prompt_type,
             "protocol": self.spec.environment.protocol,
-            "plan_format": self.spec.plan_format if prompt_type in PLANNED_PROMPT_TYPES else None,
+            "plan_format": self._plan_format if prompt_type in PLANNED_PROMPT_TYPES else None,
             "text": self.text(task, prompt_type, workflow),
             "planner": workflow.planner,
             "workflow": list(workflow.tools),

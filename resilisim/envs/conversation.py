@@ -34,7 +34,7 @@ from resilisim.tool_library.parameters import PARAMETER_MODES, ParameterMode
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
 from resilisim.workflows.planner import Planner, resolve_planner
 from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
-from resilisim.workflows.prompts import Prompt
+from resilisim.workflows.prompts import PROMPT_STYLES, Prompt, PromptStyle
 
 MAX_MESSAGE_LENGTH = 1_000_000
 MAX_OBSERVATION_LENGTH = 1_000_000
@@ -97,6 +97,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         payload: `compact` or `verbose` outputs.
         tools: `discovery` (by search) or `listed` (names in the prompt).
         protocol: `text` or `native`.
+        prompt_style: `full`, or `compact` for small models: the same prompts in few words.
         salt: Salt of the luck; a private text makes a private leaderboard.
         search: What answers searches, `search(query, k)`; retrieval over the library if omitted.
         render_mode: `ansi` or None.
@@ -125,6 +126,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         payload: PayloadSize = "compact",
         tools: Literal["discovery", "listed"] = "discovery",
         protocol: Literal["text", "native"] = "text",
+        prompt_style: PromptStyle = "full",
         salt: str = EVALUATION_SALT,
         search: Search | None = None,
         render_mode: str | None = None,
@@ -135,6 +137,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         _check("payload size", payload, ("compact", "verbose"))
         _check("tools option", tools, ("discovery", "listed"))
         _check("protocol", protocol, ("text", "native"))
+        _check("prompt style", prompt_style, PROMPT_STYLES)
         if render_mode is not None:
             _check("render mode", render_mode, ("ansi",))
         self.library = _check_library(library)
@@ -147,7 +150,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._default_prompt = prompt
         if isinstance(planner, str):
             planner = resolve_planner(planner, self.library, self.law, self.rules)
-        self._prompts = PromptMaker(planner, self.library, self.rules, protocol, tools == "listed")
+        self._prompts = PromptMaker(planner, self.library, self.rules, protocol, tools == "listed", prompt_style)
         self._parameters: ParameterMode = parameters
         self._search_detail = search_detail
         self._payload: PayloadSize = payload

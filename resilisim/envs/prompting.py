@@ -14,7 +14,7 @@ from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.perturbation import FlawRefusal, Perturber
 from resilisim.workflows.planner import Planner
 from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
-from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES, Prompt, Protocol, render_prompt
+from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES, Prompt, PromptStyle, Protocol, render_prompt
 
 KEPT_PROMPTS = 256  # episodes of a task follow each other
 
@@ -28,16 +28,24 @@ class PromptMaker:
         rules: End rules that the prompts state.
         protocol: How tools are called.
         tools_listed: Whether the names of the library stand in the prompts.
+        style: Whether the prompts are full or compact.
     """
 
     def __init__(
-        self, planner: Planner, library: ToolLibrary, rules: EndRules, protocol: Protocol, tools_listed: bool
+        self,
+        planner: Planner,
+        library: ToolLibrary,
+        rules: EndRules,
+        protocol: Protocol,
+        tools_listed: bool,
+        style: PromptStyle,
     ) -> None:
         self._planner = planner
         self._library = library
         self._rules = rules
         self._protocol: Protocol = protocol
         self._tools_listed = tools_listed
+        self._style: PromptStyle = style
         self._perturber = Perturber(library, rules)
         self.prompt = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._make)
 
@@ -63,5 +71,6 @@ class PromptMaker:
             tools_listed=self._tools_listed,
             rules=self._rules,
             protocol=self._protocol,
+            style=self._style,
         )
         return replace(rendered, type=prompt, flaw=flaw)

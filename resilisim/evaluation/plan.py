@@ -41,6 +41,7 @@ class EnvironmentSettings:
     payload: Literal["compact", "verbose"] = "compact"
     tools: Literal["discovery", "listed"] = "discovery"
     protocol: Literal["text", "native"] = "text"
+    prompt_style: Literal["full", "compact"] = "full"
     salt: str = EVALUATION_SALT
     embedding_model: str | None = None
 

@@ -87,6 +87,7 @@ def evaluate(
     payload: Literal["compact", "verbose"] = "compact",
     tools: Literal["discovery", "listed"] = "discovery",
     protocol: Literal["text", "native"] = "text",
+    prompt_style: Literal["full", "compact"] = "full",
     library: ToolLibrary | None = None,
     embedding_model: str | None = None,
     model: ModelSpec = None,
@@ -123,6 +124,7 @@ def evaluate(
         payload: Size of outputs.
         tools: Whether the prompt lists the tools.
         protocol: How messages are written.
+        prompt_style: Whether prompts are full, or compact for small models.
         library: The tool library; the default one if omitted.
         embedding_model: The embedding model that searches use, by name or path; the shipped one if omitted.
         model: The language models of LLM agents: "openai:NAME", "local", "scripted:FILE", a list that also names those
@@ -179,6 +181,7 @@ def evaluate(
                 payload=payload,
                 tools=tools,
                 protocol=protocol,
+                prompt_style=prompt_style,
                 salt=salt,
                 embedding_model=embedding_model,
             )

@@ -30,6 +30,7 @@ __all__ = [
     "Prompt",
     "PromptStyle",
     "Protocol",
+    "check_style",
     "critical_tools",
     "parse_plan",
     "parse_steps",

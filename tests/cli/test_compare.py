@@ -25,6 +25,7 @@ def runs(tmp_path_factory) -> dict[str, Path]:
         "quitter": ({"policies": Quitter}, {}),
         "both": ({"policies": [Reading, Quitter], "prompts": ["optimal", "baseline"]}, {}),
         "easy": ({"policies": Reading}, {"base": 0.95}),
+        "compact": ({"policies": Quitter, "tasks": toy_tasks(1), "seeds": 1}, {"prompt_style": "compact"}),
         "other_seeds": ({"policies": Reading, "seeds": [7, 8]}, {}),
         "one_task": ({"policies": Quitter, "tasks": toy_tasks(1)}, {}),
     }
@@ -173,6 +174,8 @@ def test_leaderboard_as_markdown_is_a_table(command, runs):
 def test_leaderboard_refuses_other_laws(command, runs):
     line = command("leaderboard", runs["reading"], runs["easy"]).refusal()
     assert "law (base success probability)" in line
+    line = command("leaderboard", runs["one_task"], runs["compact"]).refusal()
+    assert "prompt style is 'full' in one and 'compact' in the other" in line
 
 
 def test_power_plans_from_a_pilot(command, runs):

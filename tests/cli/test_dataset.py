@@ -85,17 +85,20 @@ def test_options_reach_the_spec_and_the_others_keep_its_defaults(command: Comman
         ),
         (
             "preferences",
-            ("--prompt", "optimal", "--explore", 0.5, "--min-margin", 0.1, "--no-pass-parameters"),
-            PreferenceSpec(prompts=("optimal",), explore=0.5, min_margin=0.1, pass_parameters=False),
+            ("--prompt", "optimal", "--explore", 0.5, "--min-margin", 0.1, "--no-pass-parameters", "--arguments", "text"),
+            PreferenceSpec(
+                prompts=("optimal",), explore=0.5, min_margin=0.1, pass_parameters=False, call_arguments="text"
+            ),
         ),
     ],
 )
 def test_episodes_are_played_with_the_luck_of_training(
     command: Command, tmp_path: Path, kind: str, options: tuple[object, ...], spec: Any
 ) -> None:
-    done = command("dataset", "export", "--kind", kind, "--tasks", 2, "--out", tmp_path, "--turns", 9, *options)
+    style = ("--prompt-style", "compact", "--tokenizer", "none")
+    done = command("dataset", "export", "--kind", kind, "--tasks", 2, "--out", tmp_path, "--turns", 9, *options, *style)
     assert done.code == 0, done.err
-    environment = dataclasses.replace(spec.environment, max_turns=9)
+    environment = dataclasses.replace(spec.environment, max_turns=9, prompt_style="compact")
     assert source_arguments(tmp_path) == dataclasses.replace(spec, environment=environment).arguments()
     assert source_arguments(tmp_path)["environment"]["salt"] == "resilisim/training"
 

@@ -42,7 +42,7 @@ def test_the_same_command_changes_nothing_and_others_are_refused(command, tmp_pa
 def test_options_reach_the_environment(command, tmp_path):
     options = ["--turns", "7", "--max-consecutive-failures", "0", "--success-probability", "1", "--loop-length", "3"]
     options += ["--not-executed", "0.4", "--failed", "0.6", "--history", "0.8", "--search-detail", "full"]
-    options += ["--payload", "verbose"]
+    options += ["--payload", "verbose", "--prompt-style", "compact"]
     command(*RUN, "--out", tmp_path / "a", *options, "--salt", "mine", "--parameters", "ignore", "--list-tools")
     manifest = json.loads((tmp_path / "a" / "manifest.json").read_text(encoding="utf-8"))
     environment = manifest["arguments"]["environment"]
@@ -55,6 +55,7 @@ def test_options_reach_the_environment(command, tmp_path):
         "history": 0.8,
         "search_detail": "full",
         "payload": "verbose",
+        "prompt_style": "compact",
         "loop_length": 3,
         "salt": "mine",
         "parameters": "ignore",

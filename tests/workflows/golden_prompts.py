@@ -51,7 +51,7 @@ def golden_workflow(task: Task) -> Workflow:
 
 
 def golden_prompts() -> dict[str, str]:
-    """File name -> text, for each prompt type, plan format and protocol."""
+    """File name -> text, for each prompt type, plan format, style and protocol."""
     task = golden_task()
     optimal = golden_workflow(task)
     workflows = {"optimal": optimal, "flawed": replace(optimal, steps=optimal.steps[::-1])}
@@ -63,6 +63,9 @@ def golden_prompts() -> dict[str, str]:
         )
         name = f"{prompt_type}{planned}.{protocol}.md"
         assert prompts.setdefault(name, prompt.text) == prompt.text, f"{name} depends on the plan format"
+    for prompt_type, protocol in itertools.product(PROMPT_TYPES, PROTOCOLS):
+        prompt = render_prompt(task, prompt_type, workflows.get(prompt_type), style="compact", protocol=protocol)
+        prompts[f"{prompt_type}.compact.{protocol}.md"] = prompt.text
     return prompts
 
 

@@ -17,7 +17,7 @@ def test_a_prompt_is_what_it_was(name):
 
 def test_there_are_no_other_files():
     assert {path.name for path in FOLDER.iterdir()} == set(PROMPTS)
-    assert len(PROMPTS) == 2 * (2 + 2 * 2)
+    assert len(PROMPTS) == 2 * (2 + 2 * 2) + 2 * 4
 
 
 def test_the_files_read_back():

@@ -38,6 +38,7 @@ _NAMES = {
     "environment.max_turns": "end rule max_turns",
     "environment.max_consecutive_failures": "end rule max_consecutive_failures",
     "environment.loop_length": "end rule loop_length",
+    "environment.prompt_style": "prompt style",
     "environment.salt": "salt of the luck",
     "library": "tool library",
     "planner": "trained policy that plans prompts",

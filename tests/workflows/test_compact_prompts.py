@@ -1,0 +1,176 @@
+"""The compact style: few words, all prompt types, and plans that followers read as they read the full ones."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from golden_prompts import golden_task, golden_workflow
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import hostile_texts, names, nested_objects, workflows_of
+
+from resilisim import benchmark_tasks
+from resilisim.chat.local import shipped_model_path
+from resilisim.chat.local.tokens import TokenCounter
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.errors import InvalidInputError
+from resilisim.policies.base import Policy
+from resilisim.policies.scripted.followers import PlanFollower, RepairingFollower
+from resilisim.simulator import BenchmarkLaw, EndRules
+from resilisim.tool_library import default_library
+from resilisim.workflows import PROMPT_TYPES, Workflow, parse_steps, parse_work_order, render_prompt, resolve_planner
+from resilisim.workflows.compact_plan import read_compact_steps, render_compact_plan
+from resilisim.workflows.escaping import escape_text, inline_json
+
+MOST_TOKENS = 350  # beside the work order and its input data
+LONG_CLOSURE = 10  # tools; of lists whose plans are the longest
+
+
+def test_prompts_with_the_longest_plans_are_short_enough() -> None:
+    library = default_library()
+    counter = TokenCounter(shipped_model_path())
+    planner = resolve_planner("exact", library, BenchmarkLaw(), EndRules())
+    # What plans say depends on the list and on the names of the inputs alone.
+    chosen = {
+        (task.required_tools, tuple(task.inputs)): task
+        for task in benchmark_tasks()
+        if len(library.closure(task.required_tools)) >= LONG_CLOSURE
+    }
+    assert len(chosen) > 180
+    for task in chosen.values():
+        workflow = planner.plan(task)
+        order = counter.count(escape_text(task.description.strip())) + counter.count(inline_json(dict(task.inputs)))
+        for protocol in ("text", "native"):
+            text = render_prompt(task, "optimal", workflow, style="compact", protocol=protocol).text
+            assert counter.count(text) - order <= MOST_TOKENS, text
+
+
+def test_every_prompt_type_has_a_compact_form() -> None:
+    task = golden_task()
+    workflow = golden_workflow(task)
+    for prompt_type, protocol in itertools.product(PROMPT_TYPES, ("text", "native")):
+        full, compact = (
+            render_prompt(task, prompt_type, workflow, default_library(), style=style, protocol=protocol)
+            for style in ("full", "compact")
+        )
+        assert compact.plan_format == (None if full.workflow is None else "compact")
+        assert len(compact.text) < 0.6 * len(full.text)
+        assert parse_work_order(compact.text) == parse_work_order(full.text) == task.description
+        assert parse_steps(compact.text) == parse_steps(full.text)
+        assert ("Reasoning:" in compact.text) == (prompt_type == "chain_of_thought")
+        assert ("<finish/>" in compact.text) == (protocol == "text")
+        assert "10 messages" in compact.text
+    listed = render_prompt(task, "baseline", library=default_library(), style="compact", tools_listed=True).text
+    assert all(name in listed for name in default_library().names)
+    unlimited = render_prompt(task, "baseline", style="compact", rules=EndRules(12, 0, 0)).text
+    assert "12 messages, then a closing one that runs nothing.\n" in unlimited
+
+
+def test_what_has_no_compact_form_is_refused() -> None:
+    task = golden_task()
+    with pytest.raises(InvalidInputError, match="did you mean 'compact'"):
+        render_prompt(task, "baseline", style="compackt")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="plan format 'xml'"):
+        render_prompt(task, "optimal", golden_workflow(task), style="compact", plan_format="xml")
+
+
+class Heard:
+    """Keeps what a policy says."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.said: list[Any] = []
+
+    def play(self, environment: ConversationEnv, **options: Any) -> list[Any]:
+        observation, info = environment.reset(seed=options.pop("seed"), options=options)
+        self.policy.reset(observation, info)
+        ended = False
+        while not ended:
+            message = self.policy.act(observation, info)
+            self.said.append(message)
+            observation, _, ended, _, info = environment.stop() if message is None else environment.step(message)
+        return [*self.said, info["score"]]
+
+
+PROMPTS = (
+    "optimal",
+    "flawed:parameter_error:severe",
+    "flawed:redundant_operation:severe",
+    "flawed:sequential_order:moderate",
+    "flawed:missing_step:moderate",
+)
+
+
+@pytest.mark.parametrize("parameters", ["lenient", "strict"])
+def test_followers_play_the_same_episodes_as_with_full_prompts(parameters: Any) -> None:
+    full, compact = (ConversationEnv(prompt_style=style, parameters=parameters) for style in ("full", "compact"))
+    tasks = [task for task in benchmark_tasks() if len(task.required_tools) >= 3][:300:20]
+    num_episodes = num_limited = 0
+    for task, prompt in itertools.product(tasks, PROMPTS):
+        try:
+            shown = compact.prompt(task, prompt)
+        except InvalidInputError:  # this plan cannot carry that flaw
+            continue
+        num_limited += any(step.is_limited for step in shown.workflow.steps) if shown.workflow is not None else 0
+        assert parse_steps(shown.text) == parse_steps(full.prompt(task, prompt).text)
+        for make in (PlanFollower, RepairingFollower):
+            one, other = (
+                Heard(make()).play(environment, task=task, prompt=prompt, seed=3) for environment in (full, compact)
+            )
+            assert one == other
+            num_episodes += 1
+    assert num_episodes > 100
+    assert num_limited > 20
+
+
+limits = st.none() | st.integers(1, 12)
+
+
+@given(
+    workflows_of(names, nested_objects),
+    st.dictionaries(hostile_texts | st.sampled_from(["data", "source", "options"]), st.integers() | hostile_texts),
+    st.lists(st.tuples(limits, limits), min_size=5, max_size=5),
+    st.booleans(),
+)
+def test_a_plan_reads_back_as_it_was(
+    workflow: Workflow, inputs: dict[str, Any], numbers: list[tuple[int | None, int | None]], usual: bool
+) -> None:
+    steps = [
+        replace(
+            step,
+            parameters={**step.parameters, **(inputs if usual else {}), "destination": "as in the work order"},
+            max_tries=tries,
+            skip_from=message,
+        )
+        for step, (tries, message) in zip(workflow.steps, numbers, strict=False)
+    ]
+    plan = render_compact_plan(steps, inputs)
+    text = f"## Input data\n\n{inline_json(inputs)}\n\n## Plan\n\nWords.\n\n{plan}\n\n## More\n\n9 other(x)\n"
+    read = read_compact_steps(text)
+    assert [step.problem for step in read] == [None] * len(steps)
+    assert [(s.tool, s.parameters, s.requires, s.max_tries, s.skip_from) for s in read] == [
+        (s.tool, s.parameters, s.requires or None, s.max_tries, s.skip_from) for s in steps
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("1 reader(source={) after 1; 2 tries", "cannot be read"),
+        ("1 reader(source schema) after 1; 2 tries", "expected a comma"),
+        ("1 reader(=3) after 1; 2 tries", "name of a parameter"),
+        ("1 reader(a=" + "[" * 100_000 + ") after 1; 2 tries", "cannot be read"),
+        ("1 reader(a", "expected a comma"),
+    ],
+)
+def test_parameters_that_cannot_be_read_are_said_and_the_step_stays(line: str, problem: str) -> None:
+    (step,) = read_compact_steps(f"## Plan\n\n{line}\n")
+    assert (step.tool, step.parameters) == ("reader", None)
+    assert step.problem is not None
+    assert problem in step.problem
+    assert len(step.problem) < 400
+    if "tries" in line:
+        assert (step.requires, step.max_tries) == (("reader",), 2)
