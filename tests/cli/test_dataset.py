@@ -85,7 +85,17 @@ def test_options_reach_the_spec_and_the_others_keep_its_defaults(command: Comman
         ),
         (
             "preferences",
-            ("--prompt", "optimal", "--explore", 0.5, "--min-margin", 0.1, "--no-pass-parameters", "--arguments", "text"),
+            (
+                "--prompt",
+                "optimal",
+                "--explore",
+                0.5,
+                "--min-margin",
+                0.1,
+                "--no-pass-parameters",
+                "--arguments",
+                "text",
+            ),
             PreferenceSpec(
                 prompts=("optimal",), explore=0.5, min_margin=0.1, pass_parameters=False, call_arguments="text"
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Any
 
@@ -14,6 +15,7 @@ RECORDS_PER_TASK = 150
 
 if __name__ == "__main__":
     out, file_format, workers, pids = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the parent ignores it (`nohup make test &`)
     spec = ToySpec(RECORDS_PER_TASK, pids=pids)
     try:
         export_dataset(spec, toy_tasks(), out, format=file_format, workers=int(workers), **ARGUMENTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from resilisim.envs.protocol import native_tools, read_native, read_text, signals_completion
 from resilisim.tool_library import default_library
+from tests.guards import no_endless_work
 
 LIBRARY = default_library()
 READER = "file_operations_reader"
@@ -110,9 +110,8 @@ def test_thoughts_are_kept_apart():
     ids=range(7),
 )
 def test_a_million_hostile_characters_are_read_in_linear_time(text):
-    started = time.process_time()
-    read(text)
-    assert time.process_time() - started < 30.0  # linear takes a fraction of a second, quadratic many minutes
+    with no_endless_work():
+        read(text)
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 5000])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hypothesis import example, given
@@ -19,6 +18,7 @@ from resilisim.policies.llm.reading import (
     read_json,
     visible,
 )
+from tests.guards import no_endless_work
 from tests.policies.llm.toolboxes import spec
 
 SEARCH = spec("search", "query")
@@ -275,24 +275,11 @@ STARTS = (
 )
 
 
-def seconds(text: str) -> float:
-    taken = []
-    for _ in range(2):
-        start = time.process_time()
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("piece", HOSTILE.values(), ids=list(HOSTILE))
+def test_reading_is_linear(start, piece):
+    text = start + piece * ((200_000 if start else 1_000_000) // len(piece))
+    with no_endless_work():
         read_action(text, TOOLS)
         read_json(text)
         read_arguments(text)
-        taken.append(time.process_time() - start)
-    return min(taken)
-
-
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("piece", HOSTILE.values(), ids=list(HOSTILE))
-def test_reading_is_linear_and_quick(start, piece):
-    def text(length: int) -> str:
-        return start + piece * (length // len(piece))
-
-    short, long = seconds(text(10_000)), seconds(text(80_000))
-    assert long < 30 * max(short, 0.001), "eight times the text takes much more than eight times as long"
-    if not start:
-        assert seconds(text(1_000_000)) < 5

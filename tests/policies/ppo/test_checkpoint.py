@@ -10,7 +10,6 @@ import re
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +32,7 @@ from resilisim.policies.ppo.description import PolicyDescription, describe_polic
 from resilisim.policies.ppo.network import WorkflowActor, make_network
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tool_library import default_library
+from tests.guards import no_endless_work
 
 NUM_TOOLS = 30
 NETWORKS = {
@@ -339,9 +339,8 @@ BAD_JSON = [
 @pytest.mark.parametrize("text", BAD_JSON, ids=lambda text: text[:24].decode("latin-1") or "empty")
 def test_descriptions_that_are_no_json_are_told_quickly(saved, text):
     (saved / "policy.json").write_bytes(text)
-    started = time.perf_counter()
-    assert "policy.json" in refusal(saved)
-    assert time.perf_counter() - started < 5.0
+    with no_endless_work():
+        assert "policy.json" in refusal(saved)
 
 
 def test_a_large_description_is_not_read(saved):
@@ -353,9 +352,8 @@ def test_a_large_description_is_not_read(saved):
 def test_large_weights_are_not_read(saved):
     with (saved / "policy.safetensors").open("r+b") as stream:
         stream.truncate(2**40)
-    started = time.perf_counter()
-    assert "expected at most" in refusal(saved)
-    assert time.perf_counter() - started < 5.0
+    with no_endless_work():
+        assert "expected at most" in refusal(saved)
 
 
 class Payload:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-import time
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from resilisim.policies.llm.code_act.reading import Block, Finish, read_proposal, words_of
 from resilisim.policies.llm.reading import Unreadable
+from tests.guards import no_endless_work
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,9 @@ def test_a_block_that_was_cut_off_is_not_run():
     ],
 )
 def test_a_megabyte_is_read_in_no_time(text):
-    begun = time.perf_counter()
-    read_proposal(text)
-    assert len(words_of(text)) <= 2_000
-    assert time.perf_counter() - begun < 5
+    with no_endless_work():
+        read_proposal(text)
+        assert len(words_of(text)) <= 2_000
 
 
 @given(

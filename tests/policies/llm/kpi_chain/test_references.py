@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +17,7 @@ from resilisim.policies.llm.kpi_chain.references import (
     resolve,
 )
 from resilisim.policies.llm.kpi_chain.types import TOOL_CALL, Plan, PlanTask
+from tests.guards import no_endless_work
 from tests.policies.llm.kpi_chain.chains import ref
 
 VALUES = {"name": "Kim", "year": 1999, "names": ["a", "b"], "place": {"x": 1}, "none": [], "blank": "", "yes": True}
@@ -111,10 +110,9 @@ def test_no_text_passes_on_a_tag_that_was_not_resolved(text):
 
 
 def test_many_tags_without_a_partner_are_found_out_in_time():
-    start = time.perf_counter()
-    for text in ("<JSON_PATH>" * 50_000, "<" * 500_000, "<" + " " * 500_000, "</JSON_PATH>" * 50_000):
-        assert resolve([text], lookup).problems or "JSON" not in text
-    assert time.perf_counter() - start < 5
+    with no_endless_work():
+        for text in ("<JSON_PATH>" * 50_000, "<" * 500_000, "<" + " " * 500_000, "</JSON_PATH>" * 50_000):
+            assert resolve([text], lookup).problems or "JSON" not in text
 
 
 def test_finding_references():

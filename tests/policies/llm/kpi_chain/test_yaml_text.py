@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 
 import pytest
 import yaml
@@ -19,6 +18,7 @@ from resilisim.policies.llm.kpi_chain.yaml_text import (
     read_yaml,
     yaml_with,
 )
+from tests.guards import no_endless_work
 
 
 @pytest.fixture(params=["compiled", "plain"], autouse=True, scope="module")
@@ -106,10 +106,8 @@ BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("a
     ids=lambda text: text[:12].encode("unicode_escape").decode(),
 )
 def test_what_is_refused_says_why_in_time_and_in_few_words(text, problem):
-    start = time.perf_counter()
-    with pytest.raises(UnreadableReplyError, match=problem) as error:
+    with no_endless_work(), pytest.raises(UnreadableReplyError, match=problem) as error:
         read_yaml(text)
-    assert time.perf_counter() - start < 5
     assert len(str(error.value)) < 400
 
 

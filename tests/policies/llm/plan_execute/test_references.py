@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.policies.llm.plan_execute.references import fill_in, references_in
+from tests.guards import no_endless_work
 
 NESTED = {"a": {"b": ["x", {"c": "{step_2}"}]}, "d": "no. {step_3} and {Step 4}", "e": 5}
 
@@ -59,10 +58,9 @@ def test_other_braces_and_signs_are_left_alone(text):
 
 
 def test_looking_for_them_is_quick():
-    start = time.process_time()
-    for piece in ("{", "{{", "{ ", "<", "< ", "{{ step ", "<step ", "$step", "{result_of", "{{a"):
-        references_in(piece * 100_000)
-    assert time.process_time() - start < 5  # seconds; quadratic work would take hours
+    with no_endless_work():
+        for piece in ("{", "{{", "{ ", "<", "< ", "{{ step ", "<step ", "$step", "{result_of", "{{a"):
+            references_in(piece * 100_000)
 
 
 def test_only_what_holds_references_is_taken_from_the_model():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +19,7 @@ from resilisim.policies.llm.rp_react.marks import (
     result_block,
     written,
 )
+from tests.guards import no_endless_work
 
 MARKS = [BEGIN_QUERY, END_QUERY, BEGIN_RESULT, END_RESULT, "<Finish>", "</Finish>", "<think>", "</think>"]
 
@@ -92,10 +91,9 @@ def test_anything_else_is_an_invalid_format(text, problem):
 @pytest.mark.parametrize("unit", [*MARKS, "x", ask("q") + "<think>", "\u0130<think>"])
 def test_a_megabyte_is_read_in_no_time(unit):
     text = unit * (1_000_000 // len(unit))
-    begun = time.perf_counter()
-    move = read_move(text)
-    assert len(written(move, text)) < 5_000
-    assert time.perf_counter() - begun < 5
+    with no_endless_work():
+        move = read_move(text)
+        assert len(written(move, text)) < 5_000
 
 
 @given(st.lists(st.sampled_from([*MARKS, "a", " ", "\n", "\ud800", "\u0130"]), max_size=25).map("".join))

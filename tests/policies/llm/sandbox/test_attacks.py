@@ -6,12 +6,12 @@ import asyncio
 import json
 import os
 import resource
-import time
 from pathlib import Path
 
 import pytest
 
 from resilisim.policies.llm.sandbox import RESTARTED, CodeResult, HostCallError, Sandbox, SandboxLimits
+from tests.guards import no_endless_wait
 
 QUICK = SandboxLimits(seconds=0.3)
 
@@ -38,8 +38,8 @@ async def echo(positional, named):
     ],
 )
 def test_an_endless_loop_is_stopped_and_cannot_catch_it(code):
-    begun = time.perf_counter()
-    first, second, third = run("kept = 1\nprint('before')", f"print('within')\n{code}", "kept")
+    with no_endless_wait():
+        first, second, third = run("kept = 1\nprint('before')", f"print('within')\n{code}", "kept")
     assert first.output == "before\n"
     assert second.output == "within\n"
     assert second.error == "TimeoutError: the block ran for more than 0.3 s and was stopped"
@@ -47,7 +47,6 @@ def test_an_endless_loop_is_stopped_and_cannot_catch_it(code):
     assert second.observation.endswith(RESTARTED)
     assert "NameError" in third.error
     assert "kept" in third.error
-    assert time.perf_counter() - begun < 30
 
 
 @pytest.mark.parametrize(
@@ -330,10 +329,9 @@ def test_values_of_very_many_items_do_not_leave_the_sandbox():
 
 
 def test_sleeping_takes_no_time_and_the_clock_stands_still():
-    begun = time.perf_counter()
-    (result,) = run("import time\na = time.time()\ntime.sleep(3600)\ntime.time() - a")
+    with no_endless_wait():  # far less than the hour
+        (result,) = run("import time\na = time.time()\ntime.sleep(3600)\ntime.time() - a")
     assert result.output == "0.0"
-    assert time.perf_counter() - begun < 20
 
 
 def test_random_numbers_are_the_same_in_every_run():

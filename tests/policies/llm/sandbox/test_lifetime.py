@@ -6,12 +6,12 @@ import asyncio
 import importlib
 import subprocess
 import sys
-import time
 
 import pytest
 
 from resilisim.errors import InfrastructureError, MissingExtraError
 from resilisim.policies.llm.sandbox import Sandbox, SandboxLimits
+from tests.guards import no_endless_wait
 from tests.policies.llm.sandbox.processes import live_children
 
 
@@ -21,14 +21,13 @@ async def run(code: str, prelude: str = "") -> None:
 
 
 def test_twenty_sessions_at_once_do_not_meet_and_leave_the_loop_free():
-    longest = 0.0
+    ticks = 0
 
     async def watch():
-        nonlocal longest
+        nonlocal ticks
         while True:
-            begun = time.perf_counter()
             await asyncio.sleep(0.005)
-            longest = max(longest, time.perf_counter() - begun)
+            ticks += 1
 
     async def session(number):
         async def mine(positional, named):
@@ -41,7 +40,9 @@ def test_twenty_sessions_at_once_do_not_meet_and_leave_the_loop_free():
                 await box.run("x = x + 1")
             shown = await box.run("(x, mine())")
             if number % 5 == 0:
+                before = ticks
                 assert (await box.run("while True: pass")).restarted
+                assert ticks > before + 5  # a blocked loop would not tick at all in these 1.5 s
             return shown.output
 
     async def play():
@@ -53,7 +54,6 @@ def test_twenty_sessions_at_once_do_not_meet_and_leave_the_loop_free():
     before = live_children()
     assert asyncio.run(play()) == [f"({number + 3}, {number})" for number in range(20)]
     assert live_children() <= before
-    assert longest < 1.4  # seconds; a blocked loop would wait for the endless loops of 1.5 s
 
 
 @pytest.mark.parametrize("code", ["while True: pass", "hang()"])
@@ -61,10 +61,10 @@ def test_cancellation_in_the_middle_ends_the_process_at_once(code):
     before = live_children()
 
     async def hang(positional, named):
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
 
     async def play():
-        async with Sandbox(SandboxLimits(seconds=60), {"hang": hang}) as box:
+        async with Sandbox(SandboxLimits(seconds=3600), {"hang": hang}) as box:
             await box.run("1")
             await box.run(code)
 
@@ -73,12 +73,11 @@ def test_cancellation_in_the_middle_ends_the_process_at_once(code):
         await asyncio.sleep(0.2)
         assert len(live_children() - before) == 1
         task.cancel()
-        begun = time.perf_counter()
         with pytest.raises(asyncio.CancelledError):
             await task
-        return time.perf_counter() - begun
 
-    assert asyncio.run(cancelled()) < 20
+    with no_endless_wait():  # far less than the hour
+        asyncio.run(cancelled())
     assert live_children() <= before
 
 
