@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,8 @@ class Outcome:
         """Return the one line of a refusal; code 3 is what something outside of the command has caused."""
         assert self.code == code, (self.code, self.out, self.err)
         assert self.out == ""
-        lines = self.err.splitlines()
+        # On a busy machine a command may have told of its progress before.
+        lines = [line for line in self.err.splitlines() if not re.search(r": \d+ of \d+ after \d+ s$", line)]
         assert len(lines) == 1, self.err
         assert lines[0].startswith("resilisim: ")
         return lines[0]
