@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -82,6 +83,14 @@ def test_an_answer_without_end_is_not_read_without_end():
         with pytest.raises(EndpointError, match="more than 8,000,000 bytes"):
             ask(server)
         assert server.bytes_of_endless < 4 * LONGEST_BODY  # what lies in the buffers between
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_the_body_of_an_error_is_read_as_far_as_its_words_need(status):
+    with LoopbackServer(lambda seen: replace(endless(b"no, and " * 1_000), status=status)) as server:
+        with pytest.raises((EndpointError, RequestRefusedError), match=rf"status {status}: no, and no, and"):
+            ask(server)
+        assert server.bytes_of_endless < LONGEST_BODY  # what lies in the buffers between
 
 
 def test_a_body_that_was_not_compressed_as_it_says_is_asked_for_again():
@@ -183,7 +192,7 @@ def test_own_work_on_a_request_is_small():
     def own_work():
         began = time.thread_time()
         for _ in range(20):
-            request_body(request, "small", "max_tokens")
+            request_body(request, "small")
             read_reply(answer, request, 1.0)
         return (time.thread_time() - began) / 20
 

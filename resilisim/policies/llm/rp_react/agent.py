@@ -119,6 +119,8 @@ class _Task:
             move = read_move(reply.text)
             if isinstance(move, Finish):
                 return move.answer
+            if isinstance(move, Unreadable):
+                move = run.unreadable(PLANNER, reply, move)
             answer = await self._react_to(move, variables)
             messages.append(ChatMessage("assistant", written(move, reply.text)))
             messages.append(ChatMessage("user", f"{answer}\n\n{self._remaining(step)}"))
@@ -135,8 +137,6 @@ class _Task:
     async def _react_to(self, move: Query | Unreadable, variables: Variables) -> str:
         """Return what the planner is told: a result between its marks, or why there is none."""
         if isinstance(move, Unreadable):
-            self._run.note("malformed_reply", PLANNER, move.problem, excerpt=move.excerpt)
-            self._run.count("malformed_replies")
             return self._prompts.fill("invalid_format", problem=move.problem)
         found = addressed(move.question, self._team)
         if isinstance(found, str):
