@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT_SECONDS = 60.0
 _CONNECTIONS_PER_CLIENT = 32
-# Bytes of an answer; longer ones are not read to their end. Bodies of errors are read by the client library itself, and
-# only the timeout ends them.
+# Bytes of an answer; longer ones are not read to their end. Of an error or a redirect only the beginning is.
 LONGEST_BODY = 8_000_000
+LONGEST_ERROR = 64_000
 
 
 class _Session:
@@ -191,6 +191,7 @@ class OpenAIChatModel:
             base_url=self._endpoint.url,
             timeout=self._timeout_seconds,
             max_retries=0,
+            http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_shorten_error]}),
         )
         return client
 
@@ -293,6 +294,28 @@ class OpenAIChatModel:
 
 def _tail(failure: _Failure) -> str:
     return f": {failure.reason}" if failure.reason else ""
+
+
+async def _shorten_error(response: Any) -> None:
+    """Let the client, which reads bodies of errors and redirects whole, see their beginning alone."""
+    if response.status_code < 300:
+        return
+    whole = response.stream
+    library = sys.modules[type(response).__module__.partition(".")[0]]  # the one of two that this client uses
+
+    class Beginning(library.AsyncByteStream):  # type: ignore[misc, name-defined]
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            length = 0
+            async for part in whole:
+                yield part
+                length += len(part)
+                if length > LONGEST_ERROR:
+                    return
+
+        async def aclose(self) -> None:
+            await whole.aclose()
+
+    response.stream = Beginning()
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

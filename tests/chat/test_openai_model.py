@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import logging
 import pickle
 import socket
@@ -355,6 +356,23 @@ def test_the_key_stands_nowhere(caplog, capfd):
     assert "[key]" in everything
     assert KEY not in everything
     assert "sk-sec" not in everything
+
+
+def test_the_key_stands_nowhere_however_it_is_escaped():
+    """Arguments of a call are JSON within JSON: what decodes them must not find the key either."""
+    escaped = "".join(f"\\u{ord(letter):04X}" for letter in KEY)
+    spellings = [KEY, KEY.replace("-", "\\-"), escaped, escaped.replace("\\", "\\u005c"), json.dumps(escaped)]
+    spellings += ["".join(f"\\x{ord(letter):02x}" for letter in KEY)]
+    for spelling in spellings:
+        call = {"id": spelling, "type": "function", "function": {"name": "f", "arguments": f'{{"x": "{spelling}"}}'}}
+        answer = completion(f"it is {spelling}.", message={"tool_calls": [call]}, finish_reason=spelling)
+        outer = dataclasses.replace(answer, body=answer.body.replace(KEY.encode(), escaped.encode()))
+        for sent in (answer, outer):
+            with LoopbackServer(in_turn(sent)) as server:
+                reply = ask(server)
+            assert (reply.text, reply.tool_calls[0].id, reply.finish_reason) == ("it is [key].", "[key]", "[key]")
+            assert reply.tool_calls[0].arguments == '{"x": "[key]"}' or spelling.startswith('"')
+            assert KEY not in str(reply)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
