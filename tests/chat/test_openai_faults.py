@@ -88,7 +88,7 @@ def test_an_answer_without_end_is_not_read_without_end():
 def test_nor_is_an_error_without_end(status):
     errors = Answer(status, b"again and " * 10_000, {"Location": "/elsewhere"}, kind="endless")
     with LoopbackServer(lambda seen: errors) as server:
-        with pytest.raises((EndpointError, RequestRefusedError), match="again and|no connection"):
+        with pytest.raises((EndpointError, RequestRefusedError), match=r"again and|no connection"):
             ask(server)
         assert server.bytes_of_endless < 30 * LONGEST_BODY  # of a redirect, once for each of those it follows
 

@@ -361,7 +361,7 @@ def test_the_key_stands_nowhere(caplog, capfd):
 def test_the_key_stands_nowhere_however_it_is_escaped():
     """Arguments of a call are JSON within JSON: what decodes them must not find the key either."""
     escaped = "".join(f"\\u{ord(letter):04X}" for letter in KEY)
-    spellings = [KEY, KEY.replace("-", "\\-"), escaped, escaped.replace("\\", "\\u005c"), json.dumps(escaped)]
+    spellings = [KEY, KEY.replace("-", "\\-"), escaped, escaped.replace("\\", "\\u005c"), json.dumps(escaped)[1:-1]]
     spellings += ["".join(f"\\x{ord(letter):02x}" for letter in KEY)]
     for spelling in spellings:
         call = {"id": spelling, "type": "function", "function": {"name": "f", "arguments": f'{{"x": "{spelling}"}}'}}
@@ -371,7 +371,7 @@ def test_the_key_stands_nowhere_however_it_is_escaped():
             with LoopbackServer(in_turn(sent)) as server:
                 reply = ask(server)
             assert (reply.text, reply.tool_calls[0].id, reply.finish_reason) == ("it is [key].", "[key]", "[key]")
-            assert reply.tool_calls[0].arguments == '{"x": "[key]"}' or spelling.startswith('"')
+            assert reply.tool_calls[0].arguments == '{"x": "[key]"}'
             assert KEY not in str(reply)
 
 
