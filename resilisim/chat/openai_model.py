@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 # As long as the client library's own: a model may think for minutes, and nothing is sent until it is done.
 DEFAULT_TIMEOUT_SECONDS = 600.0
 _CONNECTIONS_PER_CLIENT = 32
-LONGEST_BODY = 8_000_000  # bytes of an answer; longer ones are not read to their end
-LONGEST_ERROR = 64_000  # bytes of an error's body as they are sent; of longer ones the beginning is read
+# Bytes of an answer; longer ones are not read to their end. Of an error or a redirect only the beginning is.
+LONGEST_BODY = 8_000_000
+LONGEST_ERROR = 64_000
 
 
 class _Session:
@@ -195,8 +196,7 @@ class OpenAIChatModel:
             base_url=self._endpoint.url,
             timeout=self._timeout_seconds,
             max_retries=0,
-            # The client library reads bodies of errors by itself, and to their end.
-            http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_limit_error_body]}),
+            http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_shorten_error]}),
         )
         return client
 
@@ -319,25 +319,26 @@ def _tail(failure: _Failure) -> str:
     return f": {failure.reason}" if failure.reason else ""
 
 
-async def _limit_error_body(response: Any) -> None:
-    """Let no more of an error's body be read than its words need: only the timeout would end an endless one."""
-    if not response.is_error:
+async def _shorten_error(response: Any) -> None:
+    """Let the client, which reads bodies of errors and redirects whole, see their beginning alone."""
+    if response.status_code < 300:
         return
-    stream = response.stream
-    kind = next(cls for cls in type(stream).__mro__ if cls.__name__ == "AsyncByteStream")
+    whole = response.stream
+    library = sys.modules[type(response).__module__.partition(".")[0]]  # the one of two that this client uses
 
-    async def beginning(self: Any) -> AsyncIterator[bytes]:
-        length = 0
-        async for part in stream:
-            yield part
-            length += len(part)
-            if length > LONGEST_ERROR:
-                return
+    class Beginning(library.AsyncByteStream):  # type: ignore[misc, name-defined]
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            length = 0
+            async for part in whole:
+                yield part
+                length += len(part)
+                if length > LONGEST_ERROR:
+                    return
 
-    async def close(self: Any) -> None:
-        await stream.aclose()
+        async def aclose(self) -> None:
+            await whole.aclose()
 
-    response.stream = type("_Beginning", (kind,), {"__aiter__": beginning, "aclose": close})()
+    response.stream = Beginning()
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

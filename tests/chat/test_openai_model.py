@@ -326,7 +326,10 @@ def test_a_refused_option_is_left_out_from_then_on_with_one_warning(name):
         await model.aclose()
         return [*at_once, later]
 
-    with LoopbackServer(refusing(name, REFUSALS[name])) as server, pytest.warns(UserWarning) as warned:
+    with (
+        LoopbackServer(refusing(name, REFUSALS[name])) as server,
+        pytest.warns(UserWarning, match=" refuses ") as warned,
+    ):
         replies = asyncio.run(several(server))
     kept = sorted(ALL - {name} | ({"max_completion_tokens"} if name == "max_tokens" else set()))
     assert [json.loads(reply.text) for reply in replies] == [kept] * 4
@@ -342,7 +345,7 @@ def test_an_endpoint_that_refuses_everything_is_told_the_messages_alone():
         return completion("ok") if refused is None else error(400, f"{refused} is not supported")
 
     request = dataclasses.replace(QUESTION, stop=("END",), temperature=0.0, max_tokens=5, seed=1)
-    with LoopbackServer(answer) as server, pytest.warns(UserWarning) as warned:
+    with LoopbackServer(answer) as server, pytest.warns(UserWarning, match=" refuses ") as warned:
         assert ask(server, request).dropped == ("stop", "temperature", "seed", "max_completion_tokens")
     assert server.requests[-1].body.keys() == {"model", "messages"}
     assert len(warned) == 5, "the limit on tokens under both of its names"
@@ -425,6 +428,23 @@ def test_the_key_stands_nowhere(caplog, capfd):
     assert "[key]" in everything
     assert KEY not in everything
     assert "sk-sec" not in everything
+
+
+def test_the_key_stands_nowhere_however_it_is_escaped():
+    """Arguments of a call are JSON within JSON: what decodes them must not find the key either."""
+    escaped = "".join(f"\\u{ord(letter):04X}" for letter in KEY)
+    spellings = [KEY, KEY.replace("-", "\\-"), escaped, escaped.replace("\\", "\\u005c"), json.dumps(escaped)[1:-1]]
+    spellings += ["".join(f"\\x{ord(letter):02x}" for letter in KEY)]
+    for spelling in spellings:
+        call = {"id": spelling, "type": "function", "function": {"name": "f", "arguments": f'{{"x": "{spelling}"}}'}}
+        answer = completion(f"it is {spelling}.", message={"tool_calls": [call]}, finish_reason=spelling)
+        outer = dataclasses.replace(answer, body=answer.body.replace(KEY.encode(), escaped.encode()))
+        for sent in (answer, outer):
+            with LoopbackServer(in_turn(sent)) as server:
+                reply = ask(server)
+            assert (reply.text, reply.tool_calls[0].id, reply.finish_reason) == ("it is [key].", "[key]", "[key]")
+            assert reply.tool_calls[0].arguments == '{"x": "[key]"}'
+            assert KEY not in str(reply)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
