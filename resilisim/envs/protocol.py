@@ -256,7 +256,7 @@ def native_tools() -> list[dict[str, Any]]:
         _function("tool_info", "Show one tool: parameters, returns, possible errors, dependencies.", {"name": text}),
         _function(
             "tool_call",
-            "Execute a tool. Parameters are optional unless the tool requires them.",
+            "Execute a tool by its name, with its parameters as an object.",
             {"name": text, "parameters": {"type": "object"}},
             optional=("parameters",),
         ),
