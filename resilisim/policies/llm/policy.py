@@ -234,6 +234,7 @@ class _Episode:
             options=self._policy.options,
             prompt=prompt,
             native=native,
+            parameters=info.get("parameters", "lenient"),
             send_message=self._send,
             hooks=self._hooks,
             prices=self._prices,

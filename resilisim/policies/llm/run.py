@@ -16,8 +16,10 @@ from resilisim.policies.llm.conversation import Action, Reply
 from resilisim.policies.llm.options import AgentOptions
 from resilisim.policies.llm.reading import Unreadable
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
+from resilisim.policies.llm.templates import shared_text
 from resilisim.policies.llm.tools import Toolbox
 from resilisim.seeding import Draws
+from resilisim.tool_library.parameters import ParameterMode
 
 LOGGER = logging.getLogger("resilisim.agents")
 LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so; the record has it all
@@ -96,6 +98,7 @@ class AgentRun:
         options: The agent's options.
         prompt: The whole first observation; the task if there is no environment.
         native: Whether the model should call tools natively.
+        parameters: How the parameters of calls are checked.
         send_message: Sends a message to the environment; None where there is none.
         hooks: What the player of the episode offers.
         prices: Prices of models, for the record.
@@ -119,6 +122,7 @@ class AgentRun:
     options: AgentOptions
     prompt: str = ""
     native: bool = False
+    parameters: ParameterMode = "strict"
     send_message: Callable[[Action], Awaitable[Reply]] | None = None
     hooks: EpisodeHooks = field(default_factory=EpisodeHooks)
     prices: PriceTable = field(default_factory=PriceTable)
@@ -131,6 +135,15 @@ class AgentRun:
     fresh_trials: bool = False
     is_over: bool = False
     kept_answer: str | None = None
+
+    @property
+    def facts(self) -> str:
+        """What every agent's prompt says about the tools, in the same words: parameters, luck, and turns left."""
+        return shared_text(
+            "facts",
+            parameters=shared_text(f"parameters_{self.parameters}"),
+            turns_left="not limited" if self.turns_left is None else str(self.turns_left),
+        )
 
     @property
     def calls_left(self) -> int:

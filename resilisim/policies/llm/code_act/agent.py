@@ -95,6 +95,7 @@ class CodeAct(LlmPolicy[CodeActOptions]):
         return self.prompts.fill(
             "system",
             functions=describe_functions(run.tools),
+            facts=run.facts,
             shown=f"{self.options.output_chars:,}",
             examples=self.prompts.examples(),
         )

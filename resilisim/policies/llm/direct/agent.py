@@ -42,7 +42,7 @@ class Direct(LlmPolicy[DirectOptions]):
     async def play(self, run: AgentRun) -> str | None:
         """Pass messages on until the environment ends the episode."""
         functions = native_tools() if run.native else []
-        chat = [ChatMessage("system", self.prompts.fill("system", examples=self.prompts.examples()))]
+        chat = [ChatMessage("system", self.prompts.fill("system", facts=run.facts, examples=self.prompts.examples()))]
         chat.append(ChatMessage("user", run.prompt))
         while True:
             reply = await run.ask("agent", chat, tools=functions)

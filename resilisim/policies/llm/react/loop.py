@@ -181,9 +181,10 @@ def loop_instructions(run: AgentRun, prompts: PromptTexts) -> str:
             the user's are shown as they are.
     """
     if not run.native:
-        return prompts.fill("system", tools=loop_tools(run.tools), examples=prompts.examples())
+        return prompts.fill("system", tools=loop_tools(run.tools), facts=run.facts, examples=prompts.examples())
     is_default = run.options.examples == DEFAULT_EXAMPLES
-    return prompts.fill("system_native", examples=prompts.fill("examples_native") if is_default else prompts.examples())
+    examples = prompts.fill("examples_native") if is_default else prompts.examples()
+    return prompts.fill("system_native", facts=run.facts, examples=examples)
 
 
 async def _carry_out(
