@@ -74,13 +74,11 @@ class CodeAct(LlmPolicy[CodeActOptions]):
 
     async def _ask(self, run: AgentRun, messages: list[ChatMessage]) -> tuple[Proposal, str]:
         reply = await run.ask("agent", messages)
-        is_cut = reply.finish_reason == "length"
-        proposal = read_proposal(reply.text, is_cut)
-        if isinstance(proposal, Unreadable) and not is_cut:
+        proposal = read_proposal(reply.text, is_cut=reply.is_cut)
+        if isinstance(proposal, Unreadable) and not reply.is_cut:
             proposal = call_as_proposal(reply.text, run.tools) or proposal
         if isinstance(proposal, Unreadable):
-            run.note("malformed_reply", "agent", proposal.problem, excerpt=proposal.excerpt)
-            run.count("malformed_replies")
+            proposal = run.unreadable("agent", reply, proposal)
         return proposal, _kept(proposal, reply.text)
 
     async def _observe(

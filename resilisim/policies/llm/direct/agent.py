@@ -13,7 +13,7 @@ from resilisim.policies.llm.options import AgentOptions, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.react.dialogue import IGNORED, kept_calls
 from resilisim.policies.llm.reading import Action, excerpt, read_action, visible
-from resilisim.policies.llm.run import AgentRun, EpisodeEnded
+from resilisim.policies.llm.run import CUT_OFF, AgentRun, EpisodeEnded
 
 # What an event of the environment says about the message that brought it about.
 _EVENT_KINDS: Final = {"format_error": "malformed_reply", "rejected": "invalid_action"}
@@ -61,6 +61,8 @@ class Direct(LlmPolicy[DirectOptions]):
         longest = self.options.history_chars
         words = excerpt(through_first_call(visible(reply.text)), longest)
         observation = excerpt(answer.observation, longest)
+        if reply.is_cut and answer.info.get("event") in _EVENT_KINDS:
+            observation = f"{CUT_OFF[:1].upper()}{CUT_OFF[1:]}.\n\n{observation}"
         calls = kept_calls(reply.tool_calls)
         if not calls:
             return [ChatMessage("assistant", words or "(an empty reply)"), ChatMessage("user", observation)]

@@ -163,8 +163,7 @@ class DirectExecutor:
         reply = await self._run.ask("executor", [ChatMessage("user", request)])
         read = read_json(reply.text)
         if isinstance(read, Unreadable):
-            self._run.note("malformed_reply", "executor", f"step {step.number}: {read.problem}", excerpt=read.excerpt)
-            self._run.count("malformed_replies")
+            read = self._run.unreadable("executor", reply, read)
             return failed(step, "executor", f"step {step.number} has no tool, and {read.problem}", visible(reply.text))
         result = read.get("result")
         if result is None or (isinstance(result, str) and not result.strip()):

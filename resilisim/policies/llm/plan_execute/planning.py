@@ -82,8 +82,7 @@ class Planning:
             read = read_plan(reply.text, tools, taken)
             if isinstance(read, Plan):
                 return read
-            self.run.note("malformed_reply", role, read.problem, excerpt=read.excerpt)
-            self.run.count("malformed_replies")
+            read = self.run.unreadable(role, reply, read)
             if attempt < ATTEMPTS:
                 words = excerpt(visible(reply.text), 2_000) or "(an empty reply)"
                 again = self.prompts.fill("plan_again", problem=read.problem)

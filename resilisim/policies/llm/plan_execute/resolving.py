@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from resilisim.chat import ChatMessage
@@ -58,8 +58,8 @@ async def resolve(
         if not isinstance(read, Unresolved):
             run.note("resolution", "extractor", f"step {step.number}", step=step.number, arguments=read)
             return read
-        run.note("malformed_reply", "extractor", f"step {step.number}: {read.problem}", excerpt=read.excerpt)
-        run.count("malformed_replies")
+        told = run.unreadable("extractor", reply, Unreadable(read.problem, read.excerpt))
+        read = replace(read, problem=told.problem)
         if attempt == ATTEMPTS:
             break
         run.count("resolution_retries")

@@ -81,8 +81,7 @@ class LlmJudge:
             read = _read_verdict(reply.text)
             if isinstance(read, Verdict):
                 return read
-            run.note("malformed_reply", "evaluator", read.problem, excerpt=read.excerpt)
-            run.count("unreadable_verdicts")
+            read = run.unreadable("evaluator", reply, read, "unreadable_verdicts")
             if attempt < ATTEMPTS:
                 words = excerpt(visible(reply.text), 2_000) or "(an empty reply)"
                 again = self._prompts.fill("evaluator_again", problem=read.problem)
