@@ -100,6 +100,11 @@ def _find_tags(text: str) -> tuple[list[tuple[str, str]], str | None]:
     return tags, missing[0] if missing else None
 
 
+def has_tag(text: str) -> bool:
+    """Return whether a message opens a tag of the protocol."""
+    return _OPEN_TAG.search(text) is not None
+
+
 def through_first_call(text: str) -> str:
     """Return a message up to the end of its first tag: what comes behind was not carried out, or was made up."""
     opened = _OPEN_TAG.search(text)
@@ -164,6 +169,12 @@ def signals_completion(text: str) -> bool:
         phrase = _FINISH_PHRASE.search(sentence)
         if phrase is not None and not _NEGATION.search(sentence) and not _is_announced(sentence, phrase):
             return True
+    return has_finish_mark(text)
+
+
+def has_finish_mark(text: str) -> bool:
+    """Return whether a message says `<finish/>` or `Action: finish`, and neither denies nor announces it."""
+    for sentence in _SENTENCE_END.split(text):
         mark = _FINISH_MARK.search(sentence)
         if mark is not None and not _NEGATION.search(sentence, 0, mark.start()):
             conditions = _CONDITION.search(sentence, 0, mark.start()) or _CONDITION_BEHIND.match(sentence, mark.end())
