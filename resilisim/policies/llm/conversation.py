@@ -211,8 +211,13 @@ def result_of(reply: Reply, finish: str = "") -> ToolResult:
 
 def _specs() -> tuple[ToolSpec, ...]:
     functions = [tool["function"] for tool in native_tools()]
+    # Parameters of the tool that is called may also stand beside its name.
     return tuple(
-        ToolSpec(function["name"], function["description"], function["parameters"])
+        ToolSpec(
+            function["name"],
+            function["description"],
+            {**function["parameters"], "additionalProperties": function["name"] == "tool_call"},
+        )
         for function in functions
         if function["name"] in NATIVE_FUNCTIONS and function["name"] != "finish"
     )
