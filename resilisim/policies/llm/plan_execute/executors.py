@@ -79,9 +79,9 @@ class ReActExecutor:
             )
             why = "" if last is None else f"; the last error of a tool was: {excerpt(last, 200)}"
             return failed(step, "executor", f"the executor did not finish within {self._steps} steps{why}")
-        if not loop.answer.strip():
+        if not loop.result.strip():
             return failed(step, "executor", "the executor finished without a result")
-        return StepOutcome(step, loop.answer)
+        return StepOutcome(step, loop.result)
 
 
 class _CheckedTools(Toolbox):

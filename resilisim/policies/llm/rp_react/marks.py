@@ -8,6 +8,7 @@ from typing import Final
 
 from resilisim.chat import ChatReply
 from resilisim.policies.llm.literals import without_surrogates
+from resilisim.policies.llm.react.loop import read_end
 from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, visible
 
 BEGIN_QUERY: Final = "<|begin_search_query|>"
@@ -50,7 +51,7 @@ Move = Query | Finish | Unreadable
 
 
 def read_move(text: str) -> Move:
-    """Find the first mark of a planner's reply.
+    """Find the first mark of a planner's reply, or the end in a form of other agents.
 
     Marks within closed `<think>` blocks are thoughts. Where a block is never closed and nothing stands outside, the
     marks within it count, for models that ask while they think.
@@ -59,6 +60,9 @@ def read_move(text: str) -> Move:
     move = _first_move(shown)
     if not isinstance(move, Unreadable) or _BEGIN.search(shown):
         return move
+    end = read_end(shown)
+    if end is not None:
+        return end
     thoughts = list(_THOUGHT.finditer(text))[-1:]
     if not thoughts or thoughts[0].group().startswith("</"):
         return move
