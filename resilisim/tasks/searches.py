@@ -10,6 +10,7 @@ them. The table is found by the description itself: a rewritten task keeps its i
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -65,15 +66,19 @@ def fewest_searches(required_tools: Collection[str], shown: Sequence[Collection[
     if not all(of_tool):
         return None
 
+    most = max((one.bit_count() for one in covers), default=0)
+
     @cache
-    def fewest(missing: int) -> int:
+    def suffice(number: int, missing: int) -> bool:
+        if missing.bit_count() > number * most:
+            return False
         if not missing:
-            return 0
+            return True
         # Some query must show the tool that the fewest show, so only these have to be tried.
         rarest = min((queries for place, queries in enumerate(of_tool) if missing >> place & 1), key=len)
-        return 1 + min(fewest(missing & ~one) for one in rarest)
+        return any(suffice(number - 1, missing & ~one) for one in rarest)
 
-    return fewest(everything)
+    return next(number for number in itertools.count() if suffice(number, everything))
 
 
 def searches_needed(task: Task, library: ToolLibrary, search_many: SearchMany | None = None) -> Searches:
