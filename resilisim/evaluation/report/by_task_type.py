@@ -72,7 +72,7 @@ def shares_table(facts: RunFacts, pools: PromptPools, counts: Mapping[str, int])
 
 
 def _shaded(row: GroupSummary) -> Cell:
-    """Return a share of the ceiling on a ground that is the darker the higher it is; raw success where there is none."""
+    """Return a share of the ceiling on a ground that tells how high it is, or raw success where there is none."""
     if math.isnan(row.adjusted_share.value):
         cell = with_interval(row.success)
         return Cell(f"{cell.text} raw", detail=cell.detail) if cell.detail else cell

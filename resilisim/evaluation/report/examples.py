@@ -63,9 +63,7 @@ def example_section(record: EpisodeRecord) -> Markup:
         element("tbody", body),
     )
     more = element("p", f"{hidden} more messages are in the record.", class_="note") if hidden > 0 else None
-    return element(
-        "details", heading, facts, trace_chart(record), element("div", table, class_="scroll"), more
-    )
+    return element("details", heading, facts, trace_chart(record), element("div", table, class_="scroll"), more)
 
 
 def _step_row(step: StepRecord) -> Markup:

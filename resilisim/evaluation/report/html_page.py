@@ -153,7 +153,11 @@ def table_markup(table: Table) -> Markup:
         )
         for number, row in enumerate(table.rows)
     ]
-    styles = ["stacked"] * table.is_stacked + ["listed"] * table.is_listed + ["dense"] * (len(table.headings) > DENSE_COLUMNS)
+    styles = (
+        ["stacked"] * table.is_stacked
+        + ["listed"] * table.is_listed
+        + ["dense"] * (len(table.headings) > DENSE_COLUMNS)
+    )
     shown = element(
         "table",
         element("caption", element("span", table.caption)),

@@ -27,7 +27,7 @@ from resilisim.evaluation.report.content import (
     beside_a_chart,
 )
 from resilisim.evaluation.report.drawing import RowLabel
-from resilisim.evaluation.report.facts import RunFacts
+from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.levels import levels_table
 from resilisim.evaluation.report.published import prompts_reference
 from resilisim.evaluation.report.results_chart import ResultGroup, ResultRow, Segment, results_chart
@@ -53,6 +53,7 @@ OVERSHOOT = (
     "A share below 0 or above 100 comes from taking luck out of few episodes: it is right on average, and the rate "
     "that it estimates lies between 0 and 100."
 )
+SEARCHES_UNKNOWN = "It is not known how many searches it takes to find the tools, so V* stands in for the ceiling of"
 BEYOND = "A share above 100 is possible where tools had to be found: by an agent that knew them without a search."
 LEVELS = (
     "Full success, partial success and failure add up to 100. All flawed prompts of a policy count as one; the mean "
@@ -235,6 +236,8 @@ def _notes(rows: Sequence[GroupSummary], labels: Sequence[str]) -> list[str]:
     notes = [TRIES_AGAIN] if any(row.tries_again for row in rows) else []
     if "information" in labels:
         notes.append(f"{INFORMATION} {PRICE}" if searching else INFORMATION)
+    unknown = sum(row.num_without_ceiling for row in rows if not row.tries_again)
+    notes += [f"{SEARCHES_UNKNOWN} {count_of(unknown, 'episode')}."] if unknown else []
     notes += [note for note in (bound_note(rows),) if note is not None]
     if any(share <= -SMALLEST_SHOWN or share >= 1.0 + SMALLEST_SHOWN for share in shares):
         notes.append(f"{OVERSHOOT} {BEYOND}" if searching else OVERSHOOT)
