@@ -78,7 +78,7 @@ def test_a_lucky_run_does_not_lead_with_more_than_its_ceiling(tmp_path: Path) ->
     lucky = [record for place, record in enumerate(perfect) if record["outcome"] or place % 2]
     facts = read_facts(write_run(tmp_path, lucky))
     for row in facts.rows:
-        assert row.share_of_ceiling.value > 1.1  # stands in a column of the folded table only
+        assert row.share_of_ceiling.value > 1.05  # stands in a column of the folded table only
         assert row.adjusted_share.value == pytest.approx(1.0)
         assert row.adjusted_share.low > 0.85  # one observation a task: no certainty where nothing varies
         assert row.adjusted_share.high == pytest.approx(1.0)
