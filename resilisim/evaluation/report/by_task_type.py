@@ -14,6 +14,7 @@ from resilisim.evaluation.report.rows import PromptPools
 from resilisim.evaluation.summary import GroupSummary, ordered_groups, summarise_group
 
 MOST_TASK_TYPES = 8  # shown one by one; the rest of a run with more stands in its records
+LEAST_CEILING = 0.05  # below it a share says nothing
 SHADES = 10  # of cells, from 0 to 100 % of the ceiling; style.css has a class for each
 
 
@@ -58,8 +59,10 @@ def shares_table(facts: RunFacts, pools: PromptPools, counts: Mapping[str, int])
         cells = (percent(part.ceiling.value) if part.num_tasks else NOTHING for part in parts)
         rows.append(["ceiling in % of episodes", names.get(name, "tools to be found"), *cells])
     rows.append(["tasks", "", *(f"{count:,}" for count in counts.values())])
+    low = any(part.ceiling.value < LEAST_CEILING for parts in ceilings.values() for part in parts)
     several_tries = any(row.tries_again for row in pools.rows)
     notes = ["“raw”: success in percent of episodes, where there is no ceiling."] if several_tries else []
+    notes += [f"No share where the ceiling is below {percent(LEAST_CEILING, 0)}%."] if low else []
     return Table(
         "Share of the ceiling in percent by task type, luck taken out, with 95% intervals clustered by task",
         ("policy", "prompt", *map(plain, counts)),
@@ -76,6 +79,8 @@ def _shaded(row: GroupSummary) -> Cell:
     if math.isnan(row.adjusted_share.value):
         cell = with_interval(row.success)
         return Cell(f"{cell.text} raw", detail=cell.detail) if cell.detail else cell
+    if row.ceiling.value < LEAST_CEILING:
+        return Cell(NOTHING)
     cell = with_interval(row.adjusted_share)
     shade = min(max(int(row.adjusted_share.value * SHADES), 0), SHADES - 1)
     return Cell(cell.text, detail=cell.detail, style=f"shade shade-{shade}")

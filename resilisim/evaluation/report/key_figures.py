@@ -10,7 +10,7 @@ from resilisim.evaluation.report.cells import interval_words, percent, plain, si
 from resilisim.evaluation.report.content import Card
 from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL
 from resilisim.evaluation.report.pooling import difference
-from resilisim.evaluation.report.results import AFTER_SEARCH
+from resilisim.evaluation.report.results import must_search
 from resilisim.evaluation.report.rows import PromptPools, merit
 from resilisim.evaluation.summary import SMALLEST_SHOWN, GroupSummary
 
@@ -60,7 +60,7 @@ def _best(best: GroupSummary, ordinary: Sequence[GroupSummary], num_rows: int) -
 
 def _ceiling(best: GroupSummary) -> Card:
     text = "the best success rate that any agent can have on these tasks, computed exactly"
-    if best.ceiling_name == AFTER_SEARCH:
+    if must_search(best):
         text += f", if it must find the tools first; V*, with the tools known, is {percent(best.optimum.value)}%"
     return Card("The ceiling", f"{percent(best.ceiling.value)}%", text)
 

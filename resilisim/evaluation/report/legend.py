@@ -14,7 +14,10 @@ def loss_style(label: str) -> str:
     return label.replace("_", "-") if label in LOSS_LABELS else "other-loss"
 
 
-def results_legend(labels: Sequence[str], any_privileged: bool) -> Markup:
+FINDING_TOOLS = "finding-tools"  # CSS class of what the fewest searches cost that show the tools
+
+
+def results_legend(labels: Sequence[str], any_privileged: bool, any_searching: bool) -> Markup:
     """Return the key of the chart of results."""
     return element(
         "ul",
@@ -22,6 +25,7 @@ def results_legend(labels: Sequence[str], any_privileged: bool) -> Markup:
         element("li", _dot("privileged"), "privileged policy *") if any_privileged else None,
         element("li", _upright("ceiling"), "ceiling"),
         _square("unavoidable", "unavoidable", "what no agent could have had: 1 − V*"),
+        _square(FINDING_TOOLS, "finding the tools", "what the fewest searches cost") if any_searching else None,
         [_square(loss_style(label), label.replace("_", " "), LOSS_LABELS.get(label)) for label in labels],
         class_="legend",
     )

@@ -35,7 +35,6 @@ from resilisim.evaluation.report.rows import PromptPools, ranked
 from resilisim.evaluation.summary import SMALLEST_SHOWN, GroupSummary, bound_note
 
 MOST_COLUMNS = 8  # of policies beside each other
-AFTER_SEARCH = "known_after_search"
 TEXT = (
     "The score is success with the luck of the draws taken out, as a share of the ceiling: the best success rate that "
     "any agent can have with what its prompt tells. A point is lost where a message lowers the best chance that is "
@@ -44,7 +43,10 @@ TEXT = (
 INFORMATION = (
     "Searching where the prompt names no tools, or the wrong ones, counts as information: a price, not a mistake."
 )
-PRICE = "The line across a bar is the ceiling: what lies left of it was out of reach for whoever had to find the tools."
+SEARCHING = (
+    "Where the tools must be found, the ceiling is what V* leaves after the fewest searches that show them; the pale "
+    "part of a bar is what these cost."
+)
 TRIES_AGAIN = (
     "“Raw” stands where a policy may try again in fresh episodes, having seen the same draws before: it has no "
     "ceiling, and its luck cannot be taken out."
@@ -80,7 +82,7 @@ def results_section(facts: RunFacts, pools: PromptPools) -> Section:
     )
     blocks: list[Block] = [
         TEXT,
-        legend.results_legend(labels, any(row.privileged for row in rows)),
+        legend.results_legend(labels, any(row.privileged for row in rows), any(map(must_search, rows))),
         chart,
         *(Paragraph(note, "note") for note in _notes(rows, labels)),
         beside_a_chart(success_table(rows), "The same as a table, with raw success"),
@@ -94,6 +96,11 @@ def results_section(facts: RunFacts, pools: PromptPools) -> Section:
     return Section("results", "Results", [*blocks, prompts_reference()])
 
 
+def must_search(row: GroupSummary) -> bool:
+    """Return whether the ceiling is below V*, because the tools had to be found."""
+    return row.ceiling_name == "known_after_search"
+
+
 def loss_labels(rows: Sequence[GroupSummary]) -> list[str]:
     """Return the causes that occur: the price of information first, then in the order of `LOSS_LABELS`, then others."""
     found = {label for row in rows for label in row.losses}
@@ -105,14 +112,19 @@ def loss_bar(row: GroupSummary, labels: Sequence[str]) -> list[Segment]:
     """Return the parts of a row's bar: with luck they add up to what the policy missed."""
     bar = [Segment("unavoidable", row.unavoidable, "unavoidable")]
     for label in labels:
-        if label in row.losses:
-            bar.append(Segment(legend.loss_style(label), row.losses[label].value, plain(label)))
+        if label not in row.losses:
+            continue
+        avoidable = row.avoidable_loss(label)
+        price = row.losses[label].value - avoidable
+        if price > 0.0:
+            bar.append(Segment(legend.FINDING_TOOLS, price, "finding the tools, which nobody could spare"))
+        bar.append(Segment(legend.loss_style(label), avoidable, plain(label)))
     return bar
 
 
 def success_table(rows: Sequence[GroupSummary]) -> Table:
     """Return the share of the ceiling and what it is made of, by policy and prompt."""
-    searching = any(row.ceiling_name == AFTER_SEARCH for row in rows)
+    searching = any(map(must_search, rows))
     return Table(
         "Success in percent of episodes, luck-adjusted and raw, with 95% intervals clustered by task",
         (
@@ -195,16 +207,16 @@ def luck_table(rows: Sequence[GroupSummary]) -> Table:
 
 
 def ceiling_text(rows: Sequence[GroupSummary]) -> str:
-    """Say what the ceiling of some rows is: "ceiling V* 77.2%", or "ceiling 70.1% after searching, V* 77.2%"."""
+    """Say what the ceiling of some rows is: "ceiling V* 77.2%", or "ceiling 70.1%, V* 77.2%"."""
     known = [row for row in rows if not math.isnan(row.ceiling.value)]
     known = [row for row in known if not row.privileged] or known
     if not known:
         return "no ceiling"
     optimum = _range([row.optimum.value for row in known])
-    if all(row.ceiling_name != AFTER_SEARCH for row in known):
+    if not any(map(must_search, known)):
         doubt = " (its searches are not known)" if any(row.num_without_ceiling for row in known) else ""
         return f"ceiling V* {optimum}%{doubt}"
-    return f"ceiling {_range([row.ceiling.value for row in known])}% after searching, V* {optimum}%"
+    return f"ceiling {_range([row.ceiling.value for row in known])}%, V* {optimum}%"
 
 
 def _range(values: Sequence[float]) -> str:
@@ -222,7 +234,6 @@ def _groups(pools: PromptPools, labels: Sequence[str]) -> list[ResultGroup]:
                 row.adjusted_share,
                 row.success,
                 [] if row.tries_again else loss_bar(row, labels),
-                0.0 if row.tries_again else row.price_of_search,
             )
             for row in rows
         ]
@@ -232,10 +243,10 @@ def _groups(pools: PromptPools, labels: Sequence[str]) -> list[ResultGroup]:
 
 def _notes(rows: Sequence[GroupSummary], labels: Sequence[str]) -> list[str]:
     shares = [row.adjusted_share.value for row in rows]
-    searching = any(row.ceiling_name == AFTER_SEARCH for row in rows)
+    searching = any(map(must_search, rows))
     notes = [TRIES_AGAIN] if any(row.tries_again for row in rows) else []
     if "information" in labels:
-        notes.append(f"{INFORMATION} {PRICE}" if searching else INFORMATION)
+        notes.append(f"{INFORMATION} {SEARCHING}" if searching else INFORMATION)
     unknown = sum(row.num_without_ceiling for row in rows if not row.tries_again)
     notes += [f"{SEARCHES_UNKNOWN} {count_of(unknown, 'episode')}."] if unknown else []
     notes += [note for note in (bound_note(rows),) if note is not None]

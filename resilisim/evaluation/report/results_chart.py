@@ -48,14 +48,12 @@ class ResultRow:
         share: Its share of the ceiling; NaN where it has no ceiling.
         raw: Its raw success, which stands in place of a share that is NaN.
         bar: Where it lost points; empty where it has no ceiling.
-        price: Points that finding the tools costs at the least; 0 where the prompt tells them.
     """
 
     label: RowLabel
     share: Estimate
     raw: Estimate
     bar: Sequence[Segment]
-    price: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +202,4 @@ def _bar(row: ResultRow, panels: _Panels, middle: float) -> Markup:
             on_bar = f"on-bar on-{segment.style}"
             parts.append(element("text", text, x=x + size / 2.0, y=middle + 4.0, class_=on_bar, text_anchor="middle"))
         before += segment.size
-    if row.bar and row.price > 0.0:
-        x = panels.points_x(row.bar[0].size + row.price)
-        name = element("title", "the ceiling: up to here nobody could have won who had to find the tools first")
-        parts.append(element("line", name, x1=x, x2=x, y1=middle - 11.0, y2=middle + 11.0, class_="ceiling"))
     return element("g", parts)

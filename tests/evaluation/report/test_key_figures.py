@@ -69,7 +69,7 @@ def test_shares_of_the_fitting_ceiling_lead_and_sort_the_page(tmp_path: Path) ->
     assert NOT_PRIVILEGED in first.detail
     assert second.figure == f"{format_percent(best.ceiling.value)}%"
     text = "".join(check(write_report(tmp_path)).texts)
-    assert f"ceiling {100 * optimum - 20:.1f}% after searching, V* {100 * optimum:.1f}%" in text
+    assert f"ceiling {100 * optimum - 20:.1f}%, V* {100 * optimum:.1f}%" in text
     assert f"ceiling V* {100 * optimum:.1f}%" in text
 
 
