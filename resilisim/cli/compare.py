@@ -53,6 +53,8 @@ def compare(
     show.print(plain(_headline(result)), soft_wrap=True)
     for number, comparison in enumerate(result.comparisons):
         show.print(_comparison_table(comparison, [row[number] for row in _corrected(result)], len(result.comparisons)))
+        if comparison.optimum.value == comparison.optimum.value:  # an agent that tries again has no ceiling
+            show.print(plain(_ceilings(comparison), "dim"), soft_wrap=True)
         if len(result.comparisons) > 1 and comparison.best.note is not None:
             show.print(plain(_sentence(comparison.best.note), "dim"), soft_wrap=True)
     if len(result.comparisons) > 1:
@@ -120,9 +122,7 @@ def _comparison_table(
     a, b = comparison.success_a, comparison.success_b
     heading = title or f"{comparison.label_a} - {comparison.label_b}, prompt {comparison.prompt}"
     table = Table(
-        title=plain(
-            f"{heading}: {format_percent(a.value)} % - {format_percent(b.value)} %{_ceilings(comparison)}", "bold"
-        ),
+        title=plain(f"{heading}: {format_percent(a.value)} % - {format_percent(b.value)} %", "bold"),
         title_justify="left",
         header_style="bold",
         box=box.SIMPLE_HEAD,
@@ -144,17 +144,15 @@ def _comparison_table(
 
 
 def _ceilings(comparison: Comparison) -> str:
-    """Return what both could reach with what they were told, with V* where that is another number."""
+    """Say what both could reach with what they were told, and V* where that is another number."""
     from resilisim.evaluation.summary import format_percent
 
-    best, *ceilings = (comparison.optimum.value, comparison.ceiling_a.value, comparison.ceiling_b.value)
-    if best != best:
-        return ""
-    told = [format_percent(value) for value in dict.fromkeys(ceilings)]
-    if told == [format_percent(best)]:
-        return f"; V* {told[0]} %"
-    noun = "ceiling" if len(told) == 1 else "ceilings"
-    return f"; {noun} {' % and '.join(told)} %, V* {format_percent(best)} %"
+    best = format_percent(comparison.optimum.value)
+    told = dict.fromkeys(format_percent(each.value) for each in (comparison.ceiling_a, comparison.ceiling_b))
+    if list(told) == [best]:
+        return f"The best that any agent can reach (V*): {best} %."
+    searched = f"V*: {best} %, but tools had to be found"
+    return f"The best that can be reached with what the prompts tell: {' % and '.join(told)} % ({searched})."
 
 
 def _advice(result: RunComparison) -> list[str]:

@@ -67,6 +67,7 @@ EPISODES: Final = RecordSchema(
             "where they are told (V* is the ceiling there), where the number is unknown, and in older records.",
         ),
         Column("searches_needed", "int64", "How many searches these are; null likewise."),
+        Column("no_search_ceiling", "string", "Why the number is unknown where tools must be found; else null."),
         Column("regret", "float64", "Probability of success that calls gave away, over all steps."),
         Column("luck", "float64", "Luck of the draws, over all steps."),
         *(Column(f"loss_{label}", "float64", f"Regret by {text}.") for label, text in LOSS_LABELS.items()),
@@ -187,6 +188,7 @@ def episode_row(record: EpisodeRecord) -> Record:
         "optimum_gap": float(record["optimum_gap"]),
         "known_after_search": _float(record.get("known_after_search")),
         "searches_needed": record.get("searches_needed"),
+        "no_search_ceiling": record.get("no_search_ceiling"),
         "regret": float(record["regret"]),
         "luck": float(record["luck"]),
     }

@@ -34,7 +34,7 @@ WIDE_TERMINAL = 120
 NARROW_TERMINAL = 96
 NARROWEST_TERMINAL = 80  # below this the biggest loss is left out, too
 WIDEST_NAME, WIDEST_PROMPT = 20, 16  # longer ones are folded
-CEILING_COLUMNS = 12  # more characters that a table of one line a row needs where ceilings are not V*
+CEILING_COLUMNS = 12  # more characters that a table needs where ceilings are not V*
 USUAL_NAMES = 26  # characters of policy and prompt that a table of one line a row has room for in WIDE_TERMINAL
 SMALLEST_SHOWN = 0.0005  # what is rounded to the first digit that is shown
 FEW_TASKS = 5  # with fewer, intervals are so wide that they hardly tell anything
@@ -331,9 +331,8 @@ def ceiling_note(rows: Sequence[GroupSummary], shown: bool = False) -> str:
         )
     missing = sum(row.num_without_ceiling for row in rows if not row.tries_again)
     if missing:
-        note += (
-            f" In {missing:,} episodes tools had to be found and nobody knows with how many searches: V* counts there."
-        )
+        episodes = f"{missing:,} episode{'' if missing == 1 else 's'}"
+        note += f" In {episodes} tools had to be found and nobody knows with how many searches: V* counts there."
     return note
 
 
@@ -391,12 +390,13 @@ class SummaryTable:
         longest = max((len(row.policy) + 2 * row.privileged + 2 * row.tries_again for row in self._rows), default=8)
         longest_prompt = max((len(row.prompt_type) for row in self._rows), default=8)
         names, prompts = min(longest, WIDEST_NAME), min(max(longest_prompt, 6), WIDEST_PROMPT)
-        shares, losses = options.max_width >= NARROW_TERMINAL, options.max_width >= NARROWEST_TERMINAL
         # V* stands beside the ceiling where there is room, and alone where it is the ceiling of every row.
         searching = any(row.ceiling_name == "known_after_search" for row in self._rows)
-        heads = [*(["ceiling"] if searching else []), *(["V*"] if shares or not searching else [])]
+        more = CEILING_COLUMNS * searching
+        shares, losses = options.max_width >= NARROW_TERMINAL + more, options.max_width >= NARROWEST_TERMINAL
+        heads = ["ceiling", *(["V*"] if options.max_width >= NARROW_TERMINAL else [])] if searching else ["V*"]
         heads += [f"of {heads[0]}"] if shares else []
-        wide = options.max_width >= WIDE_TERMINAL + max(names + prompts - USUAL_NAMES, 0) + CEILING_COLUMNS * searching
+        wide = options.max_width >= WIDE_TERMINAL + max(names + prompts - USUAL_NAMES, 0) + more
         separator = " " if wide else "\n"
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
         # Columns of a fixed width: rich would take from them all, down to less than they need, and cut the last one.
@@ -424,10 +424,12 @@ class SummaryTable:
                 *([_biggest_loss(row)] if losses else []),
             )
         yield table
-        values = "Both are expected values: a" if searching else "V* is an expected value: a"
+        values = "Both are expected values: a sample can lie above them"
+        if not searching:
+            values = "V* is an expected value: a sample can lie above it"
         note = (
-            f"Percent, with 95% intervals clustered by task. {ceiling_note(self._rows)} {values} sample can lie "
-            "above by luck, which the luck-adjusted column takes out."
+            f"Percent, with 95% intervals clustered by task. {ceiling_note(self._rows)} {values} by luck, "
+            "which the luck-adjusted column takes out."
         )
         bound = bound_note(self._rows)
         if bound is not None:
