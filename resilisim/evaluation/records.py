@@ -145,8 +145,11 @@ def lacks_ceiling(record: Mapping[str, Any]) -> bool:
     return fitting_ceiling(record["prompt_type"], privileged=record["privileged"]) == "known_after_search"
 
 
+# What older records do not say of their ceiling.
+CEILING_FIELDS: Final = ("known_after_search", "searches_needed", "no_search_ceiling")
+
 # Fields that only some episodes have; their types are checked where they are there.
-_OPTIONAL_FIELDS: Final = frozenset({"agent", "known_after_search", "searches_needed", "no_search_ceiling"})
+_OPTIONAL_FIELDS: Final = frozenset({"agent", *CEILING_FIELDS})
 
 
 def _accepted_types(schema: type) -> dict[str, tuple[type, ...]]:
