@@ -17,7 +17,7 @@ from resilisim.evaluation.failures import FailureRecord, is_failure, read_failur
 from resilisim.evaluation.journal import EpisodeJournal, journal_path
 from resilisim.evaluation.models import ModelSettings
 from resilisim.evaluation.plan import EnvironmentSettings, RunSettings
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.records import CEILING_FIELDS, EpisodeRecord
 from resilisim.evaluation.rollout import play_agent_episode, play_episode
 from resilisim.evaluation.store import read_manifest, read_records
 from resilisim.policies.llm.policy import LlmPolicy
@@ -197,9 +197,11 @@ def _recorded_models(record: EpisodeRecord) -> RoleModels | None:
 def first_difference(then: EpisodeRecord, now: EpisodeRecord) -> str | None:
     """Return where two records of an episode differ first, or None if they are the same.
 
-    What calls cost is left out: it rests on a table of prices, which is no part of the run.
+    What calls cost is left out: it rests on a table of prices, which is no part of the run. So are fields that older
+    records lack.
     """
-    return next(_differences("", then, now), None)
+    compared = {name: value for name, value in now.items() if name in then or name not in CEILING_FIELDS}
+    return next(_differences("", then, compared), None)
 
 
 def _differences(where: str, then: object, now: object) -> Iterator[str]:
