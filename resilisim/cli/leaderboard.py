@@ -80,7 +80,7 @@ def _cells(row: Row, separator: str = " ") -> list[str]:
         f"{format_percent(summary.success.value)}{separator}{format_interval(summary.success)}",
         format_percent(summary.ceiling.value),
         format_percent(summary.optimum.value),
-        format_percent(summary.share_of_ceiling.value),
+        format_percent(summary.adjusted_share.value),
         f"{format_percent(summary.luck_adjusted.value)}{separator}{format_interval(summary.luck_adjusted)}",
         above,
         p_text(row.p_value),
@@ -141,8 +141,9 @@ def _notes(board: Leaderboard) -> list[str]:
     differences = [row.behind_above for rows in board.sections.values() for row in rows if row.behind_above is not None]
     legend = (
         "Percent and points, with 95% intervals clustered by task, sorted by luck-adjusted success (raw where there is "
-        "none). ranks: the places that the tests leave possible. Differences to the row above are paired on common "
-        "luck and luck-adjusted; p is corrected for all pairs of rows under one prompt (Holm)."
+        'none); "of ceiling" is luck-adjusted, too. ranks: the places that the tests leave possible. Differences to '
+        "the row above are paired on common luck and luck-adjusted; p is corrected for all pairs of rows under one "
+        "prompt (Holm)."
     )
     notes = [legend, ceiling_note(summaries, shown=True)]
     if any(points(found.difference, digits_of(found)).startswith("+") for found in differences):

@@ -414,7 +414,7 @@ class SummaryTable:
             table.add_column("biggest loss by calls", overflow="fold", min_width=7)
         for row in self._rows:
             cells = {"ceiling": Text(format_percent(row.ceiling.value)), "V*": Text(format_percent(row.optimum.value))}
-            cells |= dict.fromkeys(("of ceiling", "of V*"), _with_interval(row.share_of_ceiling, separator))
+            cells |= dict.fromkeys(("of ceiling", "of V*"), _with_interval(row.adjusted_share, separator))
             marks = " *" * row.privileged + " †" * row.tries_again
             name = Text.assemble(row.policy, (marks, "bold"))
             table.add_row(
@@ -426,12 +426,13 @@ class SummaryTable:
                 *([_biggest_loss(row)] if losses else []),
             )
         yield table
-        values = "Both are expected values: a sample can lie above them"
-        if not searching:
-            values = "V* is an expected value: a sample can lie above it"
+        values = "V* is an expected value: a sample can lie above it"
+        if searching:
+            values = "Both are expected values: a sample can lie above them"
+        shared = f', "{heads[-1]}" included' if shares else ""
         note = (
             f"Percent, with 95% intervals clustered by task. {ceiling_note(self._rows)} {values} by luck, "
-            "which the luck-adjusted column takes out."
+            f"which the luck-adjusted column takes out{shared}."
         )
         bound = bound_note(self._rows)
         if bound is not None:

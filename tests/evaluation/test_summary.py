@@ -187,7 +187,7 @@ def test_the_table_shows_every_number_with_its_interval(records: list[EpisodeRec
     for width in (80, 110, 160):
         text = printed(records, width)
         for row in rows:
-            for estimate in (row.success, row.luck_adjusted, *([row.share_of_ceiling] if width > 80 else [])):
+            for estimate in (row.success, row.luck_adjusted, *([row.adjusted_share] if width > 80 else [])):
                 assert format_percent(estimate.value) in text
                 assert format_interval(estimate) in text
         assert "exact-optimum *" in text
@@ -294,3 +294,4 @@ def test_the_footer_says_that_luck_can_lift_a_sample_above_the_optimum(records: 
         footer = " ".join(printed(some, 100).split())
         assert words in footer
         assert "by luck, which the luck-adjusted column takes out" in footer
+    assert 'the luck-adjusted column takes out, "of ceiling" included' in " ".join(printed(records, 160).split())

@@ -107,6 +107,10 @@ class AxisProfile:
         """Whether `after_search` is anybody's ceiling."""
         return any(curve.ceiling == "known_after_search" for curve in self.curves)
 
+    def ceiling_of(self, curve: Curve) -> tuple[float, ...]:
+        """Return the mean ceiling of a curve at each point."""
+        return self.after_search if curve.ceiling == "known_after_search" else self.optimum
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the axis as JSON values."""
         return {
