@@ -248,7 +248,9 @@ def _adjusted_share(
         num_tasks = len(ceilings)
         low, high = clopper_pearson(min(max(share.value, 0.0), 1.0) * num_tasks, num_tasks)
         share = replace(share, low=min(low, share.value), high=max(high, share.value))
-    share = _no_narrower(share, success, float(ceilings.sum()) / num_episodes)
+    mean_ceiling = float(ceilings.sum()) / num_episodes
+    possible = replace(success, low=min(success.low, mean_ceiling), high=min(success.high, mean_ceiling))
+    share = _no_narrower(share, possible, mean_ceiling)
     return _rate(share) if is_bound else _not_negative(share)
 
 

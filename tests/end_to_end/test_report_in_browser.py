@@ -177,7 +177,7 @@ def test_an_episode_is_opened_read_and_left(run_folder: Path, open_page: Open) -
 def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder: Path, open_page: Open) -> None:
     script = """
         const heading = await until(() => text(".viewer-heading"));
-        document.querySelector('nav a[href="#success"]').click();
+        document.querySelector('nav a[href="#results"]').click();
         await until(() => all(".viewer-table tbody tr").length > 0);
         const calledBack = document.activeElement.closest(".viewer") !== null;
         location.hash = "#episode-999999";
@@ -233,7 +233,7 @@ def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder: Path, 
           seen: seen.length,
           lost: lost.map((cell) => cell.outerHTML.slice(0, 120)),
           unnamed: seen.filter((cell) => !named(cell)).map(above),
-          names: [...document.querySelectorAll("#prompts tbody tr:first-child td")].map((cell) => cell.dataset.name),
+          names: [...document.querySelectorAll("#results tbody tr:first-child td")].map((cell) => cell.dataset.name),
         };
         """
     )
@@ -316,6 +316,22 @@ def test_hostile_texts_are_shown_and_nothing_more(tmp_path: Path, open_page: Ope
     assert found["prints"]
 
 
+def test_cards_fill_their_rows_at_any_width(run_folder: Path, open_page: Open) -> None:
+    script = """
+        const cards = document.querySelector(".cards");
+        return [1080, 820, 560, 345].map((width) => {
+          cards.style.width = `${width}px`;
+          const ends = {};
+          for (const card of cards.children) ends[Math.round(card.getBoundingClientRect().top)] = card;
+          const right = cards.getBoundingClientRect().right;
+          return Object.values(ends).map((last) => last.getBoundingClientRect().right - right);
+        });
+        """
+    rows = open_page(run_folder, script).findings
+    assert len(rows[-1]) > 1
+    assert all(abs(hole) < 1 for row in rows for hole in row)
+
+
 def test_a_page_can_be_printed_with_an_opened_episode(run_folder: Path, open_page: Open, tmp_path: Path) -> None:
     paper = tmp_path / "report.pdf"
     flags = (f"--print-to-pdf={paper}", "--no-pdf-header-footer")
@@ -327,10 +343,20 @@ def test_a_page_can_be_printed_with_an_opened_episode(run_folder: Path, open_pag
         const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
         const printed = rules.filter((rule) => rule.media?.mediaText === "print").flatMap((rule) => [...rule.cssRules]);
         const hidden = printed.filter((rule) => rule.style.display === "none").map((rule) => rule.selectorText);
-        return all(".viewer-form, .viewer-pager, nav").every((node) => hidden.some((names) => node.matches(names)));
+        const isHidden = (node) => hidden.some((names) => node.matches(names));
+        const left = all(".viewer-form, .viewer-pager, nav").filter((node) => !isHidden(node)).length;
+        // Folds are open on paper, but for published figures: the same rules, outside of print.
+        const tables = ["#results details:not(.published) table", "#results .published table"];
+        const seen = () => tables.map((selector) => document.querySelector(selector).checkVisibility());
+        const before = seen();
+        const style = document.createElement("style");
+        style.textContent = printed.map((rule) => rule.cssText).filter((one) => /details|published/.test(one)).join("");
+        document.head.append(style);
+        return { left, before, after: seen() };
         """
     )
-    assert open_page(run_folder, script).findings is True
+    found = open_page(run_folder, script).findings
+    assert found == {"left": 0, "before": [False, False], "after": [True, False]}
 
 
 def test_without_a_script_the_page_says_what_to_do(run_folder: Path, tmp_path: Path) -> None:

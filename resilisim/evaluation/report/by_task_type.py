@@ -10,6 +10,7 @@ from resilisim.evaluation.report.cells import NOTHING, PRIVILEGED_NOTE, percent,
 from resilisim.evaluation.report.content import Cell, CellLike, Fold, Paragraph, Section, Table
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.published import task_types_reference
+from resilisim.evaluation.report.results import overshoot_notes
 from resilisim.evaluation.report.rows import PromptPools
 from resilisim.evaluation.summary import GroupSummary, ordered_groups, summarise_group
 
@@ -46,11 +47,13 @@ def shares_table(facts: RunFacts, pools: PromptPools, counts: Mapping[str, int])
     """Return the share of the ceiling of each policy under each prompt for each task type, and what the ceiling is."""
     chosen = [facts.sums.tasks_where(task_type=name) for name in counts]
     rows: list[list[CellLike]] = []
+    shown: list[GroupSummary] = []
     ceilings: dict[str, list[GroupSummary]] = {}
     for row in pools.rows:
         entry = pools.get(row.policy, row.prompt_type)
         assert entry is not None  # rows are made of these
         parts = [summarise_group(facts.sums, entry.group, where) for where in chosen]
+        shown += parts
         rows.append([policy_cell(row), plain(row.prompt_type), *(_shaded(part) for part in parts)])
         if not math.isnan(row.ceiling.value):
             ceilings.setdefault(row.ceiling_name, parts)
@@ -59,10 +62,11 @@ def shares_table(facts: RunFacts, pools: PromptPools, counts: Mapping[str, int])
         cells = (percent(part.ceiling.value) if part.num_tasks else NOTHING for part in parts)
         rows.append(["ceiling in % of episodes", names.get(name, "tools to be found"), *cells])
     rows.append(["tasks", "", *(f"{count:,}" for count in counts.values())])
-    low = any(part.ceiling.value < LEAST_CEILING for parts in ceilings.values() for part in parts)
+    low = any(part.ceiling.value < LEAST_CEILING for part in shown)
     several_tries = any(row.tries_again for row in pools.rows)
     notes = ["“raw”: success in percent of episodes, where there is no ceiling."] if several_tries else []
     notes += [f"No share where the ceiling is below {percent(LEAST_CEILING, 0)}%."] if low else []
+    notes += overshoot_notes([part for part in shown if not part.ceiling.value < LEAST_CEILING])
     return Table(
         "Share of the ceiling in percent by task type, luck taken out, with 95% intervals clustered by task",
         ("policy", "prompt", *map(plain, counts)),

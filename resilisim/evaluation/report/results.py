@@ -242,7 +242,6 @@ def _groups(pools: PromptPools, labels: Sequence[str]) -> list[ResultGroup]:
 
 
 def _notes(rows: Sequence[GroupSummary], labels: Sequence[str]) -> list[str]:
-    shares = [row.adjusted_share.value for row in rows]
     searching = any(map(must_search, rows))
     notes = [TRIES_AGAIN] if any(row.tries_again for row in rows) else []
     if "information" in labels:
@@ -250,10 +249,17 @@ def _notes(rows: Sequence[GroupSummary], labels: Sequence[str]) -> list[str]:
     unknown = sum(row.num_without_ceiling for row in rows if not row.tries_again)
     notes += [f"{SEARCHES_UNKNOWN} {count_of(unknown, 'episode')}."] if unknown else []
     notes += [note for note in (bound_note(rows),) if note is not None]
-    if any(share <= -SMALLEST_SHOWN or share >= 1.0 + SMALLEST_SHOWN for share in shares):
-        notes.append(f"{OVERSHOOT} {BEYOND}" if searching else OVERSHOOT)
+    notes += overshoot_notes(rows)
     notes += [REGRET_ADDS_UP] if any(row.unavoidable + row.regret.value > 1.0 for row in rows) else []
     return notes + ([PRIVILEGED_NOTE] if any(row.privileged for row in rows) else [])
+
+
+def overshoot_notes(rows: Sequence[GroupSummary]) -> list[str]:
+    """Say why a share is shown as below 0 or above 100, if one is."""
+    shares = [row.adjusted_share.value for row in rows]
+    if not any(share <= -SMALLEST_SHOWN or share >= 1.0 + SMALLEST_SHOWN for share in shares):
+        return []
+    return [f"{OVERSHOOT} {BEYOND}" if any(map(must_search, rows)) else OVERSHOOT]
 
 
 def _episodes_saved(row: GroupSummary) -> str:

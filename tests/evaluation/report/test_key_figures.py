@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,23 +35,13 @@ def cards_of(facts: RunFacts) -> dict[str, Card]:
     return {card.name: card for card in cards(PromptPools(facts))}
 
 
-def searching(records: Iterable[Mapping[str, Any]], price: float) -> list[dict[str, Any]]:
-    """Return records whose tools must be found, at a price, under the baseline prompt by those who do not see them."""
-    found = []
-    for record in records:
-        must = record["prompt_type"] == "baseline" and not record["privileged"]
-        after = record["optimum"] - price if must else None
-        found.append({**record, "known_after_search": after, "searches_needed": 1 if must else None})
-    return [{**record, "no_search_ceiling": None} for record in found]
-
-
 def test_shares_of_the_fitting_ceiling_lead_and_sort_the_page(tmp_path: Path) -> None:
-    records = searching(synthetic_run(num_tasks=12, num_seeds=3), price=0.2)
-    facts = read_facts(write_run(tmp_path, records))
+    facts = facts_of(tmp_path, num_tasks=12, num_seeds=3)
     pools = PromptPools(facts)
-    optimum = np.mean([record["optimum"] for record in records])
+    optimum = facts.rows[0].optimum.value
     for row in facts.rows:
-        ceiling = optimum - 0.2 * (row.prompt_type == "baseline" and not row.privileged)
+        # Of the made-up records a quarter of V* goes into finding the tools.
+        ceiling = optimum * (0.75 if row.prompt_type == "baseline" and not row.privileged else 1.0)
         assert row.ceiling.value == pytest.approx(ceiling)
         assert row.adjusted_share.value == pytest.approx(row.luck_adjusted.value / ceiling)
         assert row.adjusted_share.low <= row.adjusted_share.value <= row.adjusted_share.high
@@ -69,7 +58,7 @@ def test_shares_of_the_fitting_ceiling_lead_and_sort_the_page(tmp_path: Path) ->
     assert NOT_PRIVILEGED in first.detail
     assert second.figure == f"{format_percent(best.ceiling.value)}%"
     text = "".join(check(write_report(tmp_path)).texts)
-    assert f"ceiling {100 * optimum - 20:.1f}%, V* {100 * optimum:.1f}%" in text
+    assert f"ceiling {75 * optimum:.1f}%, V* {100 * optimum:.1f}%" in text
     assert f"ceiling V* {100 * optimum:.1f}%" in text
 
 
