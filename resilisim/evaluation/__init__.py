@@ -15,6 +15,7 @@ from resilisim.evaluation.results import EvaluationResult, read_results
 from resilisim.evaluation.rollout import play_episode, rescore_record
 from resilisim.evaluation.runner import evaluate
 from resilisim.evaluation.store import read_manifest, read_records
+from resilisim.evaluation.texts import opened
 from resilisim.evaluation.summary import GroupSummary, SummaryTable
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "compare_tables",
     "evaluate",
     "merge_runs",
+    "opened",
     "play_episode",
     "read_episode_table",
     "read_leaderboard",

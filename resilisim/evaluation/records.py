@@ -55,6 +55,13 @@ class StepRecord(TypedDict):
     label: str | None
 
 
+class SpokenTexts(TypedDict):
+    """What the environment said: the prompt, and its reply to each message (native messages as JSON text)."""
+
+    prompt: str
+    replies: list[str]
+
+
 class EpisodeRecord(TypedDict):
     """One episode; the identity 1 - outcome = (1 - optimum) + regret - luck holds to 1e-9.
 
@@ -65,7 +72,8 @@ class EpisodeRecord(TypedDict):
     an episode can be scored again without its library. `flaw` is what is wrong with the plan in the prompt: type,
     method, severity, edits, and `plan`, the tools of that plan as they were shown (older records lack it). `agent` is
     there for LLM agents: every call of the model, every event, and the agent's own structure
-    (`policies.llm.record.AgentRecord`).
+    (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that holds this and
+    what the agent was told and wrote, packed (`evaluation.texts.opened` puts it back), or absent if it was not kept.
     """
 
     schema: str
@@ -96,6 +104,7 @@ class EpisodeRecord(TypedDict):
     salt: str
     manifest: str
     agent: NotRequired[dict[str, Any]]
+    texts: NotRequired[SpokenTexts | str]
 
 
 def tries_again(record: Mapping[str, Any]) -> bool:
@@ -105,7 +114,7 @@ def tries_again(record: Mapping[str, Any]) -> bool:
 
 
 # Fields that only some episodes have; their types are checked where they are there.
-_OPTIONAL_FIELDS: Final = frozenset({"agent"})
+_OPTIONAL_FIELDS: Final = frozenset({"agent", "texts"})
 
 
 def _accepted_types(schema: type) -> dict[str, tuple[type, ...]]:
@@ -132,6 +141,8 @@ def record_problem(value: object) -> str | None:
     problem = _field_problem(value, _RECORD_TYPES, "")
     if problem is None and not isinstance(value.get("agent", {}), dict):
         problem = f"field 'agent' is {value['agent']!r:.60}, expected an object"
+    if problem is None and not isinstance(value.get("texts", ""), str):
+        problem = f"field 'texts' is {value['texts']!r:.60}, expected packed texts"
     if problem is not None:
         return problem
     if not value["steps"]:

@@ -36,6 +36,7 @@ from resilisim.evaluation.robustness.results import AxisProfile, FlawsProfile, P
 from resilisim.evaluation.robustness.store import write_profile
 from resilisim.evaluation.runner import RunInterrupted, evaluate
 from resilisim.evaluation.statistics import FloatArray
+from resilisim.evaluation.texts import RecordTexts
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 
@@ -77,6 +78,7 @@ class ProfileJob:
         own_library: The tool library if it is not the default one.
         workers: Processes.
         model: The language models of LLM agents.
+        record_texts: Whose texts stay in the records.
         progress: Whether single runs show their progress; None shows it for those of more than two seconds.
         arguments: What all runs have in common, for `profile.json`.
     """
@@ -92,6 +94,7 @@ class ProfileJob:
     own_library: ToolLibrary | None = field(repr=False)
     workers: int
     model: ModelSpec = field(repr=False)
+    record_texts: RecordTexts | None
     progress: bool | None
     arguments: Mapping[str, Any] = field(repr=False)
 
@@ -164,6 +167,7 @@ class ProfileJob:
                 workers=self.workers,
                 library=self.own_library,
                 model=self.model,
+                record_texts=self.record_texts,
                 progress=self.progress,
                 **asdict(run.environment),
             )
