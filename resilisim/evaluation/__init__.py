@@ -15,8 +15,8 @@ from resilisim.evaluation.results import EvaluationResult, read_results
 from resilisim.evaluation.rollout import play_episode, rescore_record
 from resilisim.evaluation.runner import evaluate
 from resilisim.evaluation.store import read_manifest, read_records
-from resilisim.evaluation.texts import opened
 from resilisim.evaluation.summary import GroupSummary, SummaryTable
+from resilisim.evaluation.texts import opened
 
 __all__ = [
     "LOSS_LABELS",

@@ -209,10 +209,11 @@ def first_difference(then: EpisodeRecord, now: EpisodeRecord) -> str | None:
     What calls cost is left out: it rests on a table of prices, which is no part of the run. So are the environment's
     words where one of the two has not kept them.
     """
-    then, now = opened(then), opened(now)
-    if "texts" not in then or "texts" not in now:
-        then, now = ({name: value for name, value in one.items() if name != "texts"} for one in (then, now))
-    return next(_differences("", then, now), None)
+    one, other = dict(opened(then)), dict(opened(now))
+    if "texts" not in one or "texts" not in other:
+        one.pop("texts", None)
+        other.pop("texts", None)
+    return next(_differences("", one, other), None)
 
 
 def _differences(where: str, then: object, now: object) -> Iterator[str]:

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 from resilisim.errors import StoreError
 from resilisim.evaluation.records import EpisodeRecord, SpokenTexts
+from resilisim.policies.llm.conversation import observation_text
 
 RecordTexts = Literal["all", "failures", "none"]
 RECORD_TEXTS: Final = get_args(RecordTexts)
@@ -31,6 +32,8 @@ COMPRESSION_LEVEL: Final = 6
 
 # Of the reply to a call this is measured, and stays in the open; the rest is what was said.
 _MEASURES: Final = frozenset({"usage", "finish_reason", "model", "latency_seconds", "attempts"})
+
+_FRAME_LENGTH: Final = 80  # of what an agent writes around a reply ("Observation:")
 
 
 def stored(record: EpisodeRecord, keep: RecordTexts | None = None) -> EpisodeRecord:
@@ -132,3 +135,42 @@ def _dictionary(record: EpisodeRecord) -> bytes:
 def _common_texts() -> bytes:
     """Return the texts that stand in many episodes (`benchmarks.texts_dictionary` has chosen them)."""
     return resources.files(__package__).joinpath("texts-1.dictionary").read_bytes()
+
+
+def replies_of(record: EpisodeRecord) -> list[str | None]:
+    """Return what the environment answered to each step of an opened record, in words; None where it was not kept."""
+    spoken = record.get("texts")
+    if spoken is None or isinstance(spoken, str):
+        return [None] * len(record["steps"])
+    replies: list[str | None] = [observation_text(reply) for reply in spoken["replies"]]
+    return (replies + [None] * len(record["steps"]))[: len(record["steps"])]
+
+
+def prompt_of(record: EpisodeRecord) -> str | None:
+    """Return the prompt of an opened record, in words; None where it was not kept."""
+    spoken = record.get("texts")
+    return None if spoken is None or isinstance(spoken, str) else observation_text(spoken["prompt"])
+
+
+def newly_told(record: EpisodeRecord) -> list[list[int]]:
+    """Return for each call of an opened record which messages a model was told then for the first time, by number.
+
+    What the environment answered and what the agent had said itself are left out: they stand elsewhere in the record.
+    """
+    agent = record.get("agent", {})
+    replies = [(reply, reply.rpartition("\n\n")[0].strip() or reply) for reply in replies_of(record) if reply]
+    shown: set[int] = set()
+    told: list[list[int]] = []
+    for number, call in enumerate(agent.get("calls", ())):
+        new = [place for place in dict.fromkeys(call.get("messages", ())) if place not in shown]
+        shown.update(new)
+        told.append([place for place in new if not _is_known(agent["messages"][place], number, replies)])
+    return told
+
+
+def _is_known(message: Mapping[str, Any], call: int, replies: list[tuple[str, str]]) -> bool:
+    """Tell whether a message only repeats what the agent said (not in its first call: an example) or what it heard."""
+    text = message["content"]
+    if message["role"] == "assistant":
+        return call > 0
+    return any(words in text and len(text) <= len(reply) + _FRAME_LENGTH for reply, words in replies)
