@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, cast, get_args
@@ -74,10 +74,13 @@ def opened(record: EpisodeRecord) -> EpisodeRecord:
         spoken = said["spoken"]
         whole = {name: value for name, value in record.items() if name != "texts"}
         if spoken is not None:
-            whole["texts"] = SpokenTexts(prompt=str(spoken["prompt"]), replies=list(map(str, spoken["replies"])))
+            _check_texts([spoken["prompt"], *spoken["replies"]])
+            whole["texts"] = SpokenTexts(prompt=spoken["prompt"], replies=spoken["replies"])
+            if len(spoken["replies"]) != len(record["steps"]):
+                raise ValueError("the number of replies is not that of the steps")
         if "agent" in said:
             whole["agent"] = _put_back(record["agent"], said["agent"])
-    except (ValueError, zlib.error, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, zlib.error, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"the texts of episode {record['index']} are broken: {error!r:.120}") from error
     return cast("EpisodeRecord", whole)
 
@@ -101,11 +104,21 @@ def _taken_out(agent: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def _put_back(agent: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    calls = [
-        {**call, "messages": messages, "reply": {**texts, **call["reply"]}}
-        for call, (messages, texts) in zip(agent["calls"], said["calls"], strict=True)
-    ]
-    return {**agent, "messages": said["messages"], "calls": calls, "structure": said["structure"]}
+    messages = said["messages"]
+    _check_texts([message[name] for message in messages for name in ("role", "content")])
+    calls = []
+    for call, (numbers, texts) in zip(agent["calls"], said["calls"], strict=True):
+        _check_texts([texts["text"], *(one[name] for one in texts["tool_calls"] for name in ("name", "arguments"))])
+        if not all(isinstance(number, int) and 0 <= number < len(messages) for number in numbers):
+            raise ValueError(f"messages {numbers!r:.60} are not all there")
+        calls.append({**call, "messages": numbers, "reply": {**texts, **call["reply"]}})
+    return {**agent, "messages": messages, "calls": calls, "structure": dict(said["structure"])}
+
+
+def _check_texts(values: Iterable[object]) -> None:
+    wrong = next((value for value in values if not isinstance(value, str)), None)
+    if wrong is not None:
+        raise TypeError(f"{wrong!r:.60} is no text")
 
 
 def _pack(said: Mapping[str, Any], record: EpisodeRecord) -> str:
@@ -142,8 +155,7 @@ def replies_of(record: EpisodeRecord) -> list[str | None]:
     spoken = record.get("texts")
     if spoken is None or isinstance(spoken, str):
         return [None] * len(record["steps"])
-    replies: list[str | None] = [observation_text(reply) for reply in spoken["replies"]]
-    return (replies + [None] * len(record["steps"]))[: len(record["steps"])]
+    return [observation_text(reply) for reply in spoken["replies"]]
 
 
 def prompt_of(record: EpisodeRecord) -> str | None:
