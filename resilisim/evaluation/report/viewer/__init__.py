@@ -66,7 +66,7 @@ def _coverage(pack: Pack) -> Child:
     chosen = "failures first, then those whose calls cost most"
     parts = []
     if pack.num_packed < pack.num_episodes:
-        parts.append(f"Of {count_of(pack.num_episodes, 'episode')} {pack.num_packed:,} are listed here: {chosen}.")
+        parts.append(f"Of {count_of(pack.num_episodes, 'episode')} {pack.num_packed:,} are listed here, {chosen}.")
     if pack.num_with_texts < pack.num_packed:
         parts.append(f"What was sent is in this file for {pack.num_with_texts:,} of them, chosen in the same way.")
     if not parts:
@@ -75,8 +75,8 @@ def _coverage(pack: Pack) -> Child:
         parts.append("The records kept no prompts, thoughts and replies (--record-texts).")
     elif pack.num_with_talks < pack.num_talks:
         parts.append(
-            f"Prompts, thoughts and replies are the first to go where room is short: of the {pack.num_talks:,} episodes "
-            f"that have them, they are here for {pack.num_with_talks:,}, {chosen}."
+            "Prompts, thoughts and replies are the first to go where room is short: of the "
+            f"{pack.num_talks:,} episodes that have them, they are here for {pack.num_with_talks:,}, {chosen}."
         )
     elif pack.num_talks < pack.num_episodes:
         parts.append(f"Prompts, thoughts and replies are here for the {pack.num_talks:,} whose records kept them.")

@@ -30,7 +30,7 @@ function episodeView(episodes, row, steps, said, navigation, width) {
     make("div", { class: "viewer-chart" }, traceChart(steps, episode.optimum, width)),
     traceLegend(),
     texts?.edits ? flawEdits(episode, texts.edits) : null,
-    texts === null ? make("p", { class: "note" }, NO_TEXTS) : talk === null ? make("p", { class: "note" }, NO_TALK) : null,
+    texts !== null && talk !== null ? null : make("p", { class: "note" }, texts === null ? NO_TEXTS : NO_TALK),
     talk?.prompt ? foldedText("Prompt", [["", talk.prompt]], command, said.sought) : null,
     turnList(steps, said, command),
     texts?.agent ? agentPart(texts.agent) : null,
@@ -60,9 +60,10 @@ function facts(episode) {
   return definitions(entries, "keys");
 }
 
-// A long text behind its first line.
+// A long text behind its first line that says something, which a greeting does not.
 function folded(text) {
-  const line = text.split("\n", 1)[0];
+  const lines = text.split("\n");
+  const line = lines.find((one) => one.length > 40) ?? lines[0];
   if (text.length <= 160) return make("span", { class: "viewer-text" }, text);
   return make(
     "details",

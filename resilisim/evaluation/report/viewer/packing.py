@@ -19,7 +19,7 @@ from resilisim.evaluation.records import EpisodeRecord, StepRecord
 from resilisim.evaluation.report.viewer.blocks import encode, pack_block, pack_chunks, printable
 from resilisim.evaluation.report.viewer.names import EntryTable, NameTable, short
 from resilisim.evaluation.report.viewer.ranking import Shortlist, rank_of
-from resilisim.evaluation.report.viewer.talks import TalkRows, size_of, talk_of
+from resilisim.evaluation.report.viewer.talks import TalkRows, talk_of
 from resilisim.evaluation.report.viewer.texts import episode_texts
 
 PACK_FORMAT: Final = "resilisim-viewer-2"
@@ -122,7 +122,7 @@ class Packer:
         self._budget = budget or Budget()
         self._numbers: Shortlist[_PackedEpisode] = Shortlist(self._budget.memory)
         self._texts: Shortlist[bytes] = Shortlist(self._budget.memory)
-        self._talks: Shortlist[EpisodeRecord] = Shortlist(self._budget.memory)
+        self._talks: Shortlist[tuple[int, bytes]] = Shortlist(self._budget.memory)
         self._num_episodes = 0
         self._num_talks = 0
         names = ("prompts", "types", "seeds", "levels", "endings", "causes", "tools", "kinds", "errors")
@@ -144,7 +144,7 @@ class Packer:
         if talk is not None:
             self._num_talks += 1
             if self._talks.accepts(rank):
-                self._talks.add(rank, size_of(talk), talk)
+                self._talks.add(rank, len(talk), (record["index"], talk))
 
     def pack(self, command: str, descriptions: Mapping[str, str]) -> Pack:
         """Return the blocks of the episodes so far.
@@ -169,10 +169,10 @@ class Packer:
         texts, text_starts = pack_chunks(self._texts.in_order()[: step_starts[-1]], self._budget.texts)
         room = self._budget.whole - len(index) - sum(map(len, steps)) - sum(map(len, texts))
         row_of = {episode.row[0]: row for row, episode in enumerate(kept[: text_starts[-1]])}
-        talks = [talk for talk in self._talks.in_order() if talk["index"] in row_of]
-        rows = TalkRows(talks)
+        talks = [(row_of[index], talk) for index, talk in self._talks.in_order() if index in row_of]
+        rows = TalkRows(talk for _, talk in talks)
         blocks, talk_starts = pack_chunks(rows, room)
-        with_talks = [row_of[talk["index"]] for talk in talks[: talk_starts[-1]]]
+        with_talks = [row for row, _ in talks[: talk_starts[-1]]]
         string_starts = [sum(rows.num_strings[:start]) for start in talk_starts]
         starts = _Starts(step_starts, text_starts, talk_starts, string_starts, with_talks)
         index = self._index(kept, starts, extra)

@@ -7,7 +7,8 @@ episode that needs it first, and other rows name it by its number.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from resilisim.evaluation.records import EpisodeRecord
@@ -23,8 +24,8 @@ TALK_LENGTH = 60_000  # of all texts of an episode
 Shown = str | list[object]
 
 
-def talk_of(record: EpisodeRecord) -> EpisodeRecord | None:
-    """Return of a record what its talk is made of, as small as it comes; None if nothing was kept of it."""
+def talk_of(record: EpisodeRecord) -> bytes | None:
+    """Return of a record what its talk is made of, as JSON and as small as it comes; None if nothing was kept of it."""
     agent = record.get("agent")
     if "texts" not in record and "messages" not in (agent or {}):
         return None
@@ -42,25 +43,20 @@ def talk_of(record: EpisodeRecord) -> EpisodeRecord | None:
                 for number, call in enumerate(agent["calls"])
             ]
         }
-    return part  # type: ignore[return-value]
-
-
-def size_of(talk: EpisodeRecord) -> int:
-    """Return how many bytes a talk takes, about."""
-    return 500 + len(str(talk.get("texts"))) + sum(100 + len(step["message"]) for step in talk["steps"])
+    return encode(part)
 
 
 class TalkRows:
     """Rows of talks, made one after the other.
 
     Args:
-        talks: The talks (`talk_of`), the most important first.
+        talks: What they are made of (`talk_of`), the most important first.
 
     Attributes:
         num_strings: Texts that each row brings with it, in the order of the rows so far.
     """
 
-    def __init__(self, talks: Sequence[EpisodeRecord]) -> None:
+    def __init__(self, talks: Iterable[bytes]) -> None:
         self._talks = talks
         self._numbers: dict[bytes, int] = {}
         self.num_strings: list[int] = []
@@ -68,12 +64,12 @@ class TalkRows:
     def __iter__(self) -> Iterator[bytes]:
         """Yield the JSON of each row: [texts that it brings, prompt, replies, calls].
 
-        A reply is a text. A call is [component, messages sent before it (-1: before the last fresh episode), what it was
-        told, thoughts, what it wrote]. Prompt and what it was told are numbers of texts, the latter behind the role of who speaks; thoughts are "" if
-        there are none, and what it wrote is null where just that was sent to the environment.
+        A reply is a text. A call is [component, messages sent before it (-1: before the last fresh episode), what it
+        was told, thoughts, what it wrote]. Prompt and what it was told are numbers of texts, the latter behind the role
+        of who speaks; thoughts are "" if there are none, and what it wrote is null where just that was sent.
         """
         for talk in self._talks:
-            yield self._row(opened(talk))
+            yield self._row(opened(json.loads(talk)))
 
     def _row(self, record: EpisodeRecord) -> bytes:
         left = _Room(TALK_LENGTH)
