@@ -48,7 +48,7 @@ class Talker:
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Answer."""
-        contents = [message.content for message in request.messages[1:]]
+        contents = [message.content for message in request.messages[1:] or request.messages]
         steps = [step.tool for step in parse_steps(contents[0])]
         planned = len(steps)
         for content in contents[1:]:
@@ -78,7 +78,7 @@ def direct() -> Direct:
 
 def _thought(contents: Sequence[str], tool: str, done: int) -> str:
     draws = Draws("talker", contents[0], len(contents), contents[-1])
-    words = _WORD.findall(contents[0].lower())
+    words = _WORD.findall(contents[0].lower()) or ["nothing"]
     numbers = _NUMBER.findall(contents[-1]) or ["0"]
     return " ".join(
         draws.choice(_REASONS).format(
