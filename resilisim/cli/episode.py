@@ -66,7 +66,7 @@ def replay(
     model: ModelsOption = None,
     base_url: BaseUrlOption = None,
     retries: RetriesOption = 4,
-    timeout: TimeoutOption = 60.0,
+    timeout: TimeoutOption = 600.0,
     prices: PricesOption = None,
     tasks: TasksOption = "benchmark-v1",
     library: LibraryOption = None,
