@@ -120,7 +120,9 @@ def _comparison_table(
     a, b = comparison.success_a, comparison.success_b
     heading = title or f"{comparison.label_a} - {comparison.label_b}, prompt {comparison.prompt}"
     table = Table(
-        title=plain(f"{heading}: {format_percent(a.value)} % - {format_percent(b.value)} %", "bold"),
+        title=plain(
+            f"{heading}: {format_percent(a.value)} % - {format_percent(b.value)} %{_ceilings(comparison)}", "bold"
+        ),
         title_justify="left",
         header_style="bold",
         box=box.SIMPLE_HEAD,
@@ -139,6 +141,20 @@ def _comparison_table(
             cells.append(p_text(corrected[place]))
         table.add_row(*(plain(cell, style) for cell in [*cells, f"{found.episodes:,}"]))
     return table
+
+
+def _ceilings(comparison: Comparison) -> str:
+    """Return what both could reach with what they were told, with V* where that is another number."""
+    from resilisim.evaluation.summary import format_percent
+
+    best, *ceilings = (comparison.optimum.value, comparison.ceiling_a.value, comparison.ceiling_b.value)
+    if best != best:
+        return ""
+    told = [format_percent(value) for value in dict.fromkeys(ceilings)]
+    if told == [format_percent(best)]:
+        return f"; V* {told[0]} %"
+    noun = "ceiling" if len(told) == 1 else "ceilings"
+    return f"; {noun} {' % and '.join(told)} %, V* {format_percent(best)} %"
 
 
 def _advice(result: RunComparison) -> list[str]:

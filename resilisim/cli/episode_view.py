@@ -196,6 +196,14 @@ def _print_components(agent: Mapping[str, Any], out: Console) -> None:
 
 
 def _print_end(record: EpisodeRecord, out: Console) -> None:
+    after_search = record.get("known_after_search")
+    if after_search is not None:
+        out.print(
+            plain(
+                f"ceiling: {after_search:.4f}, V*: {record['optimum']:.4f}; the tools had to be found, "
+                f"which takes at least {record.get('searches_needed')} searches; their price is information, no blame"
+            )
+        )
     out.print(
         plain(
             f"points lost: {1 - record['outcome']} = {1 - record['optimum']:.4f} unavoidable + {record['regret']:.4f} "

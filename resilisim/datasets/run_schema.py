@@ -60,6 +60,14 @@ EPISODES: Final = RecordSchema(
         Column("num_steps", "int64", "Messages of the policy."),
         Column("optimum", "float64", "V* of the start: the highest probability of a full success."),
         Column("optimum_gap", "float64", "By how much any V* of the task may be too low."),
+        Column(
+            "known_after_search",
+            "float64",
+            "V* after the fewest searches that show the required tools: the ceiling where they must be found; null "
+            "where they are told (V* is the ceiling there), where the number is unknown, and in older records.",
+        ),
+        Column("searches_needed", "int64", "How many searches these are; null likewise."),
+        Column("no_search_ceiling", "string", "Why the number is unknown where tools must be found; else null."),
         Column("regret", "float64", "Probability of success that calls gave away, over all steps."),
         Column("luck", "float64", "Luck of the draws, over all steps."),
         *(Column(f"loss_{label}", "float64", f"Regret by {text}.") for label, text in LOSS_LABELS.items()),
@@ -180,6 +188,9 @@ def episode_row(record: EpisodeRecord) -> Record:
         "num_steps": len(record["steps"]),
         "optimum": float(record["optimum"]),
         "optimum_gap": float(record["optimum_gap"]),
+        "known_after_search": _float(record.get("known_after_search")),
+        "searches_needed": record.get("searches_needed"),
+        "no_search_ceiling": record.get("no_search_ceiling"),
         "regret": float(record["regret"]),
         "luck": float(record["luck"]),
     }

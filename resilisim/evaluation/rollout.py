@@ -10,7 +10,7 @@ from typing import Any, cast
 from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.evaluation.attribution import IDENTITY_TOLERANCE, Attribution, attribute, identity_error, total_losses
 from resilisim.evaluation.labels import Course
-from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, SpokenTexts, StepRecord
+from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, SpokenTexts, StepRecord, fitting_ceiling
 from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import EpisodeHooks, Journal
@@ -19,6 +19,7 @@ from resilisim.simulator import Problem, rescore
 from resilisim.simulator.exact import solve
 from resilisim.simulator.state import is_done
 from resilisim.tasks import Task
+from resilisim.tasks.searches import Searches
 from resilisim.workflows.prompts import Prompt
 
 PROBLEM_LENGTH = 300  # of a problem in a record
@@ -107,6 +108,9 @@ class Rollout:
         """
         task, problem, steps, info = self._task, self.problem, self.steps, self._info
         score = info["score"]
+        searches = Searches(None)
+        if fitting_ceiling(info["prompt_type"], self._env.tools, self._privileged) == "known_after_search":
+            searches = self._env.searches_needed(task)
         record = EpisodeRecord(
             schema=RECORD_SCHEMA,
             index=index,
@@ -128,6 +132,9 @@ class Rollout:
             outcome=int(score["level"] == "full_success"),
             optimum=steps[0]["value"],
             optimum_gap=self._optimum.gap,
+            known_after_search=None if searches.fewest is None else self._optimum.after_search(searches.fewest),
+            searches_needed=searches.fewest,
+            no_search_ceiling=searches.reason,
             regret=sum(step["regret"] for step in steps),
             luck=sum(step["luck"] for step in steps),
             losses=total_losses(steps),

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
-from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.records import LOSS_LABELS, Ceiling
 from resilisim.evaluation.statistics import (
     ROUNDING,
     Estimate,
@@ -32,6 +32,7 @@ WIDE_TERMINAL = 120
 NARROW_TERMINAL = 96
 NARROWEST_TERMINAL = 80  # below this the biggest loss is left out, too
 WIDEST_NAME, WIDEST_PROMPT = 20, 16  # longer ones are folded
+CEILING_COLUMNS = 12  # more characters that a table needs where ceilings are not V*
 USUAL_NAMES = 26  # characters of policy and prompt that a table of one line a row has room for in WIDE_TERMINAL
 SMALLEST_SHOWN = 0.0005  # what is rounded to the first digit that is shown
 FEW_TASKS = 5  # with fewer, intervals are so wide that they hardly tell anything
@@ -52,9 +53,14 @@ class GroupSummary:
         success: Share of full successes.
         partial_success: Share of partial successes.
         optimum: Mean V* of the start: the best success rate that any agent can reach on these tasks.
+        ceiling: Mean of the ceilings that fit what the agent was told: V* where it knew the tools, else what is left
+            after the fewest searches that show them (`records.fitting_ceiling`).
+        ceiling_name: Which reference that is; "known_after_search" if it is for any episode of the group.
+        num_without_ceiling: Episodes (of all tasks) whose tools had to be found with nobody knows how many searches, so
+            that V* stands in for their ceiling.
         optimum_gap: By how much any V* may be too low (of all tasks, also when the summary is of a part): 0 where all
             are exact, as they are unless a large library holds tools of unequal reliability.
-        share_of_ceiling: Successes divided by the sum of V*.
+        share_of_ceiling: Successes divided by the sum of the ceilings.
         luck_adjusted: mean(outcome - beta luck), beta cross-fitted over folds of tasks.
         luck_adjusted_beta_1: The same with beta = 1.
         mean_beta: Mean of the fitted betas, weighted by episodes.
@@ -76,6 +82,9 @@ class GroupSummary:
     partial_success: Estimate
     optimum: Estimate
     optimum_gap: float
+    ceiling: Estimate
+    ceiling_name: Ceiling
+    num_without_ceiling: int
     share_of_ceiling: Estimate
     luck_adjusted: Estimate
     luck_adjusted_beta_1: Estimate
@@ -92,9 +101,22 @@ class GroupSummary:
         return 1.0 - self.optimum.value
 
     @property
+    def price_of_search(self) -> float:
+        """Points that finding the tools costs at the least: V* less the ceiling. They count as information."""
+        return self.optimum.value - self.ceiling.value
+
+    def avoidable_loss(self, label: str) -> float:
+        """Return the mean regret under a label; of information only what goes beyond the price of finding the tools."""
+        loss = self.losses[label].value
+        if label != "information" or math.isnan(self.price_of_search):
+            return loss
+        return max(loss - self.price_of_search, 0.0)
+
+    @property
     def biggest_loss(self) -> str | None:
-        """The label that cost most, or None if no call cost anything."""
-        return max(self.losses, key=lambda label: self.losses[label].value) if self.losses else None
+        """The label that cost most beyond finding the tools, or None if no call cost anything beyond that."""
+        worst = max(self.losses, key=self.avoidable_loss, default=None)
+        return None if worst is None or self.avoidable_loss(worst) <= ROUNDING else worst
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values; NaN becomes None."""
@@ -104,6 +126,7 @@ class GroupSummary:
                 "success",
                 "partial_success",
                 "optimum",
+                "ceiling",
                 "share_of_ceiling",
                 "luck_adjusted",
                 "luck_adjusted_beta_1",
@@ -122,6 +145,8 @@ class GroupSummary:
             "num_episodes": self.num_episodes,
             **estimates,
             "optimum_gap": self.optimum_gap,
+            "ceiling_name": self.ceiling_name,
+            "num_without_ceiling": self.num_without_ceiling,
             "mean_beta": None if math.isnan(self.mean_beta) else self.mean_beta,
             "losses": {label: loss.to_mapping() for label, loss in self.losses.items()},
             "biggest_loss": self.biggest_loss,
@@ -147,13 +172,14 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         return vector.to_array(num_tasks)[present]
 
     outcome, luck, optimum = column(group.outcome), column(group.luck), column(group.optimum)
+    ceilings = column(group.ceiling)
     betas = np.array(cross_fitted_betas(group.folds))  # (NUM_FOLDS,)
     folds = np.array([task.fold for task in sums.tasks], dtype=np.int64)[present]
     task_betas = betas[folds]  # (num_present,)
     losses = {label: clustered_mean(column(group.losses[label]), count) for label in _ordered(group.losses)}
     num_episodes = int(count.sum())
     success = clustered_proportion(outcome, count)
-    ceiling = clustered_mean(optimum, count)
+    ceiling = clustered_mean(ceilings, count)
     ended = sum(group.ended_by.values())
     summary = GroupSummary(
         policy=group.policy,
@@ -165,10 +191,13 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         num_episodes=num_episodes,
         success=success,
         partial_success=clustered_proportion(column(group.partial), count),
-        optimum=ceiling,
+        optimum=clustered_mean(optimum, count),
         optimum_gap=group.optimum_gap,
+        ceiling=ceiling,
+        ceiling_name="known_after_search" if group.num_after_search else "known_probabilities",
+        num_without_ceiling=group.num_without_ceiling,
         share_of_ceiling=_not_negative(
-            _no_narrower(clustered_ratio(outcome, optimum, num_episodes), success, ceiling.value)
+            _no_narrower(clustered_ratio(outcome, ceilings, num_episodes), success, ceiling.value)
         ),
         luck_adjusted=_rate(
             _no_narrower(within_range(luck_adjusted_mean(outcome, luck, count, task_betas)), success, 1.0)
@@ -185,7 +214,9 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         return summary
     # The last of several tries was not drawn like a first one.
     none = Estimate(math.nan, math.nan, math.nan, math.nan, len(count), num_episodes)
-    return replace(summary, optimum=none, share_of_ceiling=none, luck_adjusted=none, luck_adjusted_beta_1=none)
+    return replace(
+        summary, optimum=none, ceiling=none, share_of_ceiling=none, luck_adjusted=none, luck_adjusted_beta_1=none
+    )
 
 
 def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimate:
@@ -251,6 +282,27 @@ def bound_note(rows: Sequence[GroupSummary]) -> str | None:
     )
 
 
+def ceiling_note(rows: Sequence[GroupSummary], shown: bool = False) -> str:
+    """Return the sentences that say what V* and the ceilings of some rows are.
+
+    Args:
+        rows: The rows.
+        shown: Whether ceilings are shown even if all of them are V*.
+    """
+    note = "V*: the best that any agent can reach."
+    if shown or any(row.ceiling_name == "known_after_search" for row in rows):
+        note += (
+            " ceiling: the best that an agent can reach with what its prompt tells: V* where it names the tools; where "
+            "they must be found, V* with the turns left after the fewest searches that show them. What the ceiling is "
+            "below V* is the price of finding the tools, which is no loss by calls."
+        )
+    missing = sum(row.num_without_ceiling for row in rows if not row.tries_again)
+    if missing:
+        episodes = f"{missing:,} episode{'' if missing == 1 else 's'}"
+        note += f" In {episodes} tools had to be found and nobody knows with how many searches: V* counts there."
+    return note
+
+
 def overshoot_note(rows: Sequence[GroupSummary]) -> str | None:
     """Return a sentence about luck-adjusted rates that are shown as below 0 or above 100, or None if there are none.
 
@@ -305,8 +357,13 @@ class SummaryTable:
         longest = max((len(row.policy) + 2 * row.privileged + 2 * row.tries_again for row in self._rows), default=8)
         longest_prompt = max((len(row.prompt_type) for row in self._rows), default=8)
         names, prompts = min(longest, WIDEST_NAME), min(max(longest_prompt, 6), WIDEST_PROMPT)
-        wide = options.max_width >= WIDE_TERMINAL + max(names + prompts - USUAL_NAMES, 0)
-        shares, losses = options.max_width >= NARROW_TERMINAL, options.max_width >= NARROWEST_TERMINAL
+        # V* stands beside the ceiling where there is room, and alone where it is the ceiling of every row.
+        searching = any(row.ceiling_name == "known_after_search" for row in self._rows)
+        more = CEILING_COLUMNS * searching
+        shares, losses = options.max_width >= NARROW_TERMINAL + more, options.max_width >= NARROWEST_TERMINAL
+        heads = ["ceiling", *(["V*"] if options.max_width >= NARROW_TERMINAL else [])] if searching else ["V*"]
+        heads += [f"of {heads[0]}"] if shares else []
+        wide = options.max_width >= WIDE_TERMINAL + max(names + prompts - USUAL_NAMES, 0) + more
         separator = " " if wide else "\n"
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
         # Columns of a fixed width: rich would take from them all, down to less than they need, and cut the last one.
@@ -316,26 +373,30 @@ class SummaryTable:
         else:
             widest = min(max(longest, longest_prompt, 6), WIDEST_NAME)
             table.add_column("policy\nprompt", overflow="fold", width=widest)
-        for heading in ("episodes", "success", "V*", *(["of V*"] if shares else []), "luck-adjusted"):
+        for heading in ("episodes", "success", *heads, "luck-adjusted"):
             table.add_column(heading, justify="right", no_wrap=True)
         if losses:
             table.add_column("biggest loss by calls", overflow="fold", min_width=7)
         for row in self._rows:
+            cells = {"ceiling": Text(format_percent(row.ceiling.value)), "V*": Text(format_percent(row.optimum.value))}
+            cells |= dict.fromkeys(("of ceiling", "of V*"), _with_interval(row.share_of_ceiling, separator))
             marks = " *" * row.privileged + " †" * row.tries_again
             name = Text.assemble(row.policy, (marks, "bold"))
             table.add_row(
                 *([name, Text(row.prompt_type)] if wide else [Text.assemble(name, "\n", (row.prompt_type, "dim"))]),
                 Text(f"{row.num_episodes:,}"),
                 _with_interval(row.success, separator),
-                Text(format_percent(row.optimum.value)),
-                *([_with_interval(row.share_of_ceiling, separator)] if shares else []),
+                *(cells[head] for head in heads),
                 _with_interval(row.luck_adjusted, separator),
                 *([_biggest_loss(row)] if losses else []),
             )
         yield table
+        values = "Both are expected values: a sample can lie above them"
+        if not searching:
+            values = "V* is an expected value: a sample can lie above it"
         note = (
-            "Percent, with 95% intervals clustered by task. V*: the best that any agent can reach. V* is an expected "
-            "value: a sample can lie above it by luck, which the luck-adjusted column takes out."
+            f"Percent, with 95% intervals clustered by task. {ceiling_note(self._rows)} {values} by luck, "
+            "which the luck-adjusted column takes out."
         )
         bound = bound_note(self._rows)
         if bound is not None:
@@ -361,4 +422,5 @@ def _biggest_loss(row: GroupSummary) -> Text:
     loss = row.biggest_loss
     if loss is None:
         return Text("none")
-    return Text(f"{loss.replace('_', ' ')} {format_percent(row.losses[loss].value)}")
+    beyond = "unneeded " if loss == "information" else ""
+    return Text(f"{beyond}{loss.replace('_', ' ')} {format_percent(row.avoidable_loss(loss))}")

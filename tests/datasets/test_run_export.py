@@ -159,6 +159,7 @@ def plain_columns() -> set[str]:
     return KEY_NAMES | {
         *("task_type", "complexity", "required_tools", "required_outputs", "privileged", "protocol", "planner"),
         *("outcome", "ended_by", "optimum", "optimum_gap", "regret", "luck", "salt"),
+        *("known_after_search", "searches_needed", "no_search_ceiling"),
     }
 
 

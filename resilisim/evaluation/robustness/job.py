@@ -14,6 +14,7 @@ from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.contestants import PolicySpec
 from resilisim.evaluation.models import ModelSpec
 from resilisim.evaluation.plan import EnvironmentSettings
+from resilisim.evaluation.records import fitting_ceiling
 from resilisim.evaluation.results import EvaluationResult
 from resilisim.evaluation.robustness.analysis import PlayedRuns, analyse_axis, analyse_flaws
 from resilisim.evaluation.robustness.plan import (
@@ -38,7 +39,9 @@ from resilisim.evaluation.runner import RunInterrupted, evaluate
 from resilisim.evaluation.statistics import FloatArray
 from resilisim.evaluation.texts import RecordTexts
 from resilisim.tasks import Task
+from resilisim.tasks.searches import all_searches_needed
 from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.retrieval import ToolRetriever
 
 
 class ProfileInterrupted(KeyboardInterrupt):
@@ -50,7 +53,8 @@ class ProfileReferences:
     """What is exact about the tasks of a profile.
 
     Attributes:
-        settings: V* and plan following of each task, for each setting of the axes of numbers and the standard one.
+        settings: V*, V* after searches and plan following of each task, for each setting of the axes of numbers and the
+            standard one.
         sound_obey: Chance of success by doing the sound plan to the letter; shape (num_tasks,).
         obey: The same for each flaw and severity; NaN where a plan cannot carry the flaw.
         carried: For each flaw the tasks whose plans carry it at every severity; shape (num_tasks,).
@@ -114,8 +118,10 @@ class ProfileJob:
         """
         count = on_task if on_task is not None else _ignore
         points = self.points
+        searches = self._searches()
         solved = {
-            settings: setting_references(self.tasks, settings, self.library, count) for settings in self._settings()
+            settings: setting_references(self.tasks, settings, self.library, count, searches)
+            for settings in self._settings()
         }
         if not points.flaws:
             return ProfileReferences(solved, np.empty(0), {}, {})
@@ -174,6 +180,14 @@ class ProfileJob:
         except RunInterrupted as error:
             raise ProfileInterrupted(f"{where}: {error}") from error
 
+    def _searches(self) -> list[int | None]:
+        """Return how many searches each task needs, None where no prompt leaves the tools to be found."""
+        if all(fitting_ceiling(prompt, self.standard.tools) == "known_probabilities" for prompt in self.prompts):
+            return [None] * len(self.tasks)
+        model = self.standard.embedding_model
+        search_many = None if model is None else ToolRetriever(self.library, model).search_many
+        return [searches.fewest for searches in all_searches_needed(self.tasks, self.library, search_many)]
+
     def _settings(self) -> tuple[EnvironmentSettings, ...]:
         return number_settings(self.points, self.standard)
 
@@ -218,7 +232,7 @@ class ProfileJob:
             for run in runs
             if run.axis in (axis, STANDARD)
         }
-        return analyse_axis(played, self.prompts, axis, standard, dict(sorted(points.items())))
+        return analyse_axis(played, self.prompts, self.standard.tools, axis, standard, dict(sorted(points.items())))
 
     def _flaws(self, played: PlayedRuns, references: ProfileReferences) -> FlawsProfile | None:
         if not self.points.flaws:
