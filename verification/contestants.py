@@ -17,12 +17,13 @@ from resilisim.policies.registry import make_policy
 from resilisim.policies.scripted.followers import PlanFollower
 from resilisim.seeding import Draws
 from resilisim.simulator import build_problem
-from resilisim.simulator.exact import known_probabilities, obey_plan, plan_following
+from resilisim.simulator.exact import known_probabilities, plan_following
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.state import is_done
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner
+from resilisim.workflows.costs import follow_steps
 from verification.policies import FINISH, GivesUp, Switches
 from verification.score import chance_without_failure
 
@@ -165,8 +166,7 @@ def optimum_of(task: Task) -> float:
 
 def _obedience_of(task: Task) -> float:
     problem = build_problem(default_library(), task.required_tools)
-    steps = ExactPlanner().plan(task).steps
-    return obey_plan(problem, [problem.library.index(step.tool) for step in steps]).success
+    return follow_steps(problem, ExactPlanner().plan(task).steps, "lenient").success
 
 
 def _plan_following_of(task: Task) -> float:

@@ -41,8 +41,8 @@ PlannerOption = Annotated[
     str,
     typer.Option(
         "--planner",
-        help="Who makes the plan of prompts that hold one: auto, exact, policy:DIR (the trained policy in a folder) or "
-        "policy:default (the one that ships).",
+        help="Who makes the plan of prompts that hold one: auto, exact, exact-path (without limits of steps), "
+        "policy:DIR (the trained policy in a folder) or policy:default (the one that ships).",
         rich_help_panel=ENVIRONMENT_PANEL,
     ),
 ]

@@ -31,7 +31,7 @@ MOST_BYTES: Final = 256_000_000  # unpacked; what is more is no text that was ev
 COMPRESSION_LEVEL: Final = 6
 
 # Of the reply to a call this is measured, and stays in the open; the rest is what was said.
-_MEASURES: Final = frozenset({"usage", "finish_reason", "model", "latency_seconds", "attempts"})
+_MEASURES: Final = frozenset({"usage", "finish_reason", "model", "latency_seconds", "attempts", "dropped"})
 
 _FRAME_LENGTH: Final = 80  # of what an agent writes around a reply ("Observation:")
 

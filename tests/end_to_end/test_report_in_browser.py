@@ -358,7 +358,7 @@ def test_hostile_texts_are_shown_and_nothing_more(tmp_path: Path, open_page: Ope
             flaw = {"type": EVIL, "severity": EVIL, "method": EVIL, "edits": [{"what": EVIL, "after": EVIL}]}
             evil: Any = {**record, **own, "required_tools": [EVIL], "flaw": flaw, "losses": {EVIL: record["regret"]}}
             said = {"role": EVIL, "content": EVIL}
-            reply = {"text": f"{EVIL} <think>{EVIL}", "tool_calls": [], "reasoning": EVIL}
+            reply = {"text": f"{EVIL} <think>{EVIL}", "tool_calls": [], "thoughts": EVIL}
             calls = [{"role": EVIL, "turn": turn, "messages": [0], "reply": reply} for turn in (0, 99)]
             part = agent_part("react", EVIL, record["index"]) | {"first_failure": None, "architecture": EVIL}
             agent = part | {"messages": [said], "calls": calls, "structure": {EVIL: EVIL}, "answer": EVIL}

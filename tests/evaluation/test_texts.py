@@ -50,7 +50,7 @@ def test_texts_come_out_as_they_went_in(said: list[str], is_agent: bool) -> None
     replies = [said[-1 - number % len(said)] for number in range(len(steps))]
     record: Any = {**base, "steps": steps, "texts": {"prompt": said[0], "replies": replies}}
     if is_agent:
-        reply = {"text": said[1], "tool_calls": [], "reasoning": said[2], "usage": USAGE, "finish_reason": "stop"}
+        reply = {"text": said[1], "tool_calls": [], "thoughts": said[2], "usage": USAGE, "finish_reason": "stop"}
         record["agent"] = {
             "calls": [{"role": "agent", "messages": [0, 1, 0], "reply": reply, "turn": 0}],
             "messages": [{"role": "user", "content": said[2]}, {"role": "assistant", "content": said[0]}],

@@ -31,7 +31,7 @@ from resilisim.evaluation.robustness.plan import (
 from resilisim.evaluation.robustness.results import ProfileResult
 from resilisim.evaluation.robustness.store import merge_with_earlier
 from resilisim.evaluation.texts import RecordTexts
-from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
+from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
 
@@ -159,7 +159,7 @@ def plan_profile(
             "nothing: expected a tool without one, or other axes"
         )
     arguments = {
-        "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
+        "benchmark": benchmark_identity(),
         "environment": asdict(environment),
         "library": own_library.content_hash,
         "policies": [describe_policy(policy) for policy in chosen_policies],

@@ -21,6 +21,8 @@ FIELDS_WITHOUT_REFERENCES = (
     "confidence",
     "semantic_match",
     "chosen_by",
+    "max_tries",
+    "skip_from",
 )
 
 

@@ -189,7 +189,7 @@ def with_texts(record: EpisodeRecord, prompt: str, said: str = "") -> EpisodeRec
             {"role": "assistant", "content": said},
             {"role": "user", "content": f"Observation: {replies[0]}"},
         ]
-        sent = {"text": record["steps"][0]["message"], "tool_calls": [], "reasoning": f"I think. {said}"}
+        sent = {"text": record["steps"][0]["message"], "tool_calls": [], "thoughts": f"I think. {said}"}
         wrote = {"text": said, "tool_calls": [{"id": "1", "name": "finish", "arguments": "{}"}]}
         calls = [
             {"role": "planner", "turn": 0, "messages": [0, 1], "reply": sent},

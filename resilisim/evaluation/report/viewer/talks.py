@@ -86,9 +86,6 @@ class TalkRows:
                 for message in map(agent["messages"].__getitem__, new)
             ]
             reply, turn = call["reply"], call["turn"]
-            thoughts = "\n".join(
-                value for name, value in reply.items() if name != "text" and isinstance(value, str) and value
-            )
             native = "".join(f"\n{one['name']}({one['arguments']})" for one in reply["tool_calls"])
             wrote = (reply["text"] + native).strip()
             is_sent = 0 <= turn < len(sent) and wrote == sent[turn]
@@ -97,7 +94,7 @@ class TalkRows:
                     printable(call["role"])[:100],
                     turn,
                     told,
-                    left.cut(thoughts, TEXT_LENGTH),
+                    left.cut(reply.get("thoughts", ""), TEXT_LENGTH),
                     None if is_sent else left.cut(wrote, TEXT_LENGTH),
                 ]
             )
