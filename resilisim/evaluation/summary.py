@@ -19,6 +19,8 @@ from resilisim.evaluation.records import LOSS_LABELS, Ceiling
 from resilisim.evaluation.statistics import (
     ROUNDING,
     Estimate,
+    FloatArray,
+    clopper_pearson,
     clustered_mean,
     clustered_proportion,
     clustered_ratio,
@@ -61,6 +63,7 @@ class GroupSummary:
         optimum_gap: By how much any V* may be too low (of all tasks, also when the summary is of a part): 0 where all
             are exact, as they are unless a large library holds tools of unequal reliability.
         share_of_ceiling: Successes divided by the sum of the ceilings.
+        adjusted_share: The same with the luck taken out: the score that policies are sorted by.
         luck_adjusted: mean(outcome - beta luck), beta cross-fitted over folds of tasks.
         luck_adjusted_beta_1: The same with beta = 1.
         mean_beta: Mean of the fitted betas, weighted by episodes.
@@ -86,6 +89,7 @@ class GroupSummary:
     ceiling_name: Ceiling
     num_without_ceiling: int
     share_of_ceiling: Estimate
+    adjusted_share: Estimate
     luck_adjusted: Estimate
     luck_adjusted_beta_1: Estimate
     mean_beta: float
@@ -128,6 +132,7 @@ class GroupSummary:
                 "optimum",
                 "ceiling",
                 "share_of_ceiling",
+                "adjusted_share",
                 "luck_adjusted",
                 "luck_adjusted_beta_1",
                 "luck",
@@ -199,6 +204,9 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         share_of_ceiling=_not_negative(
             _no_narrower(clustered_ratio(outcome, ceilings, num_episodes), success, ceiling.value)
         ),
+        adjusted_share=_adjusted_share(
+            outcome - task_betas * luck, ceilings, success, num_episodes, is_bound=not group.num_after_search
+        ),
         luck_adjusted=_rate(
             _no_narrower(within_range(luck_adjusted_mean(outcome, luck, count, task_betas)), success, 1.0)
         ),
@@ -214,9 +222,34 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         return summary
     # The last of several tries was not drawn like a first one.
     none = Estimate(math.nan, math.nan, math.nan, math.nan, len(count), num_episodes)
-    return replace(
-        summary, optimum=none, ceiling=none, share_of_ceiling=none, luck_adjusted=none, luck_adjusted_beta_1=none
-    )
+    summary = replace(summary, optimum=none, ceiling=none, share_of_ceiling=none, adjusted_share=none)
+    return replace(summary, luck_adjusted=none, luck_adjusted_beta_1=none)
+
+
+def _adjusted_share(
+    adjusted: FloatArray, ceilings: FloatArray, success: Estimate, num_episodes: int, is_bound: bool
+) -> Estimate:
+    """Return luck-adjusted successes divided by ceilings.
+
+    Where every task has the same share, as with the exact optimum, the error of 0 is no certainty: the interval is then
+    that of a rate with one observation a task (Clopper and Pearson 1934).
+
+    Args:
+        adjusted: Luck-adjusted successes of each task; shape (num_tasks,).
+        ceilings: Its ceilings, added up over the same episodes; shape (num_tasks,).
+        success: The raw rate.
+        num_episodes: How many episodes these are.
+        is_bound: Whether nobody can be better than the ceiling, as it is with V*.
+    """
+    share = within_range(clustered_ratio(adjusted, ceilings, num_episodes))
+    if math.isnan(share.low):
+        return share
+    if share.standard_error <= ROUNDING:
+        num_tasks = len(ceilings)
+        low, high = clopper_pearson(min(max(share.value, 0.0), 1.0) * num_tasks, num_tasks)
+        share = replace(share, low=min(low, share.value), high=max(high, share.value))
+    share = _no_narrower(share, success, float(ceilings.sum()) / num_episodes)
+    return _rate(share) if is_bound else _not_negative(share)
 
 
 def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimate:
