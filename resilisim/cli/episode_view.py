@@ -122,6 +122,8 @@ def _print_call(
     out.print(plain(f"-- call {number}: {call['role']} asks {call['model']} ({facts})", "bold"))
     for message in told:
         _print_text(message["role"], _message_text(message), out, full, "dim")
+    if reply.get("thoughts"):
+        _print_text("thought", reply["thoughts"], out, full, "dim")
     if "text" in reply:
         written = reply["text"] + "".join(f"\n{call_['name']}({call_['arguments']})" for call_ in reply["tool_calls"])
         _print_text("said", written or "(nothing)", out, full)

@@ -122,7 +122,7 @@ STEPS: Final = RecordSchema(
     ),
 )
 CALLS: Final = RecordSchema(
-    "resilisim-run-calls-1",
+    "resilisim-run-calls-2",
     (
         *KEYS,
         Column("call", "int64", "Number of the call in its episode, from 0."),
@@ -132,7 +132,8 @@ CALLS: Final = RecordSchema(
         Column("messages", ["int64"], "The request: places in agent_messages of the episode."),
         Column("tools", ["string"], "Tools that the request offered."),
         Column("settings", "string", "Settings of the request, as JSON text."),
-        Column("text", "string", "The reply."),
+        Column("thoughts", "string", "What the model thought, where the endpoint gave that beside the reply."),
+        Column("text", "string", "The reply; null, as all that was said, if the record kept no texts."),
         Column("tool_calls", "string", "Native tool calls of the reply, as JSON text."),
         Column("finish_reason", "string", "Why the reply ended."),
         Column("answered_by", "string", "Model as the endpoint named it."),
@@ -141,6 +142,7 @@ CALLS: Final = RecordSchema(
         Column("is_estimate", "bool", "Whether these are estimates."),
         Column("latency_seconds", "float64", "Seconds until the reply."),
         Column("attempts", "int64", "Requests that it took."),
+        Column("dropped", ["string"], "Options of the request that the endpoint refuses, so that they were left out."),
         Column("from_cache", "bool", "Whether the reply came from a cache."),
         Column("cost", "float64", "US dollars; null if the price is not known."),
     ),
@@ -234,6 +236,7 @@ def call_rows(record: EpisodeRecord) -> list[Record]:
                 "messages": call.get("messages", []),
                 "tools": call["tools"],
                 "settings": _text(call["settings"]),
+                "thoughts": reply.get("thoughts"),
                 "text": reply.get("text"),
                 "tool_calls": _text(reply.get("tool_calls")),
                 "finish_reason": reply["finish_reason"],
@@ -243,6 +246,7 @@ def call_rows(record: EpisodeRecord) -> list[Record]:
                 "is_estimate": usage["is_estimate"],
                 "latency_seconds": _float(reply["latency_seconds"]),
                 "attempts": reply["attempts"],
+                "dropped": reply.get("dropped", []),
                 "from_cache": call["from_cache"],
                 "cost": _float(call["cost"]),
             }

@@ -107,7 +107,9 @@ def rebuilt_agent(row: dict[str, Any], calls: list[dict[str, Any]]) -> dict[str,
 
 
 def rebuilt_call(row: dict[str, Any]) -> dict[str, Any]:
-    reply = {name: row[name] for name in ("text", "finish_reason", "latency_seconds", "attempts")}
+    reply = {
+        name: row[name] for name in ("thoughts", "text", "finish_reason", "latency_seconds", "attempts", "dropped")
+    }
     usage = {name: row[name] for name in ("prompt_tokens", "completion_tokens", "is_estimate")}
     call = {name: row[name] for name in ("model", "turn", "messages", "tools", "from_cache", "cost")}
     return {

@@ -169,4 +169,4 @@ def test_a_folder_keeps_to_what_was_asked_of_it(tmp_path: Path) -> None:
         evaluate(*run, out=tmp_path / "other", record_texts=cast("Any", "failure"), progress=False)
 
 
-DICTIONARY = "2f0621afb91999e0a212020508c5f9230a2224d25030ef024dafc6579cee2ef2"
+DICTIONARY = "15405d4751a2879eb78b008df059d23df5398d16073d208c6adfb4b7b93f80de"
