@@ -79,6 +79,14 @@ class LoopResult:
     ended_by: Ending
     problem: str | None = None
 
+    @property
+    def result(self) -> str | None:
+        """The answer; what the last action brought, if it succeeded, where finish was given nothing at all."""
+        if self.ended_by != "finish" or self.answer or self.steps[-1].arguments or len(self.steps) < 2:
+            return self.answer
+        last = self.steps[-2]
+        return self.answer if last.error is not None else last.observation
+
     def trajectory(self) -> str:
         """Return all steps as one text."""
         return "\n".join(step.to_text() for step in self.steps)

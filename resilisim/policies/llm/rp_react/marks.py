@@ -8,7 +8,8 @@ from typing import Final
 
 from resilisim.chat import ChatReply
 from resilisim.policies.llm.literals import without_surrogates
-from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, visible
+from resilisim.policies.llm.react.loop import FINISH, finish_answer
+from resilisim.policies.llm.reading import Action, Finish, Unreadable, excerpt, read_action, visible
 
 BEGIN_QUERY: Final = "<|begin_search_query|>"
 END_QUERY: Final = "<|end_search_query|>"
@@ -69,6 +70,9 @@ def read_move(text: str) -> Move:
 def _first_move(shown: str) -> Move:
     begun = _BEGIN.search(shown)
     if begun is None:
+        action = read_action(shown, (FINISH,))  # the end as every agent's model may write it
+        if isinstance(action, Action) and action.name == FINISH.name:
+            return Finish(finish_answer(action.arguments))
         problem = "the reply is empty" if not shown else "the reply holds neither a sub-question nor a final answer"
         return Unreadable(problem, excerpt(shown))
     thought = shown[: begun.start()].strip()
