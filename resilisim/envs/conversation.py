@@ -70,14 +70,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
     the same unproductive message too many times in a row. Turns are part of the task, so running out is termination;
     nothing is ever truncated.
 
-    **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `turn` (messages sent),
-    `turns_left`, `event` (kind of the last message: execute, search, info, format_error, rejected, finish, stop; absent
-    at reset). After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or
-    format error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt,
-    output}` with `attempt` from 1 and `output` None unless it succeeded, and `dependency_problems` if its error is
-    DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies (`public_info` takes them out): `instance_id`,
-    `task`, `required_tools`, `seed`, `problem`, `state`, `message`, `score`, `flaw` (what is wrong with the plan in the
-    prompt, or None), and the probability in `execution`; a flawed prompt is "optimal" to them.
+    **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `parameters` (how they are
+    checked), `turn` (messages sent), `turns_left`, `event` (kind of the last message: execute, search, info,
+    format_error, rejected, finish, stop; absent at reset). After a search: `search`, a list of `{name, score}`. After
+    an info: `tool_info`. After a rejected call or format error: `problems`. After an execution: `execution`, `{tool,
+    success, error, success_probability, attempt, output}` with `attempt` from 1 and `output` None unless it succeeded,
+    and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies
+    (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`, `state`, `message`,
+    `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the probability in `execution`; a flawed
+    prompt is "optimal" to them.
 
     **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4.
     **Version history.** v0.
@@ -149,7 +150,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._default_prompt = prompt
         if isinstance(planner, str):
             planner = resolve_planner(planner, self.library, self.law, self.rules)
-        self._prompts = PromptMaker(planner, self.library, self.rules, protocol, tools == "listed")
+        self._prompts = PromptMaker(planner, self.library, self.rules, protocol, tools == "listed", parameters)
         self._parameters: ParameterMode = parameters
         self._search_detail = search_detail
         self._payload: PayloadSize = payload
@@ -328,6 +329,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             "planner": self._prompt.planner,
             "flaw": self._prompt.flaw,
             "protocol": self.protocol,
+            "parameters": self._parameters,
             "turn": len(self._episode.events),
             "turns_left": self.rules.max_turns - state.turns_used,
             "required_tools": list(self._task.required_tools),

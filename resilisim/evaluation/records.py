@@ -57,6 +57,13 @@ class StepRecord(TypedDict):
     label: str | None
 
 
+class SpokenTexts(TypedDict):
+    """What the environment said: the prompt, and its reply to each message (native messages as JSON text)."""
+
+    prompt: str
+    replies: list[str]
+
+
 class EpisodeRecord(TypedDict):
     """One episode; the identity 1 - outcome = (1 - optimum) + regret - luck holds to 1e-9.
 
@@ -70,7 +77,9 @@ class EpisodeRecord(TypedDict):
     required ones: with them an episode can be scored again without its library. `flaw` is what is wrong with the
     plan in the prompt: type, method, severity, edits, and `plan`, the tools of that plan as they were shown (older
     records lack it). `agent` is there for LLM agents: every call of the model, every event, and the agent's own
-    structure (`policies.llm.record.AgentRecord`).
+    structure (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that
+    holds this and what the agent was told and wrote, packed (`evaluation.texts.opened` puts it back), or absent if it
+    was not kept.
     """
 
     schema: str
@@ -104,6 +113,7 @@ class EpisodeRecord(TypedDict):
     salt: str
     manifest: str
     agent: NotRequired[dict[str, Any]]
+    texts: NotRequired[SpokenTexts | str]
 
 
 def tries_again(record: Mapping[str, Any]) -> bool:
@@ -145,8 +155,11 @@ def lacks_ceiling(record: Mapping[str, Any]) -> bool:
     return fitting_ceiling(record["prompt_type"], privileged=record["privileged"]) == "known_after_search"
 
 
+# What older records do not say of their ceiling.
+CEILING_FIELDS: Final = ("known_after_search", "searches_needed", "no_search_ceiling")
+
 # Fields that only some episodes have; their types are checked where they are there.
-_OPTIONAL_FIELDS: Final = frozenset({"agent", "known_after_search", "searches_needed", "no_search_ceiling"})
+_OPTIONAL_FIELDS: Final = frozenset({"agent", "texts", *CEILING_FIELDS})
 
 
 def _accepted_types(schema: type) -> dict[str, tuple[type, ...]]:
@@ -162,6 +175,7 @@ def _runtime_types(hint: Any) -> tuple[type, ...]:
 
 _RECORD_TYPES = _accepted_types(EpisodeRecord)
 _OPTIONAL_TYPES = {name: _RECORD_TYPES.pop(name) for name in _OPTIONAL_FIELDS}
+_OPTIONAL_TYPES["texts"] = (str,)  # on disk
 _STEP_TYPES = _accepted_types(StepRecord)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.evaluation.attribution import IDENTITY_TOLERANCE, Attribution, attribute, identity_error, total_losses
 from resilisim.evaluation.labels import Course
-from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, StepRecord, fitting_ceiling
+from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, SpokenTexts, StepRecord, fitting_ceiling
 from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import EpisodeHooks, Journal
@@ -40,6 +40,7 @@ class Rollout:
 
     Attributes:
         observation: What the environment said last.
+        texts: All that it said.
         terminated: Whether the episode has ended.
 
     Raises:
@@ -65,6 +66,7 @@ class Rollout:
         self._flaw = self._flaw_with_plan()
         self._course = Course(self.problem, self._info["planner"], self._flaw)
         self.steps: list[StepRecord] = []
+        self.texts = SpokenTexts(prompt=self.observation, replies=[])
         self.terminated = False
         self._used_native_calls = False
         self._value: float | None = None
@@ -92,6 +94,7 @@ class Rollout:
         self._used_native_calls = self._used_native_calls or message.native
         worth = attribute(self._optimum, before, message, self._info["state"], self._course, self._value)
         self._value = worth.value_after
+        self.texts["replies"].append(self.observation)
         self.steps.append(_step_record(len(self.steps) + 1, str(action or ""), self._info, worth))
 
     def record(self, policy: str, index: int = 0, salt: str = "", manifest: str = "") -> EpisodeRecord:
@@ -139,6 +142,7 @@ class Rollout:
             rules=problem.rules.to_mapping(),
             salt=salt,
             manifest=manifest,
+            texts=self.texts,
         )
         error = identity_error(record)
         if error > IDENTITY_TOLERANCE:

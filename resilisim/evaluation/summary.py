@@ -270,7 +270,7 @@ def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimat
 def _rate(estimate: Estimate) -> Estimate:
     """Cut off what an interval of a success rate has outside 0 and 1, where none can be.
 
-    An adjusted value may itself lie outside by luck; then the interval ends there. Shares of V* are not
+    An adjusted value may itself lie outside by luck; then the interval ends there. Shares of the ceiling are not
     cut at 1, which would hide that a sample was lucky.
     """
     if math.isnan(estimate.low):
@@ -370,8 +370,8 @@ def format_interval(estimate: Estimate, digits: int = 1) -> str:
 class SummaryTable:
     """The summary as a table that rich can print; narrow terminals get two lines a row.
 
-    Narrower ones get no share of V*, and the narrowest no losses: what does not fit is left out, never cut. All
-    rates are in percent, with 95% intervals clustered by task.
+    Narrower ones get no share of the ceiling, and the narrowest no losses: what does not fit is left out, never cut.
+    All rates are in percent, with 95% intervals clustered by task.
 
     Args:
         rows: The summaries.

@@ -94,6 +94,7 @@ def giving_up_table(agents: Sequence[AgentSums]) -> Table:
             shares_text(sums.endings) if sums.endings else NOTHING,
             f"{sums.num_episodes - sums.num_right:,} of {sums.num_episodes:,}",
             f"{sums.malformed_replies / sums.num_episodes:.2f}",
+            f"{sums.cut_replies / sums.num_episodes:.2f}",
             _whole(tokens_per_task(sums)),
             _whole(tokens_per_call(sums)),
         ]
@@ -109,6 +110,7 @@ def giving_up_table(agents: Sequence[AgentSums]) -> Table:
             "what ended the agent",
             "failed",
             "unreadable replies per episode",
+            "replies cut off per episode",
             "tokens per episode",
             "tokens per call",
         ),

@@ -37,6 +37,7 @@ from resilisim.evaluation.robustness.results import AxisProfile, FlawsProfile, P
 from resilisim.evaluation.robustness.store import write_profile
 from resilisim.evaluation.runner import RunInterrupted, evaluate
 from resilisim.evaluation.statistics import FloatArray
+from resilisim.evaluation.texts import RecordTexts
 from resilisim.tasks import Task
 from resilisim.tasks.searches import all_searches_needed
 from resilisim.tool_library import ToolLibrary
@@ -81,6 +82,7 @@ class ProfileJob:
         own_library: The tool library if it is not the default one.
         workers: Processes.
         model: The language models of LLM agents.
+        record_texts: Whose texts stay in the records.
         progress: Whether single runs show their progress; None shows it for those of more than two seconds.
         arguments: What all runs have in common, for `profile.json`.
     """
@@ -96,6 +98,7 @@ class ProfileJob:
     own_library: ToolLibrary | None = field(repr=False)
     workers: int
     model: ModelSpec = field(repr=False)
+    record_texts: RecordTexts | None
     progress: bool | None
     arguments: Mapping[str, Any] = field(repr=False)
 
@@ -170,6 +173,7 @@ class ProfileJob:
                 workers=self.workers,
                 library=self.own_library,
                 model=self.model,
+                record_texts=self.record_texts,
                 progress=self.progress,
                 **asdict(run.environment),
             )

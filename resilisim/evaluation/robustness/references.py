@@ -13,12 +13,12 @@ from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.evaluation.robustness.plan import flawed_prompt
 from resilisim.evaluation.statistics import FloatArray
 from resilisim.simulator import Problem, build_problem
-from resilisim.simulator.exact import obey_plan, solved_references
+from resilisim.simulator.exact import solved_references
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.parameters import accepts
+from resilisim.workflows.costs import follow_steps
 from resilisim.workflows.perturbation import FlawedWorkflow, Perturber
 from resilisim.workflows.planner import resolve_planner
 from resilisim.workflows.prompt_choice import parse_prompt_choice
@@ -157,7 +157,4 @@ def _flawed(
 
 
 def _chance_of(workflow: Workflow, problem: Problem, settings: EnvironmentSettings) -> float:
-    library = problem.library
-    tools = [library.index(step.tool) for step in workflow.steps]
-    refused = [not accepts(library[step.tool], step.parameters, settings.parameters) for step in workflow.steps]
-    return obey_plan(problem, tools, refused).success
+    return follow_steps(problem, workflow.steps, settings.parameters).success
