@@ -10,6 +10,8 @@ import difflib
 import re
 from collections.abc import Iterable
 
+LONGEST_NAME = 300  # characters of a value that may be a misspelt name, and of a value that an error repeats
+
 
 class ResiliSimError(Exception):
     """Base of every error that ResiliSim raises on purpose; its text is one line fit to be shown to a user."""
@@ -36,8 +38,14 @@ class InfrastructureError(ResiliSimError):
 
 
 def nearest_name(value: str, valid: Iterable[str]) -> str | None:
-    """Return the valid name that resembles `value` most, or the only one that has `value` among its words, or None."""
-    names = list(valid)
+    """Return the valid name that resembles `value` most, or the only one that has `value` among its words, or None.
+
+    Comparing takes the product of both lengths, and whoever writes a value can make it long: too long ones resemble
+    nothing.
+    """
+    names = [name for name in valid if len(name) <= LONGEST_NAME]
+    if len(value) > LONGEST_NAME:
+        return None
     exact = [name for name in names if name.lower() == value.lower()]
     if exact:
         return exact[0]
@@ -75,4 +83,4 @@ def unknown_name(what: str, value: object, valid: Iterable[str], where: str = ""
         hint = "expected one of " + ", ".join(names)
     else:
         hint = f"expected one of {len(names)} names, such as " + ", ".join(names[:3])
-    return InvalidInputError(f"unknown {what} {value!r}{place}: {hint}")
+    return InvalidInputError(f"unknown {what} {value!r:.{LONGEST_NAME}}{place}: {hint}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 import pytest
 
 from resilisim.errors import nearest_name, unknown_name
@@ -36,3 +38,18 @@ def test_the_error_asks_for_the_name_found_by_its_part() -> None:
     assert str(unknown_name("tool", "reader", NAMES)) == (
         "unknown tool 'reader': did you mean 'file_operations_reader'?"
     )
+
+
+def test_a_long_value_is_compared_with_nothing_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+
+    def note(value: str, names: list[str], **options: object) -> list[str]:
+        compared.append(len(value) * sum(map(len, names)))
+        return []
+
+    monkeypatch.setattr(difflib, "get_close_matches", note)
+    long = "file_operations_raeder" * 40_000
+    assert nearest_name(long, NAMES) is None
+    assert nearest_name("file_operations_raeder", [*NAMES, long]) is None  # names may be an agent's, too
+    assert compared == [22 * 66]
+    assert len(str(unknown_name("tool", long, NAMES))) < 500
