@@ -107,7 +107,7 @@ def test_nor_does_it_matter_how_the_pipe_of_a_dead_worker_breaks(
         return broken, theirs
 
     monkeypatch.setattr(context, "Pipe", make_broken)
-    with pytest.raises(InfrastructureError, match="a worker process (died|ended before it began)"):
+    with pytest.raises(InfrastructureError, match=r"a worker process (died|ended before it began)"):
         list(answers_of_processes(make_nothing if direction == "recv" else make_dying, 5, Jobs(iter([1])), 1))
 
 

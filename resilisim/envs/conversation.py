@@ -22,7 +22,7 @@ from resilisim.envs.protocol import (
     read_text,
 )
 from resilisim.envs.space import UnicodeText
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 from resilisim.simulator import (
     STOP,
@@ -182,8 +182,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         Raises:
             InvalidInputError: An unknown option, task, tool or prompt type.
         """
-        if seed is not None and not 0 <= seed <= MAX_SEED:
-            raise InvalidInputError(f"seed {seed} is out of range: expected 0 to 2^63 - 1")
+        seed = None if seed is None else check_integer("seed", seed, 0, MAX_SEED)
         super().reset(seed=seed)
         options = options or {}
         for name in options:

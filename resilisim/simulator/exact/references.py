@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
+from resilisim.errors import MAX_COUNT, check_integer
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.clairvoyant import clairvoyant
 from resilisim.simulator.exact.optimum import Optimum, compute_optimum, solve
@@ -89,9 +90,10 @@ def references(
         and, with seeds, `clairvoyant` and its standard error `clairvoyant_se`.
 
     Raises:
-        InvalidInputError: Unknown, repeated or missing tools.
+        InvalidInputError: Unknown, repeated or missing tools, or too many seeds.
         ExactLimitError: The task is too large to be solved.
     """
+    clairvoyant_seeds = check_integer("clairvoyant_seeds", clairvoyant_seeds, 0, MAX_COUNT)
     problem = build_problem(library or default_library(), required_tools, law, rules)
     result: dict[str, float | str] = asdict(_references_of(solve(problem)))
     if clairvoyant_seeds > 0:
