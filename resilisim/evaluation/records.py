@@ -6,9 +6,21 @@ import functools
 import types
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Any,
+    Final,
+    Literal,
+    NotRequired,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from resilisim.policies.llm.record import AgentRecord
+from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES
 
 RECORD_SCHEMA: Final = "resilisim-episode-1"
 
@@ -58,17 +70,29 @@ class StepRecord(TypedDict):
     label: str | None
 
 
+class SpokenTexts(TypedDict):
+    """What the environment said: the prompt, and its reply to each message (native messages as JSON text)."""
+
+    prompt: str
+    replies: list[str]
+
+
 class EpisodeRecord(TypedDict):
     """One episode; the identity 1 - outcome = (1 - optimum) + regret - luck holds to 1e-9.
 
     `index` is the episode's place in the plan of its run, `manifest` the hash of the run's arguments. `protocol` is
-    "native" if a message used a native tool call, else "text". `optimum` is V* of the start, `optimum_gap` by how much
-    any V* of the task may be too low (0 where they are exact, as nearly always), `regret` and `luck` are sums over the
-    steps, `losses` splits `regret` by label. `required_outputs` are the output tools among the required ones: with them
-    an episode can be scored again without its library. `flaw` is what is wrong with the plan in the prompt: type,
-    method, severity, edits, and `plan`, the tools of that plan as they were shown (older records lack it). `agent` is
-    there for LLM agents: every call of the model, every event, and the agent's own structure
-    (`policies.llm.record.AgentRecord`).
+    "native" if a message used a native tool call, else "text". `optimum` is V* of the start, `optimum_gap` by how
+    much any V* of the task may be too low (0 where they are exact, as nearly always). Where the prompt does not
+    tell the tools, the ceiling is `known_after_search`, V* with the turns that are left after `searches_needed`
+    searches, the fewest that show every required tool. Both are None where the tools are told, and where nobody
+    knows that number; `no_search_ceiling` then says why (older records lack all three). `regret` and `luck` are
+    sums over the steps, `losses` splits `regret` by label. `required_outputs` are the output tools among the
+    required ones: with them an episode can be scored again without its library. `flaw` is what is wrong with the
+    plan in the prompt: type, method, severity, edits, and `plan`, the tools of that plan as they were shown (older
+    records lack it). `agent` is there for LLM agents: every call of the model, every event, and the agent's own
+    structure (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that
+    holds this and what the agent was told and wrote, packed (`evaluation.texts.opened` puts it back), or absent if it
+    was not kept.
     """
 
     schema: str
@@ -91,6 +115,9 @@ class EpisodeRecord(TypedDict):
     outcome: int
     optimum: float
     optimum_gap: float
+    known_after_search: NotRequired[float | None]
+    searches_needed: NotRequired[int | None]
+    no_search_ceiling: NotRequired[str | None]
     regret: float
     luck: float
     losses: dict[str, float]
@@ -99,12 +126,50 @@ class EpisodeRecord(TypedDict):
     salt: str
     manifest: str
     agent: NotRequired[dict[str, Any]]
+    texts: NotRequired[SpokenTexts | str]
 
 
 def tries_again(record: Mapping[str, Any]) -> bool:
     """Tell whether the agent of an episode may try again in fresh episodes: then its last try was no first one."""
     agent = record.get("agent")
     return agent is not None and (agent["restarts"] > 0 or agent["options"].get("trials") == "fresh")
+
+
+# What the agent is told decides how high it can get: the name of the reference that is its ceiling (SPEC section 7).
+Ceiling = Literal["known_probabilities", "known_after_search"]
+
+
+def fitting_ceiling(prompt_type: str, tools: str = "discovery", privileged: bool = False) -> Ceiling:
+    """Return which reference is the ceiling of an episode.
+
+    V* where the tools are told: by the plan in the prompt, by a list in it, or because the policy sees the state. Else
+    they must be found, and what is left after the fewest searches is all that can be reached.
+
+    Args:
+        prompt_type: Prompt type; with flaws also as "flawed:...".
+        tools: Option `tools` of the environment, "discovery" or "listed". The protocol does not matter: native
+            functions name no tool of the library.
+        privileged: Whether the policy sees the state.
+    """
+    told = prompt_type.partition(":")[0] in PLANNED_PROMPT_TYPES or tools == "listed" or privileged
+    return "known_probabilities" if told else "known_after_search"
+
+
+def ceiling_of(record: Mapping[str, Any]) -> float:
+    """Return the ceiling of an episode: what `fitting_ceiling` names, and V* where that is unknown."""
+    after_search = record.get("known_after_search")
+    return float(record["optimum"] if after_search is None else after_search)
+
+
+def lacks_ceiling(record: Mapping[str, Any]) -> bool:
+    """Tell whether V* stands in for the ceiling of an episode whose tools had to be found."""
+    if "known_after_search" in record:
+        return record.get("no_search_ceiling") is not None
+    return fitting_ceiling(record["prompt_type"], privileged=record["privileged"]) == "known_after_search"
+
+
+# What older records do not say of their ceiling.
+CEILING_FIELDS: Final = ("known_after_search", "searches_needed", "no_search_ceiling")
 
 
 class _ScoreShape(TypedDict):
@@ -164,6 +229,7 @@ _SHAPES: Final[Mapping[str, Any]] = {
     "losses": dict[str, float],
     "law": dict[str, float],
     "rules": dict[str, int],
+    "texts": str,  # on disk
     "agent": AgentRecord,
     "agent.messages": list[dict[str, Any]],
     "agent.calls": list[_CallShape],

@@ -192,7 +192,7 @@ def test_own_work_on_a_request_is_small():
     def own_work():
         began = time.thread_time()
         for _ in range(20):
-            request_body(request, "small", "max_tokens")
+            request_body(request, "small")
             read_reply(answer, request, 1.0)
         return (time.thread_time() - began) / 20
 
