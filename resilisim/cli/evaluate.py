@@ -37,6 +37,7 @@ from resilisim.cli.options import (
     NotExecutedOption,
     PayloadOption,
     PlannerOption,
+    RecordTextsOption,
     SearchDetailOption,
     TurnsOption,
     load,
@@ -119,6 +120,7 @@ def evaluate(
     local_threads: LocalThreadsOption = None,
     local_reuse_prompts: ReusePromptsOption = False,
     library: LibraryOption = None,
+    record_texts: RecordTextsOption = None,
     shard: Annotated[
         str | None,
         typer.Option(
@@ -212,6 +214,7 @@ def evaluate(
                 local_threads,
                 local_reuse_prompts,
             ),
+            record_texts=record_texts,
             shard=shard,
             limits=RunLimits(max_episodes, max_tokens, max_cost, max_seconds),
             ray=ray,

@@ -41,8 +41,8 @@ PlannerOption = Annotated[
     str,
     typer.Option(
         "--planner",
-        help="Who makes the plan of prompts that hold one: auto, exact, policy:DIR (the trained policy in a folder) or "
-        "policy:default (the one that ships).",
+        help="Who makes the plan of prompts that hold one: auto, exact, exact-path (without limits of steps), "
+        "policy:DIR (the trained policy in a folder) or policy:default (the one that ships).",
         rich_help_panel=ENVIRONMENT_PANEL,
     ),
 ]
@@ -100,6 +100,16 @@ SearchDetailOption = Annotated[
 PayloadOption = Annotated[
     Literal["compact", "verbose"],
     typer.Option("--payload", help="Size of what tools return.", rich_help_panel=ENVIRONMENT_PANEL),
+]
+RecordTextsOption = Annotated[
+    Literal["all", "failures", "none"] | None,
+    typer.Option(
+        "--record-texts",
+        help="Whose prompts, thoughts, messages and replies stay in the records: of all episodes, of failures (no full "
+        "success), of none.",
+        show_default="all of LLM agents, failures of other policies",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
 ]
 
 

@@ -11,7 +11,7 @@ from resilisim.datasets.shards import Format
 from resilisim.datasets.sources import SourceSpec
 from resilisim.evaluation.plan import hash_tasks
 from resilisim.provenance import canonical_json, content_hash, package_versions
-from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
+from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tasks.types import Task
 from resilisim.tool_library.library import ToolLibrary
@@ -42,7 +42,7 @@ def make_manifest(
         bytes), records (the schema of the records), tasks_per_split.
     """
     given = {
-        "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
+        "benchmark": benchmark_identity(),
         "format": file_format,
         "kind": spec.kind,
         "library": library.content_hash,

@@ -49,7 +49,7 @@ _EDIT: DataType = {
     "after": "string",
 }
 PROMPT_SCHEMA = RecordSchema(
-    "resilisim-prompts-1",
+    "resilisim-prompts-2",
     (
         Column("instance_id", "string", "The task."),
         Column("task_type", "string", "Type of the task."),
@@ -63,11 +63,15 @@ PROMPT_SCHEMA = RecordSchema(
         Column("planner", "string", "Who made the plan; baseline and chain_of_thought do not show it."),
         Column("workflow", ["string"], "Tools of the plan, in order; of a flawed one, with the flaw."),
         Column("parameters", ["string"], "For each step of the plan its parameters, as JSON text."),
+        Column("max_tries", ["int64"], "For each step the tries without success after which to go on; null for none."),
+        Column(
+            "skip_from", ["int64"], "For each step the message (1 is the first) from which to go on; null for none."
+        ),
         Column(
             "predicted_success_probability",
             "float64",
-            "What the plan claims: V* of the task under the exact planner, the chance of doing the plan to the letter "
-            "under a trained policy, also where a flaw was put in afterwards.",
+            "What the plan claims: the chance of following it to the letter (under exact-path V* of the task), also "
+            "where a flaw was put in afterwards.",
         ),
         Column(
             "flaw",
@@ -78,8 +82,8 @@ PROMPT_SCHEMA = RecordSchema(
         Column(
             "costs",
             {"obey": "float64", "obey_coverage": "float64", "deviate": "float64"},
-            "Exact chances under the law, parameters in strict mode. obey: full success when the plan is done to the "
-            "letter with retries; obey_coverage: expected share of the required tools that succeed in order on that "
+            "Exact chances under the law, parameters in strict mode. obey: full success when the plan is followed to "
+            "the letter; obey_coverage: expected share of the required tools that succeed in order on that "
             "way; deviate: V*, the best that an agent can do that does not follow the plan.",
         ),
         Column("seed", "int64", "Seed that the flaw was drawn from; null without a flaw."),
@@ -260,6 +264,8 @@ class PromptSource:
             "planner": workflow.planner,
             "workflow": list(workflow.tools),
             "parameters": [json.dumps(dict(step.parameters), ensure_ascii=False) for step in workflow.steps],
+            "max_tries": [step.max_tries for step in workflow.steps],
+            "skip_from": [step.skip_from for step in workflow.steps],
             "predicted_success_probability": workflow.predicted_success_probability,
             "flaw": None if flawed is None else flawed.flaw_mapping(),
             "costs": costs.to_mapping(),

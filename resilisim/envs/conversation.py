@@ -10,7 +10,7 @@ from typing import Any, Literal
 import gymnasium
 
 from resilisim.envs import feedback
-from resilisim.envs.prompting import PromptMaker
+from resilisim.envs.prompting import KEPT_PROMPTS, PromptMaker
 from resilisim.envs.protocol import decode_native, encode_native, native_tools, read_native, read_text
 from resilisim.envs.space import UnicodeText
 from resilisim.errors import InvalidInputError, unknown_name
@@ -29,6 +29,7 @@ from resilisim.simulator.outcomes import PayloadSize
 from resilisim.simulator.state import outcome
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
+from resilisim.tasks.searches import Searches, searches_needed
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
 from resilisim.tool_library.parameters import PARAMETER_MODES, ParameterMode
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
@@ -142,6 +143,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.law = BenchmarkLaw(base, not_executed, failed, history)
         self.rules = EndRules(max_turns, max_consecutive_failures, loop_length)
         self.protocol = protocol
+        self.tools = tools
         self.render_mode = render_mode
         self.action_space = UnicodeText(MAX_MESSAGE_LENGTH)
         self.observation_space = UnicodeText(MAX_OBSERVATION_LENGTH)
@@ -155,6 +157,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._salt = salt
         self._search = search
         self._read_cached = functools.lru_cache(maxsize=4096)(self._read)
+        self.searches_needed = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._searches_needed)
         self._task: Task | None = None
         self._episode: Episode | None = None
         self._prompt: Prompt | None = None
@@ -226,6 +229,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
             InvalidInputError: There is no such prompt, or the task's plan cannot carry the flaw that it names.
         """
         return self._prompts.prompt(task, prompt)
+
+    def _searches_needed(self, task: Task) -> Searches:
+        """Return how many searches with clauses of its description show every tool of a task, as searches answer here.
+
+        Episodes of a task follow each other, so the latest answers are remembered.
+        """
+        search = self._search
+        many = None if search is None else lambda queries, k: [search(query, k) for query in queries]
+        return searches_needed(task, self.library, many)
 
     def twin(self) -> ConversationEnv:
         """Return an environment with the same options in which another episode can be played at the same time.
@@ -303,9 +315,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return "", {}
 
     def _find(self, query: str) -> Sequence[ToolHit]:
-        if self._search is None:
-            self._search = default_retriever(self.library).search
-        return self._search(query, SEARCH_RESULTS)
+        return (self._search or default_retriever(self.library).search)(query, SEARCH_RESULTS)
 
     def _info(self, event: Event | None, extra: dict[str, Any]) -> dict[str, Any]:
         if self._episode is None or self._task is None or self._prompt is None:

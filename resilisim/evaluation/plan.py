@@ -11,12 +11,13 @@ from typing import Any, Literal
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.contestants import Contestant, PolicyMaker, describe_policy
 from resilisim.evaluation.models import ModelSettings
+from resilisim.evaluation.texts import RecordTexts
 from resilisim.policies.base import Policy
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import checkpoint_hashes
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
+from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import ToolRetriever
 
@@ -57,6 +58,7 @@ class RunSettings:
         models: Who answers the LLM agents among the policies.
         directory: The run's folder, in which replies of episodes under way are kept; None keeps none.
         manifest_hash: Hash of the run's arguments, which every record carries.
+        record_texts: Whose texts records keep (`evaluation.texts.stored`).
     """
 
     contestants: tuple[Contestant, ...]
@@ -66,6 +68,7 @@ class RunSettings:
     models: ModelSettings = field(default_factory=ModelSettings)
     directory: str | None = None
     manifest_hash: str = ""
+    record_texts: RecordTexts | None = None
 
     def load_library(self) -> ToolLibrary:
         """Return the tool library."""
@@ -239,7 +242,7 @@ def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, agent
     named = [spec for spec in specs if isinstance(spec, str)]
     checkpoints = checkpoint_hashes([settings.environment.planner, *named])
     return {
-        "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
+        "benchmark": benchmark_identity(),
         # Only where there are some, so that the manifests of other runs stay as they were.
         **({"checkpoints": checkpoints} if checkpoints else {}),
         **agents,
@@ -249,6 +252,7 @@ def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, agent
         "policies": [describe_policy(spec) for spec in specs],
         "policy_names": [contestant.name for contestant in settings.contestants],
         "prompts": list(settings.prompts),
+        **({} if settings.record_texts is None else {"record_texts": settings.record_texts}),
         "seeds": list(plan.seeds),
         "tasks": {"count": len(plan.tasks), "sha256": hash_tasks(plan.tasks)},
     }

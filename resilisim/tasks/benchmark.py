@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from resilisim.errors import unknown_name
 from resilisim.tasks.generation import DEFAULT_COUNT, generate_tasks
@@ -22,7 +23,21 @@ from resilisim.tasks.types import Task
 BENCHMARK_VERSION = "benchmark-v1"
 BENCHMARK_SEED = 0
 BENCHMARK_SHA256 = "d883b0581f65a939f2ccb92bb13b1db3879c7bafceeb04ce2c46a9759e4b6568"  # of the uncompressed JSON Lines
+# The wording of what agents read: prompts, plans, replies of the environment, templates of the agents. Results of
+# different revisions are not compared. 1: the first release, whose manifests do not name it. 2: plans have limits.
+TEXTS_REVISION = 2
 DATA_FILE = f"data/{BENCHMARK_VERSION}.jsonl.gz"
+
+
+def benchmark_identity() -> dict[str, Any]:
+    """Return what manifests say of the benchmark: version, hash of the tasks, revision of the texts."""
+    return {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256, "texts": TEXTS_REVISION}
+
+
+def texts_revision(arguments: Mapping[str, Any]) -> int:
+    """Return the revision of the texts that a manifest's arguments name; 1 if they name none."""
+    revision: int = arguments.get("benchmark", {}).get("texts", 1)
+    return revision
 
 
 def benchmark_bytes() -> bytes:

@@ -9,6 +9,7 @@ from resilisim.workflows.planner import (
     no_similar_tools,
     resolve_planner,
     similar_by_retrieval,
+    with_limits,
 )
 from resilisim.workflows.prompts import (
     PLAN_FORMATS,
@@ -55,4 +56,5 @@ __all__ = [
     "semantic_match_by_retrieval",
     "similar_by_retrieval",
     "validate_mcp_task",
+    "with_limits",
 ]

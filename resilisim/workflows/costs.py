@@ -1,10 +1,11 @@
-"""What a plan costs an agent that obeys it, computed exactly (SPEC section 6)."""
+"""What following a plan to the letter brings and costs, computed exactly (SPEC section 6)."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from resilisim.simulator.exact import known_probabilities
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
@@ -23,8 +24,8 @@ class PlanCosts:
     """The chances that a plan leaves, with parameters in `strict` mode.
 
     Attributes:
-        obey: Probability of full success when each step is done to the letter, again until it succeeds, and completion
-            is signalled after the last one.
+        obey: Probability of full success when the plan is followed to the letter (`workflows.types.Step`) and
+            completion is signalled after the last step.
         obey_coverage: Expected share of the required tools that succeed in order on that way (`Obedience.coverage`).
         deviate: V* of the task: what an agent can still reach that does not believe the plan.
     """
@@ -43,6 +44,35 @@ class PlanCosts:
         return {"obey": self.obey, "obey_coverage": self.obey_coverage, "deviate": self.deviate}
 
 
+def follow_steps(problem: Problem, steps: Sequence[Step], mode: str = "strict") -> Obedience:
+    """Return the chances of following a plan to the letter, limits of its steps and refused calls included.
+
+    Args:
+        problem: The task's numbers.
+        steps: The steps of the plan.
+        mode: How parameters of calls are checked.
+
+    Raises:
+        InvalidInputError: A tool is not in the library.
+        ExactLimitError: Too many steps have limits.
+    """
+    refused = [not accepts(problem.library[step.tool], step.parameters, mode) for step in steps]
+    return obey_plan(problem, *_numbers(problem.library, steps, refused))
+
+
+def _numbers(
+    library: ToolLibrary, steps: Sequence[Step], refused: Sequence[bool]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int | None, int | None], ...]]:
+    """Return tools, refused calls and limits as `obey_plan` takes them."""
+    messages: dict[str, int] = {}  # as `simulator.messages.Message.signature` tells them apart
+    refusals = []
+    for step, is_refused in zip(steps, refused, strict=True):
+        text = f"{step.tool} {sorted(step.parameters.items(), key=str)}" if is_refused else ""
+        refusals.append(1 + messages.setdefault(text, len(messages)) if is_refused else 0)
+    tools = tuple(library.index(step.tool) for step in steps)
+    return tools, tuple(refusals), tuple((step.max_tries, step.skip_from) for step in steps)
+
+
 class CostCalculator:
     """Computes costs; equal plans for equal required lists are computed once.
 
@@ -59,7 +89,7 @@ class CostCalculator:
         self.law = law or BenchmarkLaw()
         self.rules = rules or EndRules()
         self._ceilings: OrderedDict[Problem, float] = OrderedDict()
-        self._obedience: OrderedDict[tuple[Problem, tuple[int, ...], tuple[bool, ...]], Obedience] = OrderedDict()
+        self._obedience: OrderedDict[tuple[Any, ...], Obedience] = OrderedDict()  # by the arguments of `obey_plan`
         self._refused: OrderedDict[int, tuple[Step, bool]] = OrderedDict()
 
     def costs(self, required_tools: Sequence[str], steps: Sequence[Step]) -> PlanCosts:
@@ -74,11 +104,7 @@ class CostCalculator:
             ExactLimitError: The task is too large to be solved exactly.
         """
         problem = build_problem(self.library, required_tools, self.law, self.rules)
-        key = (
-            problem,
-            tuple(self.library.index(step.tool) for step in steps),
-            tuple(self._is_refused(step) for step in steps),
-        )
+        key = (problem, *_numbers(self.library, steps, [self._is_refused(step) for step in steps]))
         obeyed = self._obedience.get(key)
         if obeyed is None:
             obeyed = self._obedience[key] = obey_plan(*key)

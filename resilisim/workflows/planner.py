@@ -16,7 +16,7 @@ from resilisim.errors import (
     ResiliSimError,
     unknown_name,
 )
-from resilisim.simulator.exact import solve
+from resilisim.simulator.exact import best_limits, solve
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.rules import EndRules
@@ -31,7 +31,7 @@ from resilisim.workflows.types import Step, Workflow
 if TYPE_CHECKING:
     from resilisim.tool_library.retrieval import ToolRetriever
 
-PLANNER_NAMES = ("exact", "auto")
+PLANNER_NAMES = ("exact", "auto", "exact-path")
 # Planners whose names have two parts, such as policy:runs/1: the first part -> module:attribute of a function that is
 # called with the second part, then library, law, rules, similar and match as `resolve_planner` has them. The modules
 # stand on higher floors and need packages that not everybody has, so they are imported when such a planner is made.
@@ -75,11 +75,15 @@ class Planner(Protocol):
 
 
 class ExactPlanner:
-    """Plans by the exact optimum: the calls of an optimal policy along the path on which every call succeeds.
+    """Plans so that the plan, followed to the letter, succeeds as often as it can; its value is exact.
 
-    Tools outside the required list are steps where running them first raises the chance of success; the step's reason
-    says for which tool and by how much. Where no success is possible at all (fewer turns than required tools), the plan
-    is the required list as it stands, with a predicted success probability of 0.
+    Tools outside the required list ("helpers") are steps where running them first raises the chance of success; the
+    step's reason says for which tool and by how much. Each helper has limits (`Step.max_tries`, `Step.skip_from`) where
+    trying on for too long would cost more than it brings. Helpers and limits are chosen by coordinate ascent
+    (`simulator.exact.best_limits`) from two plans, of which the better one counts: the calls of an optimal policy along
+    the path on which every call succeeds, and the same helpers next to the tools that need them, with all other
+    dependencies to choose from. Where no success is possible at all (fewer turns than required tools), the plan is the
+    required list as it stands, with a predicted success probability of 0.
 
     Args:
         library: Tool library of the tasks; the default one if omitted.
@@ -87,9 +91,10 @@ class ExactPlanner:
         rules: End rules; the benchmark's if omitted.
         similar: Names the alternatives of a tool; without it, steps have none and no model is loaded.
         match: Scores how well tools match a task's description; without it, steps have no semantic match.
+        limits: Whether to choose helpers and limits. If not, the plan is the path of the optimal policy as it stands,
+            its predicted success probability is V* (which only a policy that looks at what happens can reach), and the
+            planner's name is "exact-path".
     """
-
-    name = "exact"
 
     def __init__(
         self,
@@ -98,7 +103,10 @@ class ExactPlanner:
         rules: EndRules | None = None,
         similar: SimilarTools | None = None,
         match: SemanticMatch | None = None,
+        limits: bool = True,
     ) -> None:
+        self.name = "exact" if limits else "exact-path"
+        self.limits = limits
         self.library = library if library is not None else default_library()
         self.law = law or BenchmarkLaw()
         self.rules = rules or EndRules()
@@ -126,7 +134,11 @@ class ExactPlanner:
     def _solve(self, required: tuple[str, ...]) -> tuple[tuple[Step, ...], float]:
         problem = build_problem(self.library, required, self.law, self.rules)
         tools, value = all_success_path(problem)
-        return tuple(self._step(problem, tools, place) for place in range(len(tools))), value
+        limits: Sequence[tuple[int | None, int | None]] = [(None, None)] * len(tools)
+        if self.limits and value > 0.0:
+            tools, limits, value = _limited_path(problem, [self.library.index(name) for name in tools])
+        steps = [self._step(problem, tools, place) for place in range(len(tools))]
+        return limited_steps(steps, limits), value
 
     def _step(self, problem: Problem, tools: tuple[str, ...], place: int) -> Step:
         name = tools[place]
@@ -140,6 +152,65 @@ class ExactPlanner:
             confidence=chance(problem, name, tools[:place]),
             chosen_by="semantics" if name in problem.required_tools else "policy",
         )
+
+
+def _limited_path(
+    problem: Problem, path: Sequence[int]
+) -> tuple[tuple[str, ...], Sequence[tuple[int | None, int | None]], float]:
+    """Return tools, limits and value of the better of two plans around a path (`ExactPlanner`)."""
+    beside: list[int] = []
+
+    def put(tool: int) -> None:
+        if tool not in beside:
+            for dependency in problem.dependencies[tool]:
+                if problem.place[dependency] < 0:
+                    put(dependency)
+            beside.append(tool)
+
+    for tool in problem.required:
+        put(tool)
+    starts = [(path, best_limits(problem, path))]
+    if list(path) != beside:
+        starts.append((beside, best_limits(problem, beside, [tool for tool in beside if tool not in path])))
+    tools, chosen = max(starts, key=lambda start: start[1].success)
+    return tuple(problem.library.names[tools[place]] for place in chosen.kept), chosen.limits, chosen.success
+
+
+def with_limits(
+    workflow: Workflow,
+    required_tools: Sequence[str],
+    library: ToolLibrary | None = None,
+    law: BenchmarkLaw | None = None,
+    rules: EndRules | None = None,
+) -> Workflow:
+    """Return a workflow with limits on its steps outside the required list, so that it succeeds as often as it can.
+
+    Helpers that cost more than they bring are left out; none is added, and what steps say of each other stays as it is.
+    The predicted success probability becomes the chance of following the new plan to the letter.
+
+    Args:
+        workflow: A plan of any planner.
+        required_tools: The task's required tools, in order.
+        library: Tool library of the plan; the default one if omitted.
+        law: Success law; the benchmark's if omitted.
+        rules: End rules; the benchmark's if omitted.
+
+    Raises:
+        InvalidInputError: A tool is not in the library, or the required list is unusable.
+    """
+    chosen_library = library if library is not None else default_library()
+    problem = build_problem(chosen_library, required_tools, law, rules)
+    chosen = best_limits(problem, [chosen_library.index(tool) for tool in workflow.tools])
+    steps = limited_steps([workflow.steps[place] for place in chosen.kept], chosen.limits)
+    return replace(workflow, steps=steps, predicted_success_probability=chosen.success)
+
+
+def limited_steps(steps: Sequence[Step], limits: Sequence[tuple[int | None, int | None]]) -> tuple[Step, ...]:
+    """Return steps with the limits that `best_limits` gives."""
+    return tuple(
+        replace(step, max_tries=max_tries, skip_from=skip_from)
+        for step, (max_tries, skip_from) in zip(steps, limits, strict=True)
+    )
 
 
 def fill_steps(
@@ -215,8 +286,8 @@ def resolve_planner(
     """Return the planner of that name.
 
     Args:
-        name: "exact"; "auto"; "policy:DIR", the trained policy whose checkpoint lies in the folder DIR; or
-            "policy:default", the trained policy that ships.
+        name: "exact"; "auto"; "exact-path", the path of the optimum without limits; "policy:DIR", the trained policy
+            whose checkpoint lies in the folder DIR; or "policy:default", the trained policy that ships.
         library: Tool library of the tasks; the default one if omitted.
         law: Success law; the benchmark's if omitted.
         rules: End rules; the benchmark's if omitted.
@@ -229,8 +300,8 @@ def resolve_planner(
         InvalidInputError: There is no such planner.
         MissingExtraError: It needs packages that are not installed.
     """
-    if name == "exact":
-        return ExactPlanner(library, law, rules, similar, match)
+    if name in ("exact", "exact-path"):
+        return ExactPlanner(library, law, rules, similar, match, limits=name == "exact")
     if name == "auto":
         exact = ExactPlanner(library, law, rules, similar, match)
         shipped = partial(_make_prefixed, FALLBACK, library, law, rules, similar, match)

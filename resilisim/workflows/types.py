@@ -12,6 +12,9 @@ from resilisim.errors import InvalidInputError, unknown_name
 # Who put a tool into a plan: semantic matching, which made the task's required list, or the planner itself.
 CHOSEN_BY = ("semantics", "policy")
 
+# Far above the turns of any episode; every reader of plans takes numbers of so many digits.
+HIGHEST_LIMIT = 999_999_999
+
 # Values in messages, the long ones cut: workflows are also read from texts of strangers.
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 100
@@ -19,7 +22,13 @@ _SHORT.maxstring = _SHORT.maxother = 100
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a workflow: a tool to run until it has succeeded.
+    """One step of a workflow: a tool to run until it has succeeded, or until one of the step's limits is reached.
+
+    To follow a plan to the letter means: before each message, a step is left for the next one if its tool has succeeded
+    in this step, if `max_tries` calls of this step have not succeeded, or if the message about to be written is number
+    `skip_from` or a later one. Messages are counted as the agent counts them: its first one is number 1, whatever it
+    holds, and the closing message is number `max_turns` + 1. A step that is left is not taken up again. Limits are
+    meant for steps whose tool the task does not ask for.
 
     Attributes:
         tool: Name of the tool.
@@ -34,6 +43,10 @@ class Step:
             None if it was not computed.
         chosen_by: One of `CHOSEN_BY`: "semantics" for a tool of the task's required list, "policy" for one that the
             planner added because it raises the chance of success.
+        max_tries: Calls of this step that may fail (refused ones count) before the next step is taken, at least 1; None
+            for no such limit.
+        skip_from: Number of the first message, at least 1, that is not spent on this step any more; None for no such
+            limit.
     """
 
     tool: str
@@ -45,6 +58,13 @@ class Step:
     confidence: float = 1.0
     semantic_match: float | None = None
     chosen_by: str = "semantics"
+    max_tries: int | None = None
+    skip_from: int | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the step may be left without success."""
+        return self.max_tries is not None or self.skip_from is not None
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the step as plain JSON values."""
@@ -58,6 +78,8 @@ class Step:
             "confidence": self.confidence,
             "semantic_match": self.semantic_match,
             "chosen_by": self.chosen_by,
+            "max_tries": self.max_tries,
+            "skip_from": self.skip_from,
         }
 
     @classmethod
@@ -79,6 +101,8 @@ class Step:
             confidence=_number(mapping, "confidence", where, 0.0, 1.0, default=1.0),
             semantic_match=_similarity(mapping, where),
             chosen_by=_choice(mapping, where),
+            max_tries=_limit(mapping, "max_tries", where),
+            skip_from=_limit(mapping, "skip_from", where),
         )
 
 
@@ -90,8 +114,8 @@ class Workflow:
         instance_id: The task that it was made for.
         steps: The steps, in the order in which to do them.
         planner: Name of the planner that made it.
-        predicted_success_probability: The planner's chance of full success: V* under the exact planner, the computed
-            chance of doing the plan to the letter, with retries, under a trained policy.
+        predicted_success_probability: The chance of full success of following the plan to the letter, as computed by
+            the planner; under "exact-path" V*.
     """
 
     instance_id: str
@@ -143,12 +167,27 @@ class PlannedStep:
         requires: The tools that the prompt says it depends on; None if it says nothing.
         parameters: Parameters to pass, as the prompt gives them; None if it gives none that can be read.
         problem: Why the parameters that it gives cannot be read, with their words; None if they can, or there are none.
+        max_tries: Failed tries after which to go on (`Step.max_tries`); None if the prompt names no such limit.
+        skip_from: Message from which to leave the step (`Step.skip_from`); None if the prompt names no such limit.
     """
 
     tool: str
     requires: tuple[str, ...] | None = None
     parameters: Mapping[str, Any] | None = None
     problem: str | None = None
+    max_tries: int | None = None
+    skip_from: int | None = None
+
+    def is_left(self, failed_tries: int, message: int) -> bool:
+        """Return whether its limits say to go on to the next step.
+
+        Args:
+            failed_tries: Calls of this step so far; none of them succeeded.
+            message: Number of the message about to be written, from 1.
+        """
+        return (self.max_tries is not None and failed_tries >= self.max_tries) or (
+            self.skip_from is not None and message >= self.skip_from
+        )
 
 
 def _check_fields(mapping: Mapping[str, Any], known: set[str], needed: set[str], what: str) -> None:
@@ -196,6 +235,18 @@ def _similarity(mapping: Mapping[str, Any], where: str) -> float | None:
     if mapping.get("semantic_match") is None:
         return None
     return _number(mapping, "semantic_match", where, -1.0, 1.0)
+
+
+def _limit(mapping: Mapping[str, Any], name: str, where: str) -> int | None:
+    value = mapping.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= HIGHEST_LIMIT:
+        raise InvalidInputError(
+            f"field {name!r} of {where} is {_SHORT.repr(value)}: expected an integer from 1 to {HIGHEST_LIMIT:,}, or "
+            "null for no limit"
+        )
+    return value
 
 
 def _choice(mapping: Mapping[str, Any], where: str) -> str:

@@ -25,34 +25,41 @@ from resilisim.simulator import (
 )
 from resilisim.simulator.exact import obey_plan, plan_following
 from resilisim.simulator.state import is_awaiting_closing, outcome, success_probability
+from resilisim.workflows import PlannedStep
 from tests.simulator.libraries import libraries, small_library
 
-REFUSED_CALL = Message("rejected", tool="x", problems=("no",))
+Limits = tuple[int | None, int | None]
 
 
-def by_definition(problem: Problem, tools: tuple[int, ...], refused: tuple[bool, ...]) -> tuple[float, float]:
+def by_definition(
+    problem: Problem, tools: tuple[int, ...], refused: tuple[int, ...], limits: tuple[Limits, ...]
+) -> tuple[float, float]:
     """Return success and coverage by a recursion over every outcome of every call that the plan asks for."""
 
     @functools.cache
-    def value(state: EpisodeState, step: int, firsts: tuple[int, ...]) -> tuple[float, float]:
+    def value(state: EpisodeState, step: int, firsts: tuple[int, ...], tries: int = 0) -> tuple[float, float]:
         if state.ended_by is not None:
             return float(outcome(problem, state)), longest_run(firsts) / len(problem.required)
         if step == len(tools):
             return value(next_state(problem, state, FINISH), step, firsts)
+        max_tries, skip_from = limits[step]
+        if PlannedStep("x", max_tries=max_tries, skip_from=skip_from).is_left(tries, state.turns_used + 1):
+            return value(state, step + 1, firsts)
         if is_awaiting_closing(problem, state):
             unfinished = Message("format_error", text="out of turns")
             return value(next_state(problem, state, unfinished), step, firsts)
         if refused[step]:
             if not problem.rules.loop_length and state.turns_used > 30:
                 return value(next_state(problem, state, STOP), step, firsts)
-            return value(next_state(problem, state, REFUSED_CALL), step, firsts)
+            refusal = Message("rejected", tool=str(tools[step]), problems=(str(refused[step]),))
+            return value(next_state(problem, state, refusal), step, firsts, tries + 1)
         tool = tools[step]
         message = execution(problem.library.names[tool])
         chance = success_probability(problem, state, tool)
         place = problem.place[tool]
         seen = (*firsts, place) if place >= 0 and place not in firsts else firsts
         won = value(next_state(problem, state, message, success=True), step + 1, seen)
-        lost = value(next_state(problem, state, message, success=False), step, firsts)
+        lost = value(next_state(problem, state, message, success=False), step, firsts, tries + 1)
         return chance * won[0] + (1 - chance) * lost[0], chance * won[1] + (1 - chance) * lost[1]
 
     return value(start_state(problem), 0, ())
@@ -68,18 +75,24 @@ def longest_run(places: tuple[int, ...]) -> int:
     return best
 
 
+def of_each(plan, values):
+    return st.lists(values, min_size=len(plan), max_size=len(plan)).map(tuple)
+
+
 @given(library=libraries(), data=st.data())
 def test_obeying_equals_its_definition(library, data):
     names = st.sampled_from(library.names)
     required = data.draw(st.lists(names, min_size=1, max_size=3, unique=True))
     plan = data.draw(st.lists(names, max_size=6))
-    refused = tuple(data.draw(st.lists(st.sampled_from([False] * 5 + [True]), min_size=len(plan), max_size=len(plan))))
+    refused = data.draw(of_each(plan, st.sampled_from([0] * 5 + [1, 2])))
+    limit = st.one_of(st.none(), st.integers(1, 9))
+    limits = data.draw(of_each(plan, st.one_of(st.just((None, None)), st.tuples(limit, limit))))
     rules = EndRules(data.draw(st.integers(1, 7)), data.draw(st.integers(0, 3)), data.draw(st.sampled_from([0, 2, 3])))
     law = BenchmarkLaw(data.draw(st.sampled_from([0.3, 0.8, 1.0])))
     problem = build_problem(library, required, law, rules)
     tools = tuple(library.index(name) for name in plan)
-    found = obey_plan(problem, tools, refused)
-    success, coverage = by_definition(problem, tools, refused)
+    found = obey_plan(problem, tools, refused, limits)
+    success, coverage = by_definition(problem, tools, refused, limits)
     assert found.success == pytest.approx(success, abs=1e-12)
     assert found.coverage == pytest.approx(coverage, abs=1e-12)
 

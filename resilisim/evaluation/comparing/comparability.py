@@ -7,6 +7,7 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError
 from resilisim.provenance import ABSENT, first_difference
+from resilisim.tasks.benchmark import texts_revision
 
 # What a run's arguments say about who played, what and how often: it may differ, only common episodes are paired.
 # Everything else decides what an episode is. Scoring episodes again does not play others.
@@ -20,6 +21,7 @@ MAY_DIFFER = frozenset(
         "policy_names",
         "prompts",
         "prompts_of_agents",
+        "record_texts",
         "rescored_from",
         "seeds",
         "shard",
@@ -29,6 +31,7 @@ MAY_DIFFER = frozenset(
 _NAMES = {
     "benchmark.version": "benchmark version",
     "benchmark.sha256": "benchmark",
+    "benchmark.texts": "revision of the texts that agents read",
     "environment.base": "law (base success probability)",
     "environment.not_executed": "law (factor not_executed)",
     "environment.failed": "law (factor failed)",
@@ -52,8 +55,8 @@ def refuse_incomparable(manifests: Sequence[Mapping[str, Any]], names: Sequence[
         names: What the runs are called, for the text.
 
     Raises:
-        InvalidInputError: Two of them differ in benchmark, library, law, end rules, salt, or another option of the
-            environment.
+        InvalidInputError: Two of them differ in benchmark, wording of what agents read, library, law, end rules, salt,
+            or another option of the environment.
     """
     called = [str(name) for name in names] or [f"run {number + 1}" for number in range(len(manifests))]
     for place in range(1, len(manifests)):
@@ -73,8 +76,8 @@ def incomparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str,
         other: Another one.
     """
     left, right = _decisive(one), _decisive(other)
-    # The version first: a reader should learn the plainest reason, not what follows from it.
-    found = first_difference(_version(left), _version(right)) or first_difference(left, right)
+    # Versions first: a reader should learn the plainest reason, not what follows from it.
+    found = first_difference(_versions(left), _versions(right)) or first_difference(left, right)
     if found is None:
         return None
     place, here, there = found
@@ -84,6 +87,8 @@ def incomparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str,
 def _decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
     arguments = manifest.get("arguments", {})
     decisive = {name: value for name, value in arguments.items() if name not in MAY_DIFFER}
+    if "benchmark" in decisive:
+        decisive["benchmark"] = {**decisive["benchmark"], "texts": texts_revision(arguments)}
     # The trained policy that plans prompts belongs to the episodes; those that play do not.
     planner = arguments.get("environment", {}).get("planner")
     if planner in arguments.get("checkpoints", {}):
@@ -91,8 +96,9 @@ def _decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return decisive
 
 
-def _version(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {"benchmark.version": arguments.get("benchmark", {}).get("version")}
+def _versions(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    benchmark = arguments.get("benchmark", {})
+    return {f"benchmark.{name}": benchmark.get(name) for name in ("version", "texts")}
 
 
 def _shown(value: object) -> str:

@@ -8,13 +8,13 @@ from pathlib import Path
 from resilisim.envs.workflow import columns
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.mirror import Mirror, Preference, check_library
-from resilisim.simulator.exact import obey_plan
+from resilisim.simulator.exact import best_limits
 from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows.planner import KEPT_PLANS, NUM_ALTERNATIVES, SimilarTools, fill_steps
+from resilisim.workflows.planner import KEPT_PLANS, NUM_ALTERNATIVES, SimilarTools, fill_steps, limited_steps
 from resilisim.workflows.reasons import Wording, expected_outcome, reason
 from resilisim.workflows.semantic_match import SemanticMatch
 from resilisim.workflows.types import Step, Workflow
@@ -30,11 +30,12 @@ class PolicyPlanner:
     The policy sees Workflow-v0's observations under the given law and end rules. A step is a tool to run until it has
     succeeded, so each tool is a step once: where the policy would rather call a tool that has succeeded, its best other
     call is taken. The plan ends when all required tools are steps, or with as many steps as there are turns; so every
-    policy gives a plan, a bad one perhaps one that cannot succeed.
+    policy gives a plan, a bad one perhaps one that cannot succeed. Its steps outside the required list get limits, or
+    are left out, so that the plan succeeds as often as it can (`simulator.exact.best_limits`).
 
     A step's confidence is the probability that the policy gave to the call. The predicted success probability is not
-    the policy's opinion: it is the computed chance of full success of doing this plan to the letter, each step again
-    until it succeeds (`simulator.exact.obey_plan`), and so at most V*.
+    the policy's opinion: it is the computed chance of full success of following this plan to the letter, and so at most
+    V*.
 
     Args:
         checkpoint: Folder of the policy, or "default" for the one that ships.
@@ -88,9 +89,11 @@ class PolicyPlanner:
         problem = build_problem(self.library, task.required_tools, self.law, self.rules)
         mirror = Mirror(self._loaded, task, self.library, self.law, self.rules)
         calls = all_success_calls(mirror, problem)
+        chosen = best_limits(problem, [options[0].tool for options in calls])
+        calls = [calls[place] for place in chosen.kept]
         tools = [self.library.names[options[0].tool] for options in calls]
-        steps = tuple(self._step(problem, tools, place, options) for place, options in enumerate(calls))
-        return steps, obey_plan(problem, [options[0].tool for options in calls]).success
+        steps = [self._step(problem, tools, place, options) for place, options in enumerate(calls)]
+        return limited_steps(steps, chosen.limits), chosen.success
 
     def _step(self, problem: Problem, tools: list[str], place: int, options: list[Preference]) -> Step:
         name = tools[place]

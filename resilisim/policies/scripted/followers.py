@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from dataclasses import replace
 from typing import Literal
 
 from resilisim.errors import unknown_name
@@ -54,11 +55,12 @@ def _queries_in(prompt: str) -> tuple[str, ...]:
 
 
 class PlanFollower:
-    """Does what the plan in its prompt says, each step again until it succeeds, then reports completion.
+    """Follows the plan in its prompt to the letter, then reports completion.
 
-    It reads nothing but the prompt and the replies. Parameters that the plan gives are passed; those that cannot be
-    read are logged as a warning, with their words, and the step is run without any. Where the prompt holds
-    no plan, it makes one by searching (`_SearchForPlan`).
+    It makes each step again until it succeeds, or until the plan's limits for the step say to go on
+    (`workflows.types.Step`). It reads nothing but the prompt and the replies. Parameters that the plan gives are
+    passed; those that cannot be read are logged as a warning, with their words, and the step is run without any. Where
+    the prompt holds no plan, it makes one by searching (`_SearchForPlan`).
 
     Args:
         pass_parameters: Whether to pass the parameters that the plan gives.
@@ -71,9 +73,13 @@ class PlanFollower:
         self._pass_parameters = pass_parameters
         self._steps: list[PlannedStep] = []
         self._search: _SearchForPlan | None = None
+        self._messages = 0  # written so far
+        self._tried: PlannedStep | None = None  # the step of the latest call
+        self._tries = 0  # its calls so far
 
     def reset(self, observation: str, info: Info) -> None:
         """Read the plan in the prompt."""
+        self._messages, self._tried = 0, None
         self._steps = list(_steps_in(observation))
         for step in self._steps if self._pass_parameters else ():
             if step.problem is not None:
@@ -82,6 +88,11 @@ class PlanFollower:
 
     def act(self, observation: str, info: Info) -> str | None:
         """Return the next search, the next call, or the completion signal; stop where no plan could be made."""
+        message = self._message(info)
+        self._messages += 1
+        return message
+
+    def _message(self, info: Info) -> str | None:
         if self._search is not None:
             self._search.read(info)
             query = self._search.next_query(info)
@@ -100,7 +111,18 @@ class PlanFollower:
         if self._steps and messages.succeeded_tool(info) is not None:
             self._steps.pop(0)
 
+    def _leave(self) -> list[PlannedStep]:
+        """Go on from the steps whose limits say so, and return them."""
+        left = []
+        while self._steps:
+            step = self._steps[0]
+            if not step.is_left(self._tries if self._tried is step else 0, self._messages + 1):
+                break
+            left.append(self._steps.pop(0))
+        return left
+
     def _next(self, info: Info) -> str:
+        self._leave()
         if not self._steps:
             return messages.FINISH
         if messages.is_closing(info):
@@ -108,6 +130,8 @@ class PlanFollower:
         return self._call(self._steps[0])
 
     def _call(self, step: PlannedStep) -> str:
+        self._tries = self._tries + 1 if self._tried is step else 1
+        self._tried = step
         return messages.call(step.tool, step.parameters if self._pass_parameters else None)
 
 
@@ -115,7 +139,8 @@ class RepairingFollower(PlanFollower):
     """Follows a plan as `PlanFollower` does, but asks what a tool depends on and runs missing dependencies first.
 
     Dependencies of dependencies are mended in the same way, and no tool is put in front of itself, so a cycle in what
-    it is told cannot trap it. It also drops what a plan repeats and what the environment refuses.
+    it is told cannot trap it. It also drops what a plan repeats and what the environment refuses. A tool that the
+    plan's limits say to leave is not taken up again to mend another one.
 
     Args:
         ask: When to spend a turn on asking: "after" a failure for missing dependencies (default), "before" the first
@@ -136,6 +161,7 @@ class RepairingFollower(PlanFollower):
     def _forget(self) -> None:
         self._dependencies: dict[str, tuple[str, ...]] = {}
         self._succeeded: set[str] = set()
+        self._left: set[str] = set()
         self._mended: set[str] = set()  # tools in front of which their missing dependencies were put
         self._asked: set[str] = set()
         self._plan_states_requirements = False
@@ -168,6 +194,7 @@ class RepairingFollower(PlanFollower):
 
     def _next(self, info: Info) -> str:
         self._steps = [step for step in self._steps if step.tool not in self._succeeded]
+        self._left |= {step.tool for step in self._leave()}
         if not self._steps or messages.is_closing(info):
             return super()._next(info)
         tool = self._steps[0].tool
@@ -185,7 +212,7 @@ class RepairingFollower(PlanFollower):
 
     def _put_missing_first(self, tool: str) -> None:
         self._mended.add(tool)
-        done = self._succeeded | self._mended
+        done = self._succeeded | self._mended | self._left
         missing = [name for name in self._dependencies.get(tool, ()) if name not in done]
         planned = {step.tool: step for step in self._steps}
         first = [planned.get(name, PlannedStep(name)) for name in missing]
@@ -196,4 +223,4 @@ class RepairingFollower(PlanFollower):
         if self._steps:
             step = self._steps.pop(0)
             if step.parameters and self._pass_parameters:
-                self._steps.insert(0, PlannedStep(step.tool, step.requires))
+                self._steps.insert(0, replace(step, parameters=None))

@@ -1,31 +1,46 @@
-"""The chances of an agent that does a plan to the letter: each step again until it succeeds, and nothing else.
+"""The chances of an agent that follows a plan to the letter: each step until it succeeds or its limits say to go on.
 
-While such an agent works, every tool of an earlier step has succeeded and every other tool but the present one is
-untouched, so its state is the step it stands at, how its failures lie, and how often it repeated itself.
+While such an agent works, what it has done so far follows from the step it stands at and from how it left the steps
+that have limits: with success, after failed tries, or untried. So its state is the step, that history, the turns used,
+and how its last failures and repetitions lie. The law and what an execution does to an episode are the simulator's own
+functions; the tests pin the whole to a recursion over `simulator.state.next_state`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.simulator.compiled import kernel
+from resilisim.errors import ExactLimitError
+from resilisim.simulator.compiled import kernel, scalar
+from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.transition import NEXT_PLACE, NUM_COUNTERS, ORDER_BROKEN, record_execution
 
-# What a step of a plan asks for.
-RUN = 0  # a tool that no earlier step has run
-RUN_AGAIN = 1  # a tool that an earlier step has run: unproductive for the loop rule
-REPEAT = 2  # likewise, and the step before asks for the same tool, so that its row of equal calls goes on
-REFUSED = 3  # a call that is refused: never executed, so the plan never gets past it
+# Chances that are kept apart: at ten turns, those of eleven steps with limits, each left in any of three ways.
+MAX_ENTRIES = 16_000_000  # 128 MB
+MAX_ENTRIES_IN_ASCENT = 500_000  # for each of the hundreds of plans that are tried
+TOLERANCE = 1e-9  # a smaller gain is none: limits should not hang on the last bits
+NEVER = np.iinfo(np.int64).max  # in place of a limit that a step does not have
+
+# Columns of a step's numbers.
+TOOL = 0  # local number of the tool: the plan's tools in the order in which they first stand in it
+BASE_INDEX = 1  # of the tool's base probability in the law's table
+PLACE = 2  # of the tool in the required list, or -1
+OUTSIDE = 3  # dependencies of the tool that no step runs
+SIGNATURE = 4  # number of the step's message among those that the loop rule can meet again, or -1 if it cannot
+REFUSED = 5  # 1 if the call is refused: never executed, a turn without a draw
+MAX_TRIES = 6  # tries without success after which the next step is taken, or NEVER
+SKIP_FROM = 7  # message from which the next step is taken, or NEVER
+NUM_COLUMNS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Obedience:
-    """What doing a plan to the letter brings.
+    """What following a plan to the letter brings.
 
     Attributes:
         success: Probability of full success.
@@ -37,29 +52,113 @@ class Obedience:
     coverage: float
 
 
-def obey_plan(problem: Problem, tools: Sequence[int], refused: Sequence[bool] | None = None) -> Obedience:
-    """Return the chances of doing a plan to the letter, each step until it succeeds, then signalling completion.
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """A plan with limits.
+
+    Attributes:
+        kept: (num_kept,) places of the steps that are not left out, in the plan that the limits were chosen for.
+        limits: (num_kept,) `max_tries` and `skip_from` of each of them, None for no such limit.
+        success: Probability of full success of following them to the letter.
+    """
+
+    kept: tuple[int, ...]
+    limits: tuple[tuple[int | None, int | None], ...]
+    success: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledPlan:
+    """A plan in the numbers that the kernel reads.
+
+    Attributes:
+        steps: (num_steps, NUM_COLUMNS) the columns above.
+        dependencies: (num_steps, max_dependencies) local numbers of each tool's direct dependencies that are steps,
+            padded with -1.
+        num_signatures: Messages that the loop rule can meet again.
+    """
+
+    steps: NDArray[np.int64]
+    dependencies: NDArray[np.int64]
+    num_signatures: int
+
+
+def obey_plan(
+    problem: Problem,
+    tools: Sequence[int],
+    refused: Sequence[int] | None = None,
+    limits: Sequence[tuple[int | None, int | None]] | None = None,
+) -> Obedience:
+    """Return the chances of following a plan to the letter, then signalling completion.
 
     Args:
         problem: The task's numbers.
         tools: Library indices of the steps' tools, in plan order; a tool may stand more than once.
-        refused: Whether each call is refused because of its parameters; none is if omitted.
+        refused: For each step 0 if its call is accepted, else a number: refused calls of the same tool with the same
+            number are the same message. All are accepted if omitted.
+        limits: `max_tries` and `skip_from` of each step (`workflows.types.Step`), None for no such limit; without
+            limits if omitted.
+
+    Raises:
+        ExactLimitError: So many steps have limits that the ways to leave them cannot be told apart.
     """
-    kinds, base_index, num_not_executed = _steps(problem, tools, refused)
-    reach = _follow(
-        kinds,
-        base_index,
-        num_not_executed,
+    plan = compile_plan(problem, tools, refused, limits)
+    rules = problem.rules
+    success, coverage = follow(
+        plan.steps,
+        plan.dependencies,
+        plan.num_signatures,
+        len(problem.required),
         problem.table.probability,
-        problem.rules.max_turns,
-        problem.rules.max_consecutive_failures,
-        problem.rules.loop_length,
+        rules.max_turns,
+        rules.max_consecutive_failures,
+        rules.loop_length,
+        MAX_ENTRIES,
     )
-    in_order = _ordered_successes(problem, tools)
-    shares = np.array(in_order) / len(problem.required)
-    done = _is_done(problem, tools)
-    # The last entry is the chance that the plan is completed, the one before it that all steps ran but a rule ended it.
-    return Obedience(float(reach[-1]) if done else 0.0, float(reach[:-1] @ shares + reach[-1] * shares[-1]))
+    if success < 0.0:
+        limited = int((plan.steps[:, MAX_TRIES:] < NEVER).any(axis=1).sum())
+        raise ExactLimitError(
+            f"following a plan of {len(tools)} steps, {limited} of them with limits, needs more than {MAX_ENTRIES:,} "
+            "table entries: use fewer limits or fewer turns"
+        )
+    return Obedience(success, coverage)
+
+
+def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int] = ()) -> PlanLimits:
+    """Choose limits for the steps of a plan outside the required list, so that it succeeds as often as can be.
+
+    Coordinate ascent: one number of one step after the other is set to the best of its values, until none can be
+    improved. A step that is better skipped from the first message on is left out. Choices that would be too large to be
+    valued count as worse than all others.
+
+    Args:
+        problem: The task's numbers.
+        tools: Library indices of the steps' tools, in plan order.
+        left_out: Tools among them with which the ascent begins as if they were not there.
+    """
+    plan = compile_plan(problem, tools, limits=[(None, 1 if tool in left_out else None) for tool in tools])
+    optional = [number for number, tool in enumerate(tools) if problem.place[tool] < 0]
+    rules = problem.rules
+    success = ascend(
+        plan.steps,
+        plan.dependencies,
+        plan.num_signatures,
+        np.array(optional, dtype=np.int64),
+        len(problem.required),
+        problem.table.probability,
+        rules.max_turns,
+        rules.max_consecutive_failures,
+        rules.loop_length,
+        MAX_ENTRIES_IN_ASCENT,
+    )
+    numbers = plan.steps.tolist()
+    kept = tuple(place for place, step in enumerate(numbers) if step[SKIP_FROM] > 1)
+    limits = tuple((_limit(numbers[place][MAX_TRIES]), _limit(numbers[place][SKIP_FROM])) for place in kept)
+    return PlanLimits(kept, limits, max(float(success), 0.0))
+
+
+def _limit(number: int) -> int | None:
+    return None if number == NEVER else number
 
 
 def plan_following(problem: Problem, turns: int | None = None) -> float:
@@ -72,18 +171,19 @@ def plan_following(problem: Problem, turns: int | None = None) -> float:
     turns = problem.rules.max_turns if turns is None else turns
     if turns < len(problem.required):
         return 0.0
-    kinds, base_index, num_not_executed = _steps(problem, problem.required, None)
-    rules = problem.rules
-    reach = _follow(
-        kinds,
-        base_index,
-        num_not_executed,
+    plan, rules = compile_plan(problem, problem.required), problem.rules
+    success, _ = follow(
+        plan.steps,
+        plan.dependencies,
+        plan.num_signatures,
+        len(problem.required),
         problem.table.probability,
         turns,
         rules.max_consecutive_failures,
         rules.loop_length,
+        MAX_ENTRIES,
     )
-    return float(reach[-1])
+    return float(success)
 
 
 def plan_following_with_search(problem: Problem) -> float:
@@ -91,100 +191,250 @@ def plan_following_with_search(problem: Problem) -> float:
     return plan_following(problem, problem.rules.max_turns - len(problem.required))
 
 
-def _steps(
-    problem: Problem, tools: Sequence[int], refused: Sequence[bool] | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    kinds, base_index, num_not_executed = [], [], []
-    done: set[int] = set()
-    for place, tool in enumerate(tools):
-        if refused is not None and refused[place]:
-            kinds.append(REFUSED)
-        elif tool not in done:
-            kinds.append(RUN)
-        else:
-            repeats = tools[place - 1] == tool and kinds[place - 1] in (RUN_AGAIN, REPEAT)
-            kinds.append(REPEAT if repeats else RUN_AGAIN)
-        base_index.append(problem.base_index[tool])
-        num_not_executed.append(sum(dependency not in done for dependency in problem.dependencies[tool]))
-        done.add(tool)
-    return (
-        np.array(kinds, dtype=np.int64),
-        np.array(base_index, dtype=np.int64),
-        np.array(num_not_executed, dtype=np.int64),
-    )
+def compile_plan(
+    problem: Problem,
+    tools: Sequence[int],
+    refused: Sequence[int] | None = None,
+    limits: Sequence[tuple[int | None, int | None]] | None = None,
+) -> CompiledPlan:
+    """Return a plan in the numbers that the kernel reads; arguments as in `obey_plan`."""
+    local = {tool: number for number, tool in enumerate(dict.fromkeys(tools))}
+    steps = np.zeros((len(tools), NUM_COLUMNS), dtype=np.int64)
+    width = max([1, *(len(problem.dependencies[tool]) for tool in tools)])
+    dependencies = np.full((len(tools), width), -1, dtype=np.int64)
+    signatures: dict[tuple[int, int], int] = {}
+    for number, tool in enumerate(tools):
+        refusal = refused[number] if refused is not None else 0
+        max_tries, skip_from = limits[number] if limits is not None else (None, None)
+        inside = [local[dependency] for dependency in problem.dependencies[tool] if dependency in local]
+        dependencies[number, : len(inside)] = inside
+        # A refused call without limits is the plan's last, so how it ends the episode does not matter.
+        repeats = tool in tools[:number] if not refusal else max_tries is not None or skip_from is not None
+        steps[number] = (
+            local[tool],
+            problem.base_index[tool],
+            problem.place[tool],
+            len(problem.dependencies[tool]) - len(inside),
+            signatures.setdefault((tool, refusal), len(signatures)) if repeats else -1,
+            refusal != 0,
+            NEVER if max_tries is None else max_tries,
+            NEVER if skip_from is None else skip_from,
+        )
+    return CompiledPlan(steps, dependencies, len(signatures))
 
 
-def _ordered_successes(problem: Problem, tools: Sequence[int]) -> list[int]:
-    """Return, after 0, 1, ... steps, the length of the longest ascending run of required places among the successes."""
-    lengths = [0]
-    ends: list[int] = []  # ends[k]: smallest place that ends a run of k + 1
-    for place, tool in enumerate(tools):
-        required = problem.place[tool]
-        if required >= 0 and tool not in tools[:place]:
-            slot = bisect_left(ends, required)
-            ends[slot : slot + 1] = [required]
-        lengths.append(len(ends))
-    return lengths
-
-
-def _is_done(problem: Problem, tools: Sequence[int]) -> bool:
-    """Return whether the first successes of a completed plan are the required tools in their order."""
-    firsts = [tool for tool in dict.fromkeys(tools) if problem.place[tool] >= 0]
-    return firsts == list(problem.required)
+@scalar
+def is_left(step: NDArray[np.int64], tries: int, message: int) -> bool:
+    """Return whether a step's limits say to go on, after `tries` tries without success and before a message."""
+    return bool(tries >= step[MAX_TRIES] or message >= step[SKIP_FROM])
 
 
 @kernel
-def _follow(
-    kinds: NDArray[np.int64],
-    base_index: NDArray[np.int64],
-    num_not_executed: NDArray[np.int64],
+def follow(
+    steps: NDArray[np.int64],
+    dependencies: NDArray[np.int64],
+    num_signatures: int,
+    num_required: int,
     probability: NDArray[np.float64],
     turns: int,
     max_consecutive_failures: int,
     loop_length: int,
-) -> NDArray[np.float64]:
-    """Return (num_steps + 2,): the chance to end after k steps without completing, then the chance to complete."""
-    num_steps = len(kinds)
-    result = np.zeros(num_steps + 2)
-    # reach[k, c, r]: chance to stand at step k with the last c executions failed and r equal calls in a row behind.
-    # Each turn is a success, which is a step done, or a failure, so turns - k failures lie behind.
-    rows = turns + 1 if max_consecutive_failures == 0 else min(turns + 1, max_consecutive_failures)
-    loops = max(loop_length, 1)
-    reach = np.zeros((num_steps + 1, rows + 1, loops + 1))
-    reach[0, 0, 0] = 1.0
-    for turn in range(turns):
-        after = np.zeros_like(reach)
-        for step in range(min(num_steps, turn + 1)):
-            kind = kinds[step]
-            if kind == 3:
+    max_entries: int,
+) -> tuple[float, float]:
+    """Return the chance of full success and the coverage; (-1, -1) if that needs too many entries.
+
+    Args:
+        steps: (num_steps, NUM_COLUMNS) the plan's steps.
+        dependencies: (num_steps, max_dependencies) local numbers, padded with -1.
+        num_signatures: Messages that the loop rule can meet again.
+        num_required: Length of the required list.
+        probability: The law's table.
+        turns: Messages that run something.
+        max_consecutive_failures: End rule; 0 is off.
+        loop_length: End rule; 0 is off.
+        max_entries: Bound of the chances that are kept apart.
+    """
+    num_steps = len(steps)
+    rows = max(max_consecutive_failures, 1)
+    slots = max(loop_length - 1, 0)
+    loops = 1 + num_signatures * slots  # 0: none; else 1 + signature * slots + (length of its row - 1)
+    # reach[h, t, c, l]: chance to come to the step with history h, t turns used, the last c executions failed.
+    reach = np.zeros((1, turns + 1, rows, loops))
+    reach[0, 0, 0, 0] = 1.0
+    # What a history says: statuses by local number, counters, successful executions, refused calls, and the smallest
+    # place that ends an ascending run of 1, 2, ... required first successes.
+    status = np.zeros((1, num_steps), dtype=np.int64)
+    counters = np.zeros((1, NUM_COUNTERS), dtype=np.int64)
+    successes = np.zeros(1, dtype=np.int64)
+    refusals = np.zeros(1, dtype=np.int64)
+    ends = np.full((1, num_required), num_required, dtype=np.int64)
+    coverage = 0.0
+    for number in range(num_steps):
+        step = steps[number]
+        tool, place, refused = step[TOOL], step[PLACE], step[REFUSED] == 1
+        limited = step[MAX_TRIES] < NEVER or step[SKIP_FROM] < NEVER
+        # Ways to leave the step: 0 with success, 1 untried, 2 after failures; refused calls: 1 + number of them.
+        ways = 1 if not limited else 1 + min(step[MAX_TRIES], turns) + 1 if refused else 3
+        count = len(reach)
+        slot = np.full((count, ways), -1, dtype=np.int64)  # places in `after`, taken when the first chance comes
+        room = min(count * ways, max_entries // ((turns + 1) * rows * loops))
+        after = np.zeros((room, turns + 1, rows, loops))
+        used = 0
+        for history in range(count):
+            before = reach[history]
+            run = 0
+            while run < num_required and ends[history, run] < num_required:
+                run += 1
+            share = run / num_required
+            missing = step[OUTSIDE] + count_not_executed(status[history], dependencies[number])
+            failed = count_failed_dependencies(status[history], dependencies[number])
+            again = status[history, tool] == SUCCEEDED
+            if used + ways > room and room < count * ways:
+                return -1.0, -1.0
+            for entered in range(turns + 1):
+                for consecutive_before in range(rows):
+                    for loop_before in range(loops):
+                        mass = before[entered, consecutive_before, loop_before]
+                        if mass == 0.0:
+                            continue
+                        turn, consecutive, loop, tries = entered, consecutive_before, loop_before, 0
+                        while True:
+                            if limited and is_left(step, tries, turn + 1):
+                                way = 1 + tries if refused else 1 + min(tries, 1)
+                                if slot[history, way] < 0:
+                                    slot[history, way] = used
+                                    used += 1
+                                after[slot[history, way], turn, consecutive, loop] += mass
+                                break
+                            if turn == turns or (refused and not limited):
+                                coverage += mass * share
+                                break
+                            length = 0
+                            if (again or refused) and loop_length > 0:
+                                first = 1 + step[SIGNATURE] * slots
+                                length = loop - first + 2 if first <= loop < first + slots else 1
+                            looped = loop_length > 0 and length >= loop_length
+                            loop = 1 + step[SIGNATURE] * slots + length - 1 if length > 0 and not looped else 0
+                            if not refused:
+                                failures = turn - successes[history] - refusals[history]
+                                chance = probability[step[BASE_INDEX], missing, failed, failures]
+                                if looped:
+                                    coverage += mass * share
+                                    break
+                                if slot[history, 0] < 0:
+                                    slot[history, 0] = used
+                                    used += 1
+                                after[slot[history, 0], turn + 1, 0, loop] += mass * chance
+                                mass *= 1.0 - chance
+                                consecutive = consecutive + 1 if max_consecutive_failures > 0 else 0
+                            if looped or (max_consecutive_failures > 0 and consecutive == max_consecutive_failures):
+                                coverage += mass * share
+                                break
+                            turn += 1
+                            tries += 1
+                            if not limited:
+                                # Tries need no counting, so what comes here joins who enters the step later.
+                                before[turn, consecutive, loop] += mass
+                                break
+        # The histories that go on.
+        reach = after[:used]
+        new_status = np.zeros((used, num_steps), dtype=np.int64)
+        new_counters = np.zeros((used, NUM_COUNTERS), dtype=np.int64)
+        new_successes = np.zeros(used, dtype=np.int64)
+        new_refusals = np.zeros(used, dtype=np.int64)
+        new_ends = np.zeros((used, num_required), dtype=np.int64)
+        for history in range(count):
+            for way in range(ways):
+                new = slot[history, way]
+                if new < 0:
+                    continue
+                new_status[new] = status[history]
+                new_counters[new] = counters[history]
+                new_successes[new] = successes[history]
+                new_refusals[new] = refusals[history]
+                new_ends[new] = ends[history]
+                if refused:
+                    new_refusals[new] += way - 1
+                elif way == 0:
+                    new_successes[new] += 1
+                    if place >= 0 and status[history, tool] != SUCCEEDED:
+                        run = 0
+                        while new_ends[new, run] < place:
+                            run += 1
+                        new_ends[new, run] = place
+                    record_execution(new_status[new], new_counters[new], place, tool, True, 0)
+                elif way == 2:
+                    record_execution(new_status[new], new_counters[new], place, tool, False, 0)
+        status, counters, successes, refusals, ends = (
+            new_status,
+            new_counters,
+            new_successes,
+            new_refusals,
+            new_ends,
+        )
+    success = 0.0
+    for history in range(len(reach)):
+        mass = reach[history].sum()
+        run = 0
+        while run < num_required and ends[history, run] < num_required:
+            run += 1
+        coverage += mass * run / num_required
+        if counters[history, NEXT_PLACE] == num_required and counters[history, ORDER_BROKEN] == 0:
+            success += mass
+    return success, coverage
+
+
+@kernel
+def ascend(
+    steps: NDArray[np.int64],
+    dependencies: NDArray[np.int64],
+    num_signatures: int,
+    optional: NDArray[np.int64],
+    num_required: int,
+    probability: NDArray[np.float64],
+    turns: int,
+    max_consecutive_failures: int,
+    loop_length: int,
+    max_entries: int,
+) -> float:
+    """Set the limits in `steps` by coordinate ascent and return the chance of full success.
+
+    Args:
+        steps: (num_steps, NUM_COLUMNS) the plan's steps, changed in place.
+        dependencies: (num_steps, max_dependencies) local numbers, padded with -1.
+        num_signatures: Messages that the loop rule can meet again.
+        optional: Steps that may have limits.
+        num_required: Length of the required list.
+        probability: The law's table.
+        turns: Messages that run something.
+        max_consecutive_failures: End rule; 0 is off.
+        loop_length: End rule; 0 is off.
+        max_entries: Bound of the chances that are kept apart.
+    """
+    rest = (num_signatures, num_required, probability, turns, max_consecutive_failures, loop_length, max_entries)
+    best, _ = follow(steps, dependencies, *rest)
+    improved = True
+    while improved:
+        improved = False
+        for number in optional:
+            for column in (MAX_TRIES, SKIP_FROM):
+                chosen = steps[number, column]
+                for limit in range(turns + 1, 0, -1):
+                    steps[number, column] = limit if limit <= turns else NEVER
+                    success, _ = follow(steps, dependencies, *rest)
+                    if success > best + TOLERANCE:
+                        best, chosen, improved = success, steps[number, column], True
+                steps[number, column] = chosen
+    # A number that changes nothing would only be one more thing to read.
+    for number in optional:
+        for column in (MAX_TRIES, SKIP_FROM):
+            chosen = steps[number, column]
+            if column == SKIP_FROM and chosen == 1:
                 continue
-            chance = probability[base_index[step], num_not_executed[step], 0, turn - step]
-            for consecutive in range(rows):
-                for loop in range(loops):
-                    mass = reach[step, consecutive, loop]
-                    if mass == 0.0:
-                        continue
-                    # Equal unproductive calls in a row once this one is made.
-                    row = 0 if kind == 0 or loop_length == 0 else loop + 1
-                    looped = loop_length > 0 and row >= loop_length
-                    # What the next step takes over: its row goes on only if it repeats this one.
-                    kept = row if step + 1 < num_steps and kinds[step + 1] == 2 else 0
-                    if looped:
-                        result[step + 1] += mass * chance
-                    else:
-                        after[step + 1, 0, kept] += mass * chance
-                    failed = consecutive + 1
-                    if looped or (max_consecutive_failures > 0 and failed >= max_consecutive_failures):
-                        result[step] += mass * (1.0 - chance)
-                    else:
-                        after[step, failed, row] += mass * (1.0 - chance)
-        # A completed plan stays completed, and a refused call stays refused.
-        after[num_steps, 0, 0] += reach[num_steps].sum()
-        for step in range(num_steps):
-            if kinds[step] == 3:
-                result[step] += reach[step].sum()
-        reach = after
-    for step in range(num_steps):
-        result[step] += reach[step].sum()
-    result[num_steps + 1] = reach[num_steps].sum()
-    return result
+            steps[number, column] = NEVER
+            success, _ = follow(steps, dependencies, *rest)
+            if success < best - TOLERANCE:
+                steps[number, column] = chosen
+            else:
+                best = success
+    return best

@@ -25,6 +25,7 @@ _OPENING = re.compile(r"<mcp_task(?=[\s>])")
 _CLOSING = re.compile(r"</mcp_task\s*>")
 # At the beginning of a document, behind its declaration and comments.
 _DOCUMENT_TYPE = re.compile(r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<!DOCTYPE", re.DOTALL | re.IGNORECASE)
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
 _TOOL_NAME = re.compile(r"[^\s`]+")
 
 
@@ -77,7 +78,8 @@ def read_mcp_task_steps(text: str) -> list[PlannedStep]:
         if _TOOL_NAME.fullmatch(tool):
             requires = tuple(filter(None, map(_loose_text, element.iterfind("requires/tool"))))
             parameters, problem = read_stated_parameters(_loose_text(element.find("parameters")))
-            steps.append(PlannedStep(tool, requires or None, parameters, problem))
+            limits = (_loose_limit(element.find(name)) for name in ("max_tries", "skip_from"))
+            steps.append(PlannedStep(tool, requires or None, parameters, problem, *limits))
     return steps
 
 
@@ -168,6 +170,13 @@ def _number(element: ElementTree.Element) -> float:
         raise InvalidInputError(f"<{element.tag}> is {text[:60]!r}: expected a number") from None
 
 
+def _whole_number(element: ElementTree.Element) -> int:
+    text = _text(element)
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise InvalidInputError(f"<{element.tag}> is {text[:60]!r}: expected a whole number")
+    return int(text)
+
+
 def _tools(element: ElementTree.Element) -> list[str]:
     return [_text(child) for child in _children(element, "tool")]
 
@@ -185,6 +194,11 @@ def _loose_text(element: ElementTree.Element | None) -> str:
     return decode_characters(element.text or "").strip() if element is not None else ""
 
 
+def _loose_limit(element: ElementTree.Element | None) -> int | None:
+    text = _loose_text(element)
+    return max(int(text), 1) if _WHOLE_NUMBER.fullmatch(text) else None
+
+
 # Parts of a step -> the field of `Step`, and how it is read.
 _STEP_PARTS: Mapping[str, tuple[str, Callable[[ElementTree.Element], Any]]] = {
     "tool": ("tool", _text),
@@ -196,6 +210,8 @@ _STEP_PARTS: Mapping[str, tuple[str, Callable[[ElementTree.Element], Any]]] = {
     "expected_outcome": ("expected_outcome", _text),
     "confidence": ("confidence", _number),
     "chosen_by": ("chosen_by", _text),
+    "max_tries": ("max_tries", _whole_number),
+    "skip_from": ("skip_from", _whole_number),
 }
 _INTELLIGENCE = ("predicted_success_probability", "critical_tools")
 _SECTIONS = (

@@ -64,6 +64,10 @@ def _add_step(plan: ElementTree.Element, number: int, step: Step) -> None:
         _add(element, "expected_outcome", step.expected_outcome)
     _add(element, "confidence", repr(float(step.confidence)))
     _add(element, "chosen_by", step.chosen_by)
+    if step.max_tries is not None:
+        _add(element, "max_tries", str(step.max_tries))
+    if step.skip_from is not None:
+        _add(element, "skip_from", str(step.skip_from))
 
 
 def _add_intelligence(root: ElementTree.Element, workflow: Workflow) -> None:
