@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from resilisim.cli.compare import METHOD_NAMES
-from resilisim.cli.options import JsonFlag
+from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def demo(
     workers: Annotated[
         int | None, typer.Option("--workers", help="Processes; as many as cores, up to 4.", min=1)
     ] = None,
+    record_texts: RecordTextsOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report."""
@@ -70,7 +71,7 @@ def demo(
         f"\n[bold]3. Agents[/bold]  {len(POLICIES)} policies on {tasks} held-out tasks, with a sound plan in the "
         f"prompt and with a flawed\n   one, {count_of(seeds, 'seed')} each, all on the same luck."
     )
-    result = evaluate(POLICIES, held_out, PROMPTS, seeds, out=out, workers=workers)
+    result = evaluate(POLICIES, held_out, PROMPTS, seeds, out=out, workers=workers, record_texts=record_texts)
     show.print(result.table())
     first, second, prompt = COMPARED
     episodes = read_episode_table(out)

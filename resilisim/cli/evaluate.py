@@ -37,6 +37,7 @@ from resilisim.cli.options import (
     NotExecutedOption,
     PayloadOption,
     PlannerOption,
+    RecordTextsOption,
     SearchDetailOption,
     TurnsOption,
     load,
@@ -110,7 +111,7 @@ def evaluate(
     base_url: BaseUrlOption = None,
     concurrency: ConcurrencyOption = 8,
     retries: RetriesOption = 4,
-    timeout: TimeoutOption = 60.0,
+    timeout: TimeoutOption = 600.0,
     requests_per_minute: RequestsPerMinuteOption = None,
     tokens_per_minute: TokensPerMinuteOption = None,
     cache: CacheOption = None,
@@ -119,6 +120,7 @@ def evaluate(
     local_threads: LocalThreadsOption = None,
     local_reuse_prompts: ReusePromptsOption = False,
     library: LibraryOption = None,
+    record_texts: RecordTextsOption = None,
     shard: Annotated[
         str | None,
         typer.Option(
@@ -212,6 +214,7 @@ def evaluate(
                 local_threads,
                 local_reuse_prompts,
             ),
+            record_texts=record_texts,
             shard=shard,
             limits=RunLimits(max_episodes, max_tokens, max_cost, max_seconds),
             ray=ray,

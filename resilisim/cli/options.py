@@ -101,6 +101,16 @@ PayloadOption = Annotated[
     Literal["compact", "verbose"],
     typer.Option("--payload", help="Size of what tools return.", rich_help_panel=ENVIRONMENT_PANEL),
 ]
+RecordTextsOption = Annotated[
+    Literal["all", "failures", "none"] | None,
+    typer.Option(
+        "--record-texts",
+        help="Whose prompts, thoughts, messages and replies stay in the records: of all episodes, of failures (no full "
+        "success), of none.",
+        show_default="all of LLM agents, failures of other policies",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
 
 
 def command_group(help_text: str) -> typer.Typer:

@@ -177,11 +177,19 @@ def show_costs(record: EpisodeRecord, out: Console) -> None:
     drawn = f"+ {abs(luck):.4f} by bad luck" if luck <= 0.0 else f"- {luck:.4f} by good luck"
     summary = (
         f"{score['level']} (ended by {record['ended_by']}, {score['coverage']:.0%} of the required tools succeeded)\n"
-        f"best possible from the start: {record['optimum']:.4f}\n"
+        f"best possible from the start: {record['optimum']:.4f}{_after_search(record)}\n"
         f"points lost: {1 - record['outcome']} = {unavoidable:.4f} unavoidable + {record['regret']:.4f} by calls "
         f"{drawn}"
     )
     out.print(plain(summary))
+
+
+def _after_search(record: EpisodeRecord) -> str:
+    """Return what of that is left where the tools must be found first."""
+    after_search, searches = record.get("known_after_search"), record.get("searches_needed")
+    if after_search is None or searches is None:
+        return ""
+    return f"; after the fewest searches that show its tools ({searches}): {after_search:.4f}"
 
 
 def _ask(prompt: str) -> str:

@@ -33,6 +33,7 @@ from resilisim.cli.options import (
     LoopOption,
     PayloadOption,
     PlannerOption,
+    RecordTextsOption,
     SearchDetailOption,
     load,
     make_retriever,
@@ -152,6 +153,7 @@ def profile(
     local_threads: LocalThreadsOption = None,
     local_reuse_prompts: ReusePromptsOption = False,
     library: LibraryOption = None,
+    record_texts: RecordTextsOption = None,
     markdown: Annotated[
         Path | None,
         typer.Option("--markdown", help="Markdown file for the tables.", dir_okay=False, rich_help_panel=OUTPUT_PANEL),
@@ -230,6 +232,7 @@ def profile(
             local_threads,
             local_reuse_prompts,
         ),
+        record_texts=record_texts,
     )
     began = time.monotonic()
     with Progressing("solving tasks in all settings", job.num_to_solve) as progress:

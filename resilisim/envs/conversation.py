@@ -10,7 +10,7 @@ from typing import Any, Literal
 import gymnasium
 
 from resilisim.envs import feedback
-from resilisim.envs.prompting import PromptMaker
+from resilisim.envs.prompting import KEPT_PROMPTS, PromptMaker
 from resilisim.envs.protocol import decode_native, encode_native, native_tools, read_native, read_text
 from resilisim.envs.space import UnicodeText
 from resilisim.errors import InvalidInputError, unknown_name
@@ -29,6 +29,7 @@ from resilisim.simulator.outcomes import PayloadSize
 from resilisim.simulator.state import outcome
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
+from resilisim.tasks.searches import Searches, searches_needed
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
 from resilisim.tool_library.parameters import PARAMETER_MODES, ParameterMode
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
@@ -69,14 +70,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
     the same unproductive message too many times in a row. Turns are part of the task, so running out is termination;
     nothing is ever truncated.
 
-    **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `turn` (messages sent),
-    `turns_left`, `event` (kind of the last message: execute, search, info, format_error, rejected, finish, stop; absent
-    at reset). After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or
-    format error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt,
-    output}` with `attempt` from 1 and `output` None unless it succeeded, and `dependency_problems` if its error is
-    DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies (`public_info` takes them out): `instance_id`,
-    `task`, `required_tools`, `seed`, `problem`, `state`, `message`, `score`, `flaw` (what is wrong with the plan in the
-    prompt, or None), and the probability in `execution`; a flawed prompt is "optimal" to them.
+    **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `parameters` (how they are
+    checked), `turn` (messages sent), `turns_left`, `event` (kind of the last message: execute, search, info,
+    format_error, rejected, finish, stop; absent at reset). After a search: `search`, a list of `{name, score}`. After
+    an info: `tool_info`. After a rejected call or format error: `problems`. After an execution: `execution`, `{tool,
+    success, error, success_probability, attempt, output}` with `attempt` from 1 and `output` None unless it succeeded,
+    and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies
+    (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`, `state`, `message`,
+    `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the probability in `execution`; a flawed
+    prompt is "optimal" to them.
 
     **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4.
     **Version history.** v0.
@@ -141,19 +143,21 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.law = BenchmarkLaw(base, not_executed, failed, history)
         self.rules = EndRules(max_turns, max_consecutive_failures, loop_length)
         self.protocol = protocol
+        self.tools = tools
         self.render_mode = render_mode
         self.action_space = UnicodeText(MAX_MESSAGE_LENGTH)
         self.observation_space = UnicodeText(MAX_OBSERVATION_LENGTH)
         self._default_prompt = prompt
         if isinstance(planner, str):
             planner = resolve_planner(planner, self.library, self.law, self.rules)
-        self._prompts = PromptMaker(planner, self.library, self.rules, protocol, tools == "listed")
+        self._prompts = PromptMaker(planner, self.library, self.rules, protocol, tools == "listed", parameters)
         self._parameters: ParameterMode = parameters
         self._search_detail = search_detail
         self._payload: PayloadSize = payload
         self._salt = salt
         self._search = search
         self._read_cached = functools.lru_cache(maxsize=4096)(self._read)
+        self.searches_needed = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._searches_needed)
         self._task: Task | None = None
         self._episode: Episode | None = None
         self._prompt: Prompt | None = None
@@ -225,6 +229,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
             InvalidInputError: There is no such prompt, or the task's plan cannot carry the flaw that it names.
         """
         return self._prompts.prompt(task, prompt)
+
+    def _searches_needed(self, task: Task) -> Searches:
+        """Return how many searches with clauses of its description show every tool of a task, as searches answer here.
+
+        Episodes of a task follow each other, so the latest answers are remembered.
+        """
+        search = self._search
+        many = None if search is None else lambda queries, k: [search(query, k) for query in queries]
+        return searches_needed(task, self.library, many)
 
     def twin(self) -> ConversationEnv:
         """Return an environment with the same options in which another episode can be played at the same time.
@@ -302,9 +315,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return "", {}
 
     def _find(self, query: str) -> Sequence[ToolHit]:
-        if self._search is None:
-            self._search = default_retriever(self.library).search
-        return self._search(query, SEARCH_RESULTS)
+        return (self._search or default_retriever(self.library).search)(query, SEARCH_RESULTS)
 
     def _info(self, event: Event | None, extra: dict[str, Any]) -> dict[str, Any]:
         if self._episode is None or self._task is None or self._prompt is None:
@@ -318,6 +329,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             "planner": self._prompt.planner,
             "flaw": self._prompt.flaw,
             "protocol": self.protocol,
+            "parameters": self._parameters,
             "turn": len(self._episode.events),
             "turns_left": self.rules.max_turns - state.turns_used,
             "required_tools": list(self._task.required_tools),

@@ -11,6 +11,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.parameters import ParameterMode
 from resilisim.workflows.perturbation import FlawRefusal, Perturber
 from resilisim.workflows.planner import Planner
 from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
@@ -28,16 +29,24 @@ class PromptMaker:
         rules: End rules that the prompts state.
         protocol: How tools are called.
         tools_listed: Whether the names of the library stand in the prompts.
+        parameters: How the parameters of calls are checked.
     """
 
     def __init__(
-        self, planner: Planner, library: ToolLibrary, rules: EndRules, protocol: Protocol, tools_listed: bool
+        self,
+        planner: Planner,
+        library: ToolLibrary,
+        rules: EndRules,
+        protocol: Protocol,
+        tools_listed: bool,
+        parameters: ParameterMode,
     ) -> None:
         self._planner = planner
         self._library = library
         self._rules = rules
         self._protocol: Protocol = protocol
         self._tools_listed = tools_listed
+        self._parameters: ParameterMode = parameters
         self._perturber = Perturber(library, rules)
         self.prompt = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._make)
 
@@ -63,5 +72,6 @@ class PromptMaker:
             tools_listed=self._tools_listed,
             rules=self._rules,
             protocol=self._protocol,
+            parameters=self._parameters,
         )
         return replace(rendered, type=prompt, flaw=flaw)

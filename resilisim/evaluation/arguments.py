@@ -17,6 +17,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import ExactLimitError, InvalidInputError, unknown_name
 from resilisim.evaluation.contestants import PolicySpec
 from resilisim.evaluation.plan import EnvironmentSettings, Shard
+from resilisim.evaluation.texts import RECORD_TEXTS, RecordTexts
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact.arena import build_arena
@@ -171,6 +172,13 @@ def check_integer(name: str, value: object, least: int | None = None) -> int:
     if least is not None and number < least:
         raise InvalidInputError(f"{name} is {number}: expected at least {least}")
     return number
+
+
+def check_record_texts(value: object) -> RecordTexts | None:
+    """Return whose texts are kept; None leaves it to the kind of the policy."""
+    if value is not None and value not in RECORD_TEXTS:
+        raise unknown_name("record_texts", str(value), RECORD_TEXTS, "record_texts")
+    return cast("RecordTexts | None", value)
 
 
 def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:

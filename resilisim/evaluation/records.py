@@ -5,7 +5,9 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints
+
+from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES
 
 RECORD_SCHEMA: Final = "resilisim-episode-1"
 
@@ -55,17 +57,29 @@ class StepRecord(TypedDict):
     label: str | None
 
 
+class SpokenTexts(TypedDict):
+    """What the environment said: the prompt, and its reply to each message (native messages as JSON text)."""
+
+    prompt: str
+    replies: list[str]
+
+
 class EpisodeRecord(TypedDict):
     """One episode; the identity 1 - outcome = (1 - optimum) + regret - luck holds to 1e-9.
 
     `index` is the episode's place in the plan of its run, `manifest` the hash of the run's arguments. `protocol` is
-    "native" if a message used a native tool call, else "text". `optimum` is V* of the start, `optimum_gap` by how much
-    any V* of the task may be too low (0 where they are exact, as nearly always), `regret` and `luck` are sums over the
-    steps, `losses` splits `regret` by label. `required_outputs` are the output tools among the required ones: with them
-    an episode can be scored again without its library. `flaw` is what is wrong with the plan in the prompt: type,
-    method, severity, edits, and `plan`, the tools of that plan as they were shown (older records lack it). `agent` is
-    there for LLM agents: every call of the model, every event, and the agent's own structure
-    (`policies.llm.record.AgentRecord`).
+    "native" if a message used a native tool call, else "text". `optimum` is V* of the start, `optimum_gap` by how
+    much any V* of the task may be too low (0 where they are exact, as nearly always). Where the prompt does not
+    tell the tools, the ceiling is `known_after_search`, V* with the turns that are left after `searches_needed`
+    searches, the fewest that show every required tool. Both are None where the tools are told, and where nobody
+    knows that number; `no_search_ceiling` then says why (older records lack all three). `regret` and `luck` are
+    sums over the steps, `losses` splits `regret` by label. `required_outputs` are the output tools among the
+    required ones: with them an episode can be scored again without its library. `flaw` is what is wrong with the
+    plan in the prompt: type, method, severity, edits, and `plan`, the tools of that plan as they were shown (older
+    records lack it). `agent` is there for LLM agents: every call of the model, every event, and the agent's own
+    structure (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that
+    holds this and what the agent was told and wrote, packed (`evaluation.texts.opened` puts it back), or absent if it
+    was not kept.
     """
 
     schema: str
@@ -88,6 +102,9 @@ class EpisodeRecord(TypedDict):
     outcome: int
     optimum: float
     optimum_gap: float
+    known_after_search: NotRequired[float | None]
+    searches_needed: NotRequired[int | None]
+    no_search_ceiling: NotRequired[str | None]
     regret: float
     luck: float
     losses: dict[str, float]
@@ -96,6 +113,7 @@ class EpisodeRecord(TypedDict):
     salt: str
     manifest: str
     agent: NotRequired[dict[str, Any]]
+    texts: NotRequired[SpokenTexts | str]
 
 
 def tries_again(record: Mapping[str, Any]) -> bool:
@@ -104,14 +122,49 @@ def tries_again(record: Mapping[str, Any]) -> bool:
     return agent is not None and (agent["restarts"] > 0 or agent["options"].get("trials") == "fresh")
 
 
+# What the agent is told decides how high it can get: the name of the reference that is its ceiling (SPEC section 7).
+Ceiling = Literal["known_probabilities", "known_after_search"]
+
+
+def fitting_ceiling(prompt_type: str, tools: str = "discovery", privileged: bool = False) -> Ceiling:
+    """Return which reference is the ceiling of an episode.
+
+    V* where the tools are told: by the plan in the prompt, by a list in it, or because the policy sees the state. Else
+    they must be found, and what is left after the fewest searches is all that can be reached.
+
+    Args:
+        prompt_type: Prompt type; with flaws also as "flawed:...".
+        tools: Option `tools` of the environment, "discovery" or "listed". The protocol does not matter: native
+            functions name no tool of the library.
+        privileged: Whether the policy sees the state.
+    """
+    told = prompt_type.partition(":")[0] in PLANNED_PROMPT_TYPES or tools == "listed" or privileged
+    return "known_probabilities" if told else "known_after_search"
+
+
+def ceiling_of(record: Mapping[str, Any]) -> float:
+    """Return the ceiling of an episode: what `fitting_ceiling` names, and V* where that is unknown."""
+    after_search = record.get("known_after_search")
+    return float(record["optimum"] if after_search is None else after_search)
+
+
+def lacks_ceiling(record: Mapping[str, Any]) -> bool:
+    """Tell whether V* stands in for the ceiling of an episode whose tools had to be found."""
+    if "known_after_search" in record:
+        return record.get("no_search_ceiling") is not None
+    return fitting_ceiling(record["prompt_type"], privileged=record["privileged"]) == "known_after_search"
+
+
+# What older records do not say of their ceiling.
+CEILING_FIELDS: Final = ("known_after_search", "searches_needed", "no_search_ceiling")
+
 # Fields that only some episodes have; their types are checked where they are there.
-_OPTIONAL_FIELDS: Final = frozenset({"agent"})
+_OPTIONAL_FIELDS: Final = frozenset({"agent", "texts", *CEILING_FIELDS})
 
 
 def _accepted_types(schema: type) -> dict[str, tuple[type, ...]]:
     """Return what `isinstance` accepts for each field: an int where a float is expected, no mapping where a list is."""
-    hints = get_type_hints(schema).items()
-    return {name: _runtime_types(hint) for name, hint in hints if name not in _OPTIONAL_FIELDS}
+    return {name: _runtime_types(hint) for name, hint in get_type_hints(schema).items()}
 
 
 def _runtime_types(hint: Any) -> tuple[type, ...]:
@@ -121,6 +174,8 @@ def _runtime_types(hint: Any) -> tuple[type, ...]:
 
 
 _RECORD_TYPES = _accepted_types(EpisodeRecord)
+_OPTIONAL_TYPES = {name: _RECORD_TYPES.pop(name) for name in _OPTIONAL_FIELDS}
+_OPTIONAL_TYPES["texts"] = (str,)  # on disk
 _STEP_TYPES = _accepted_types(StepRecord)
 
 
@@ -129,9 +184,8 @@ def record_problem(value: object) -> str | None:
     if not isinstance(value, Mapping) or value.get("schema") != RECORD_SCHEMA:
         found = value.get("schema") if isinstance(value, Mapping) else None
         return f"has the schema {found!r:.60}, expected {RECORD_SCHEMA!r}"
-    problem = _field_problem(value, _RECORD_TYPES, "")
-    if problem is None and not isinstance(value.get("agent", {}), dict):
-        problem = f"field 'agent' is {value['agent']!r:.60}, expected an object"
+    there = {name: kinds for name, kinds in _OPTIONAL_TYPES.items() if name in value}
+    problem = _field_problem(value, _RECORD_TYPES, "") or _field_problem(value, there, "")
     if problem is not None:
         return problem
     if not value["steps"]:

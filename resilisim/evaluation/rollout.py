@@ -10,7 +10,7 @@ from typing import Any, cast
 from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.evaluation.attribution import IDENTITY_TOLERANCE, Attribution, attribute, identity_error, total_losses
 from resilisim.evaluation.labels import Course
-from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, StepRecord
+from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, SpokenTexts, StepRecord, fitting_ceiling
 from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import EpisodeHooks, Journal
@@ -19,6 +19,7 @@ from resilisim.simulator import Problem, rescore
 from resilisim.simulator.exact import solve
 from resilisim.simulator.state import is_done
 from resilisim.tasks import Task
+from resilisim.tasks.searches import Searches
 from resilisim.workflows.prompts import Prompt
 
 PROBLEM_LENGTH = 300  # of a problem in a record
@@ -39,6 +40,7 @@ class Rollout:
 
     Attributes:
         observation: What the environment said last.
+        texts: All that it said.
         terminated: Whether the episode has ended.
 
     Raises:
@@ -64,6 +66,7 @@ class Rollout:
         self._flaw = self._flaw_with_plan()
         self._course = Course(self.problem, self._info["planner"], self._flaw)
         self.steps: list[StepRecord] = []
+        self.texts = SpokenTexts(prompt=self.observation, replies=[])
         self.terminated = False
         self._used_native_calls = False
         self._value: float | None = None
@@ -91,6 +94,7 @@ class Rollout:
         self._used_native_calls = self._used_native_calls or message.native
         worth = attribute(self._optimum, before, message, self._info["state"], self._course, self._value)
         self._value = worth.value_after
+        self.texts["replies"].append(self.observation)
         self.steps.append(_step_record(len(self.steps) + 1, str(action or ""), self._info, worth))
 
     def record(self, policy: str, index: int = 0, salt: str = "", manifest: str = "") -> EpisodeRecord:
@@ -104,6 +108,9 @@ class Rollout:
         """
         task, problem, steps, info = self._task, self.problem, self.steps, self._info
         score = info["score"]
+        searches = Searches(None)
+        if fitting_ceiling(info["prompt_type"], self._env.tools, self._privileged) == "known_after_search":
+            searches = self._env.searches_needed(task)
         record = EpisodeRecord(
             schema=RECORD_SCHEMA,
             index=index,
@@ -125,6 +132,9 @@ class Rollout:
             outcome=int(score["level"] == "full_success"),
             optimum=steps[0]["value"],
             optimum_gap=self._optimum.gap,
+            known_after_search=None if searches.fewest is None else self._optimum.after_search(searches.fewest),
+            searches_needed=searches.fewest,
+            no_search_ceiling=searches.reason,
             regret=sum(step["regret"] for step in steps),
             luck=sum(step["luck"] for step in steps),
             losses=total_losses(steps),
@@ -132,6 +142,7 @@ class Rollout:
             rules=problem.rules.to_mapping(),
             salt=salt,
             manifest=manifest,
+            texts=self.texts,
         )
         error = identity_error(record)
         if error > IDENTITY_TOLERANCE:

@@ -17,6 +17,7 @@ from resilisim.evaluation.arguments import (
     check_integer,
     check_policies,
     check_prompts,
+    check_record_texts,
     check_seeds,
     check_shard,
     check_solvable,
@@ -44,6 +45,7 @@ from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.report.facts import RunCollector, count_of
 from resilisim.evaluation.results import CallOutcome, EvaluationResult, result_of
 from resilisim.evaluation.store import RunStore
+from resilisim.evaluation.texts import RecordTexts
 from resilisim.evaluation.workers import Players, play_all
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.provenance import content_hash
@@ -90,6 +92,7 @@ def evaluate(
     library: ToolLibrary | None = None,
     embedding_model: str | None = None,
     model: ModelSpec = None,
+    record_texts: RecordTexts | None = None,
     shard: str | None = None,
     limits: RunLimits | None = None,
     ray: str | None = None,
@@ -128,6 +131,8 @@ def evaluate(
         model: The language models of LLM agents: "openai:NAME", "local", "scripted:FILE", a list that also names those
             of single components ("extractor=openai:small"), or `ModelSettings` for everything else about them. With
             several models each agent plays once with each, under the name "POLICY@MODEL".
+        record_texts: Whose prompt, thoughts, messages and replies stay in the records: those of "all" episodes, of
+            "failures" (no full success), or of "none"; all of LLM agents and the failures of other policies if omitted.
         shard: "i/n" plays only the i-th of n parts of the tasks; `merge_runs` puts the folders of all parts together.
         limits: Where to stop before everything is played.
         ray: Address of a Ray cluster whose machines play ("auto", "local" or "HOST:PORT"); `workers` are then its
@@ -185,6 +190,7 @@ def evaluate(
         ),
         library=None if library is None else library.to_json(),
         models=model_settings,
+        record_texts=check_record_texts(record_texts),
     )
     # Refuses options that make no sense, too.
     environment = settings.make_environment(own_library)

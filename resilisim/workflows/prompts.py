@@ -11,6 +11,7 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.parameters import ParameterMode
 from resilisim.workflows.escaping import escape_line, escape_text, inline_json
 from resilisim.workflows.insights import critical_tools
 from resilisim.workflows.markdown_plan import render_plan
@@ -42,6 +43,12 @@ PROMPT_TYPES = ("baseline", "chain_of_thought", "optimal", "flawed")
 # Types that show a workflow. Both do it by the same templates, so that nothing gives away that a plan is flawed.
 PLANNED_PROMPT_TYPES = ("optimal", "flawed")
 PLAN_FORMATS: tuple[str, ...] = get_args(PlanFormat)
+_FILLED_IN = "those that are left out are filled in"
+_PARAMETERS: Mapping[ParameterMode, str] = {
+    "lenient": _FILLED_IN,
+    "strict": "those that the tool requires must be given",
+    "ignore": _FILLED_IN,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,7 @@ def render_prompt(
     tools_listed: bool = False,
     rules: EndRules | None = None,
     protocol: Protocol = "text",
+    parameters: ParameterMode = "lenient",
     templates: PromptTemplates | str | Path | None = None,
 ) -> Prompt:
     """Render the prompt of a task.
@@ -90,6 +98,7 @@ def render_prompt(
         tools_listed: Whether to put the library's names into the prompt.
         rules: End rules that the prompt states; the benchmark's if omitted.
         protocol: Whether calls are tags in a text or function calls.
+        parameters: How the parameters of calls are checked.
         templates: Templates, or a folder of those that replace packaged ones.
 
     Raises:
@@ -105,7 +114,8 @@ def render_prompt(
         templates = packaged_templates()
     elif not isinstance(templates, PromptTemplates):
         templates = load_templates(templates)
-    baseline = _render_baseline(templates, task, library if tools_listed else None, rules or EndRules(), protocol)
+    listed = library if tools_listed else None
+    baseline = _render_baseline(templates, task, listed, rules or EndRules(), protocol, parameters)
     if prompt_type not in PLANNED_PROMPT_TYPES:
         reasoning = prompt_type == "chain_of_thought"
         part = "\n\n" + templates.fill(f"chain_of_thought.{protocol}.md", {}) if reasoning else ""
@@ -134,7 +144,12 @@ def _render_planned(templates: PromptTemplates, workflow: Workflow, plan_format:
 
 
 def _render_baseline(
-    templates: PromptTemplates, task: Task, listed: ToolLibrary | None, rules: EndRules, protocol: Protocol
+    templates: PromptTemplates,
+    task: Task,
+    listed: ToolLibrary | None,
+    rules: EndRules,
+    protocol: Protocol,
+    parameters: ParameterMode,
 ) -> str:
     finding = templates.fill(f"finding_tools.{protocol}.md", {})
     if listed is not None:
@@ -147,7 +162,7 @@ def _render_baseline(
             "input_data": _render_values(task.inputs),
             "expected_output": _render_values(task.expected_outputs),
             "finding_tools": finding,
-            "calling_tools": templates.fill(f"calling_tools.{protocol}.md", {}),
+            "calling_tools": templates.fill(f"calling_tools.{protocol}.md", {"parameters": _PARAMETERS[parameters]}),
             "limits": _render_limits(rules, task.constraints),
             "task_type": escape_line(task.task_type),
         },
