@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Timer
 
@@ -34,10 +35,25 @@ const wait = () => {
   const [ready] = performance.getEntriesByName("viewer-ready");
   if (ready === undefined) return setTimeout(wait, 10);
   const [loaded] = performance.getEntriesByType("navigation");
-  const tell = () => console.log("%s" + JSON.stringify({
-    parsed: loaded.domContentLoadedEventEnd, ready: ready.startTime, painted: performance.now(),
-  }));
+  const tell = async () => {
+    const seconds = {
+      parsed: loaded.domContentLoadedEventEnd, ready: ready.startTime, painted: performance.now(),
+    };
+    for (const word of %s) seconds[word] = await searching(word);
+    console.log("%s" + JSON.stringify(seconds));
+  };
   requestAnimationFrame(() => setTimeout(tell));
+};
+
+// Until everything that was said has been looked through for a word, the pause after the last keystroke included.
+const searching = async (word) => {
+  const begin = performance.now();
+  const input = document.getElementById("viewer-search");
+  input.value = word;
+  input.dispatchEvent(new Event("input"));
+  const looking = document.querySelector(".viewer-looking");
+  while (!looking.hidden) await new Promise((resolve) => setTimeout(resolve, 5));
+  return performance.now() - begin;
 };
 wait();
 """
@@ -48,21 +64,22 @@ def find_chromium() -> str | None:
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
-def opening_seconds(report: Path, browser: str) -> dict[str, float]:
-    """Open a report once in a fresh browser.
+def opening_seconds(report: Path, browser: str, words: Sequence[str] = ()) -> dict[str, float]:
+    """Open a report once in a fresh browser, and search its episodes.
 
     Args:
         report: The report; a variant that tells the time is written beside it.
         browser: Binary of the browser.
+        words: What is searched for, one word after the other.
 
     Returns:
         Seconds from the beginning of the navigation: "parsed" (the whole file), "ready" (the list of episodes stands),
-        "painted" (and is painted).
+        "painted" (and is painted). For each word those until everything that was said has been looked through.
 
     Raises:
         RuntimeError: The page did not tell.
     """
-    script = _CLOCK % MARK
+    script = _CLOCK % (json.dumps(list(words)), MARK)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = report.read_text(encoding="utf-8")
     text = text.replace("script-src &#x27;sha256-", f"script-src &#x27;sha256-{digest}&#x27; &#x27;sha256-", 1)

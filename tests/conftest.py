@@ -7,8 +7,8 @@ import os
 import pytest
 from hypothesis import settings
 
-# Several test processes run at once. With a thread for each core, torch spends ten times the processor time on the small
-# networks and texts of tests, waiting for its own threads. Commands that tests start inherit this.
+# Several test processes run at once. With a thread for each core, torch spends ten times the processor time on the
+# small networks and texts of tests, waiting for its own threads. Commands that tests start inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Files of few tests that take long. Handed out first, none of them is what a single worker is left with at the end.

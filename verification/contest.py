@@ -98,6 +98,7 @@ def joined(pieces: Sequence[Contest]) -> Contest:
 def pairs_of(contest: Contest, a: int, b: int) -> Pairs:
     """Return the episodes of two contestants, matched by task and seed."""
     num_tasks, num_seeds = contest.outcome.shape[1:]
+    optimum = np.repeat(contest.optimum, num_seeds)
     return Pairs(
         tasks=contest.task_ids,
         task=np.repeat(np.arange(num_tasks), num_seeds),
@@ -106,7 +107,9 @@ def pairs_of(contest: Contest, a: int, b: int) -> Pairs:
         outcome_b=contest.outcome[b].ravel(),
         luck_a=contest.luck[a, :, :, 0].ravel(),
         luck_b=contest.luck[b, :, :, 0].ravel(),
-        optimum=np.repeat(contest.optimum, num_seeds),
+        optimum=optimum,
+        ceiling_a=optimum,
+        ceiling_b=optimum,
         tries_again=False,
         num_without_partner=(0, 0),
     )

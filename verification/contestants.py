@@ -22,7 +22,7 @@ from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.state import is_done
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
-from resilisim.workflows import ExactPlanner
+from resilisim.workflows import ExactPlanner, PlannedStep
 from resilisim.workflows.costs import follow_steps
 from verification.policies import FINISH, GivesUp, Switches
 from verification.score import chance_without_failure
@@ -128,16 +128,11 @@ class Searcher(PlanFollower):
         super().reset(observation, info)
         self._sought: set[str] = set()
 
-    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
-        """Return the next search or what the plan says."""
-        message = super().act(observation, info)
-        if message is None or not message.startswith("<tool_call>") or message in self._sought:
-            return message
-        if self._searches is not None and len(self._sought) >= self._searches:
-            return message
-        self._sought.add(message)
-        tool = message.removeprefix("<tool_call>").partition("</")[0].partition(" ")[0]
-        return f"<tool_search>{tool.replace('_', ' ')}</tool_search>"
+    def _call(self, step: PlannedStep) -> str:
+        if step.tool in self._sought or (self._searches is not None and len(self._sought) >= self._searches):
+            return super()._call(step)
+        self._sought.add(step.tool)
+        return f"<tool_search>{step.tool.replace('_', ' ')}</tool_search>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,7 @@ class Experiments:
         """
         of_b = sample if sample_b is None else sample_b
         (outcome_a, luck_a), (outcome_b, luck_b) = self.episodes(a, sample), self.episodes(b, of_b)
+        optimum = self.world.optimum[sample.task].ravel()
         return Pairs(
             tasks=self._names,
             task=self._places,
@@ -108,7 +109,9 @@ class Experiments:
             outcome_b=outcome_b.ravel(),
             luck_a=luck_a.ravel(),
             luck_b=luck_b.ravel(),
-            optimum=self.world.optimum[sample.task].ravel(),
+            optimum=optimum,
+            ceiling_a=optimum,
+            ceiling_b=optimum,
             tries_again=False,
             num_without_partner=(0, 0),
         )

@@ -1,27 +1,30 @@
-"""Check (g): what obeying a plan to the letter is worth, sound and flawed, against agents that do obey.
+"""Check (g): what following a plan to the letter is worth, sound and flawed, against agents that do follow it.
 
-The plans are put into prompts, a plan follower reads them there and plays in Conversation-v0 with strict parameters.
+Besides the planner's plans there are plans whose steps have limits at random, required ones too, and half of the tasks
+are played without the rule of consecutive failures. The plans are put into prompts, a plan follower reads them there
+and plays in Conversation-v0 with strict parameters.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.policies.registry import make_policy
-from resilisim.simulator import build_problem
+from resilisim.seeding import Draws
+from resilisim.simulator import EndRules, build_problem
 from resilisim.simulator.exact import obey_plan
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import tool_text
-from resilisim.workflows import ExactPlanner, Prompt, Workflow, parse_steps, render_prompt
+from resilisim.workflows import ExactPlanner, PlannedStep, Prompt, Step, Workflow, parse_steps, render_prompt
 from resilisim.workflows.costs import CostCalculator
 from resilisim.workflows.perturbation import (
     FLAW_METHODS,
@@ -38,6 +41,9 @@ from verification.statistics import binomial_groups, clustered_mean_is, worst_ce
 SOURCE = "SPEC 6, costs"
 NUM_TASKS, NUM_SEEDS = 24, 40
 SOUND = "sound"
+NUM_RANDOM = 4  # plans with limits at random of each task
+MAX_TRIES, SKIP_FROM = (None, None, 1, 2, 3), (None, None, 2, 4, 6, 8, 11)
+ANY_LIMITS = "any limits"  # the path of the optimum, with limits that nobody chose
 
 
 @functools.lru_cache(maxsize=1)
@@ -64,7 +70,8 @@ class Obeyed:
         flaw: Its flaw type, or SOUND.
         obey: Chance of full success as computed.
         obey_coverage: Expected share of the required tools that succeed in order, as computed.
-        unchecked_coverage: The same for calls that nobody refuses: the control.
+        unchecked_coverage: The same for calls that nobody refuses: a control.
+        unlimited: Chance of full success of a plan with limits if they were not kept: a control; None without limits.
         successes: Full successes in simulation.
         coverage: (num_seeds,) share of the required tools that succeeded in order in each episode.
         misread: Whether the plan that stands in the prompt is read as another one.
@@ -74,6 +81,7 @@ class Obeyed:
     obey: float
     obey_coverage: float
     unchecked_coverage: float
+    unlimited: float | None
     successes: int
     coverage: NDArray[np.float64]
     misread: bool
@@ -87,15 +95,23 @@ def jobs(shift: int) -> list[tuple[int, int]]:
 def work(job: tuple[int, int]) -> list[Obeyed]:
     """Play the sound plan of one task, and the same plan with every flaw that it can carry."""
     place, shift = job
-    task, library, costs = tasks()[place], default_library(), CostCalculator()
-    env = ConversationEnv(parameters="strict", salt=f"verification/obedience/{shift}")
-    problem = build_problem(library, task.required_tools)
+    rules = EndRules(max_consecutive_failures=0 if place % 4 < 2 else 5)
+    task, library, costs = tasks()[place], default_library(), CostCalculator(rules=rules)
+    env = ConversationEnv(
+        parameters="strict",
+        salt=f"verification/obedience/{shift}",
+        max_consecutive_failures=rules.max_consecutive_failures,
+    )
+    problem = build_problem(library, task.required_tools, rules=rules)
     obeyed = []
-    for number, (flaw, workflow) in enumerate(_plans(task)):
-        prompt_type = "optimal" if flaw == SOUND else "flawed"
+    for number, (flaw, workflow) in enumerate(_plans(task, rules)):
+        prompt_type = "flawed" if flaw in FLAW_TYPES else "optimal"
         prompt = render_prompt(task, prompt_type, workflow, plan_format="xml" if place % 2 else "markdown")
         expected = costs.costs(task.required_tools, workflow.steps)
-        unchecked = obey_plan(problem, [library.index(tool) for tool in workflow.tools])
+        limits = [(step.max_tries, step.skip_from) for step in workflow.steps]
+        unchecked = obey_plan(problem, [library.index(tool) for tool in workflow.tools], limits=limits)
+        without = [replace(step, max_tries=None, skip_from=None) for step in workflow.steps]
+        limited = any(step.is_limited for step in workflow.steps)
         # Each plan has its own seeds: the tests of a task do not share their luck.
         first = number * NUM_SEEDS
         played = [_play(env, task, prompt, seed) for seed in range(first, first + NUM_SEEDS)]
@@ -105,20 +121,34 @@ def work(job: tuple[int, int]) -> list[Obeyed]:
                 expected.obey,
                 expected.obey_coverage,
                 unchecked.coverage,
+                costs.costs(task.required_tools, without).obey if limited else None,
                 sum(success for success, _ in played),
                 np.array([coverage for _, coverage in played]),
-                [(step.tool, step.parameters or {}) for step in parse_steps(prompt.text)]
-                != [(step.tool, step.parameters) for step in workflow.steps],
+                [
+                    (step.tool, step.parameters or {}, step.max_tries, step.skip_from)
+                    for step in parse_steps(prompt.text)
+                ]
+                != [(step.tool, step.parameters, step.max_tries, step.skip_from) for step in workflow.steps],
             )
         )
     return obeyed
 
 
-def _plans(task: Task) -> Iterator[tuple[str, Workflow]]:
-    """Yield the sound plan of a task, then it with every flaw by every method at every severity."""
-    sound = ExactPlanner().plan(task)
+def _as_read(step: Step | PlannedStep) -> tuple[object, ...]:
+    return step.tool, dict(step.parameters or {}), step.max_tries, step.skip_from
+
+
+def _plans(task: Task, rules: EndRules) -> Iterator[tuple[str, Workflow]]:
+    """Yield the sound plan of a task, plans with limits at random, and every flaw by every method at every severity."""
+    sound = ExactPlanner(rules=rules).plan(task)
     yield SOUND, sound
-    perturber = Perturber(similarity=similarity_by_words)
+    path, draws = ExactPlanner(rules=rules, limits=False).plan(task), Draws("verification/limits", task.instance_id)
+    for _ in range(NUM_RANDOM):
+        steps = [
+            replace(step, max_tries=draws.choice(MAX_TRIES), skip_from=draws.choice(SKIP_FROM)) for step in path.steps
+        ]
+        yield ANY_LIMITS, replace(path, steps=tuple(steps))
+    perturber = Perturber(rules=rules, similarity=similarity_by_words)
     for flaw, methods in FLAW_METHODS.items():
         for method in methods:
             for severity in SEVERITIES:
@@ -161,7 +191,7 @@ def judge(pieces: Sequence[list[Obeyed]]) -> list[Finding]:
         Finding(f"obey: {len(plans)} plans", SOURCE, together.text, together.p_value),
         Finding("obey: the worst plan", SOURCE, worst.text, worst.p_value),
     ]
-    for flaw in (SOUND, *FLAW_TYPES):
+    for flaw in (SOUND, ANY_LIMITS, *FLAW_TYPES):
         chosen = [one for one in plans if one.flaw == flaw]
         result = clustered_mean_is([one.coverage for one in chosen], [one.obey_coverage for one in chosen])
         name = f"obey_coverage: {flaw} ({len(chosen)} plans)"
@@ -170,6 +200,10 @@ def judge(pieces: Sequence[list[Obeyed]]) -> list[Finding]:
     control = clustered_mean_is([one.coverage for one in refused], [one.unchecked_coverage for one in refused])
     name = f"control: refused calls taken for accepted ones ({len(refused)} plans)"
     findings.append(Finding(name, SOURCE, control.text, control.p_value, control=True))
+    limited = [(one.successes, one.unlimited) for one in plans if one.unlimited is not None]
+    kept = binomial_groups([won for won, _ in limited], [NUM_SEEDS] * len(limited), [chance for _, chance in limited])
+    name = f"control: limits taken for none ({len(limited)} plans)"
+    findings.append(Finding(name, SOURCE, kept.text, kept.p_value, control=True))
     hopeless = sum(one.successes for one in plans if one.obey == 0.0)
     misread = sum(one.misread for one in plans)
     findings += [

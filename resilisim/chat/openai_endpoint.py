@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from resilisim.errors import InvalidInputError
@@ -20,6 +21,20 @@ SHORTEST_SECRET = 12
 # What keys of common services look like, also when an endpoint repeats one cut or masked.
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|key)-[\w*.\-]{4,}|\bBearer\s+\S+", re.IGNORECASE)
 
+# A backslash, or several of them, which JSON may spell as escapes in their turn.
+_BACKSLASHES = r"\\(?:\\|u005[cC])*"
+
+
+@lru_cache(maxsize=64)
+def _spellings(key: str) -> re.Pattern[str]:
+    """Return what finds a key however it is escaped; a run of backslashes is looked at once, however long it is."""
+    spelt = [f"(?:{re.escape(c)}|{_BACKSLASHES}(?:{re.escape(c)}|(?i:u00|x){_hexadecimal(ord(c))}))" for c in key]
+    return re.compile(rf"(?:(?!\\)|(?<!\\)(?<!\\u005[cC])){''.join(spelt)}")
+
+
+def _hexadecimal(code: int) -> str:
+    return "".join(f"[{digit.lower()}{digit.upper()}]" for digit in f"{code:02x}")
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -34,8 +49,12 @@ class Endpoint:
     key: str = field(repr=False)
 
     def without_key(self, text: str) -> str:
-        """Return a text in which the key does not stand, if it is long enough to be a secret."""
-        return text.replace(self.key, KEY_MARK) if len(self.key) >= SHORTEST_SECRET else text
+        """Return a text in which the key does not stand, if it is long enough to be a secret.
+
+        Also not spelt with the escapes of JSON, at any depth: a call's arguments are JSON within JSON, and whoever
+        decodes them would have the key.
+        """
+        return text if len(self.key) < SHORTEST_SECRET else _spellings(self.key).sub(KEY_MARK, text)
 
     def excerpt(self, text: str, length: int = 200) -> str:
         """Return the beginning of an endpoint's own words on one line, without anything that looks like a key."""

@@ -12,6 +12,7 @@ import dataclasses
 import importlib
 import sys
 import time
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,11 +20,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from resilisim.chat.errors import ContextOverflowError, EndpointError, RequestRefusedError, tells_context_overflow
 from resilisim.chat.openai_endpoint import API_KEY_VARIABLE, Endpoint, find_endpoint
 from resilisim.chat.openai_wire import (
-    TokenLimitName,
+    LATER_TOKEN_LIMIT,
+    SEVERAL_CALLS,
+    TOKEN_LIMIT,
     UnreadableAnswerError,
     error_code,
     error_message,
     read_reply,
+    refused_option,
     request_body,
 )
 from resilisim.chat.retrying import RetryPolicy, demanded_wait, is_passing
@@ -35,11 +39,12 @@ from resilisim.seeding import Draws
 if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI
 
-DEFAULT_TIMEOUT_SECONDS = 60.0
+# As long as the client library's own: a model may think for minutes, and nothing is sent until it is done.
+DEFAULT_TIMEOUT_SECONDS = 600.0
 _CONNECTIONS_PER_CLIENT = 32
-# Bytes of an answer; longer ones are not read to their end. Bodies of errors are read by the client library itself, and
-# only the timeout ends them.
+# Bytes of an answer; longer ones are not read to their end. Of an error or a redirect only the beginning is.
 LONGEST_BODY = 8_000_000
+LONGEST_ERROR = 64_000
 
 
 class _Session:
@@ -145,7 +150,7 @@ class OpenAIChatModel:
         self._max_concurrency = max_concurrency
         self._retry = RetryPolicy() if retry is None else retry
         self._sleep = sleep
-        self._token_limit_name: TokenLimitName = "max_tokens"
+        self._dropped: set[str] = set()
         self._session: _Session | None = None
 
     def __repr__(self) -> str:
@@ -191,6 +196,7 @@ class OpenAIChatModel:
             base_url=self._endpoint.url,
             timeout=self._timeout_seconds,
             max_retries=0,
+            http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_shorten_error]}),
         )
         return client
 
@@ -212,25 +218,51 @@ class OpenAIChatModel:
             attempt += 1
 
     async def _attempt(self, client: AsyncOpenAI, request: ChatRequest) -> ChatReply | _Failure:
-        token_limit_name = self._token_limit_name
-        body = request_body(request, self.model, token_limit_name)
-        began = time.perf_counter()
-        try:
-            # The client's timeout is for each read: a server that sends a byte now and then would never time out.
-            async with asyncio.timeout(self._timeout_seconds):
-                text = await self._ask(client, body)
-            return read_reply(self._endpoint.without_key(text), request, time.perf_counter() - began)
-        except (TimeoutError, self._openai.APITimeoutError):
-            return _Failure(f"no answer within {self._timeout_seconds:g} s")
-        except self._openai.APIStatusError as error:
-            if self._learns_token_limit_name(token_limit_name, error):
-                return await self._attempt(client, request)
-            return self._status_failure(error)
-        except (self._openai.OpenAIError, *self._transport_errors) as error:
-            cause = error.__cause__ or error
-            return _Failure(f"no connection ({self._endpoint.excerpt(str(cause)) or type(cause).__name__})")
-        except UnreadableAnswerError as error:
-            return _Failure(self._endpoint.excerpt(str(error)), 200)
+        while True:
+            body = request_body(request, self.model, self._dropped)
+            began = time.perf_counter()
+            try:
+                # The client's timeout is for each read: a server that sends a byte now and then would never time out.
+                async with asyncio.timeout(self._timeout_seconds):
+                    text = await self._ask(client, body)
+                reply = read_reply(self._endpoint.without_key(text), request, time.perf_counter() - began)
+                return dataclasses.replace(reply, dropped=self._left_out(request, body))
+            except (TimeoutError, self._openai.APITimeoutError):
+                return _Failure(f"no answer within {self._timeout_seconds:g} s")
+            except self._openai.APIStatusError as error:
+                failure = self._status_failure(error)
+                option = None if failure.is_overflow else refused_option(error.status_code, error.body, body)
+                if option is None:
+                    return failure
+                self._drop(option, failure.reason)  # what is sent gets less each time, so this ends
+            except (self._openai.OpenAIError, *self._transport_errors) as error:
+                cause = error.__cause__ or error
+                return _Failure(f"no connection ({self._endpoint.excerpt(str(cause)) or type(cause).__name__})")
+            except UnreadableAnswerError as error:
+                return _Failure(self._endpoint.excerpt(str(error)), 200)
+
+    def _drop(self, option: str, words: str) -> None:
+        """Leave an option out from now on; other requests under way may have been told so already."""
+        if option in self._dropped:
+            return
+        self._dropped.add(option)
+        instead = f"{LATER_TOKEN_LIMIT!r} is sent instead" if option == TOKEN_LIMIT else "it is left out from now on"
+        what = option if option == SEVERAL_CALLS else repr(option)
+        warnings.warn(
+            f"{self.name}: {self._endpoint.url} refuses {what}; {instead} ({words})", UserWarning, stacklevel=2
+        )
+
+    def _left_out(self, request: ChatRequest, body: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the options that the request asks for and its body lacks."""
+        limit = LATER_TOKEN_LIMIT if TOKEN_LIMIT in self._dropped else TOKEN_LIMIT
+        wanted = {
+            "stop": request.stop or None,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "seed": request.seed,
+            limit: request.max_tokens,
+        }
+        return tuple(name for name, value in wanted.items() if value is not None and name not in body)
 
     async def _ask(self, client: AsyncOpenAI, body: Mapping[str, Any]) -> str:
         """Send a request once and return the answer's text, read no further than it may be long."""
@@ -248,14 +280,6 @@ class OpenAIChatModel:
                     raise UnreadableAnswerError(f"a body of more than {LONGEST_BODY:,} bytes")
                 parts.append(part)
         return b"".join(parts).decode("utf-8", "replace")
-
-    def _learns_token_limit_name(self, sent: TokenLimitName, error: APIStatusError) -> bool:
-        """Tell whether the endpoint asked for the other name of the limit, and use that one from now on."""
-        other: TokenLimitName = "max_completion_tokens"
-        if sent == other or error.status_code != 400 or other not in error_message(error.body):
-            return False
-        self._token_limit_name = other
-        return True
 
     def _status_failure(self, error: APIStatusError) -> _Failure:
         status = error.status_code
@@ -293,6 +317,28 @@ class OpenAIChatModel:
 
 def _tail(failure: _Failure) -> str:
     return f": {failure.reason}" if failure.reason else ""
+
+
+async def _shorten_error(response: Any) -> None:
+    """Let the client, which reads bodies of errors and redirects whole, see their beginning alone."""
+    if response.status_code < 300:
+        return
+    whole = response.stream
+    library = sys.modules[type(response).__module__.partition(".")[0]]  # the one of two that this client uses
+
+    class Beginning(library.AsyncByteStream):  # type: ignore[misc, name-defined]
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            length = 0
+            async for part in whole:
+                yield part
+                length += len(part)
+                if length > LONGEST_ERROR:
+                    return
+
+        async def aclose(self) -> None:
+            await whole.aclose()
+
+    response.stream = Beginning()
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

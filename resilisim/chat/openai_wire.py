@@ -3,32 +3,89 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 from resilisim.chat.estimates import estimated_prompt_tokens, estimated_tokens
 from resilisim.chat.types import ChatMessage, ChatReply, ChatRequest, TokenUsage, ToolCall
 
 # OpenAI renamed the limit for its later models, which refuse the old name; most other servers know only that.
-TokenLimitName = Literal["max_tokens", "max_completion_tokens"]
+TOKEN_LIMIT: Final = "max_tokens"
+LATER_TOKEN_LIMIT: Final = "max_completion_tokens"
+# Only with functions on offer: agents carry out one call of a reply.
+PARALLEL: Final = "parallel_tool_calls"
+# Messages with several calls; a name of ours, for what templates of some models refuse.
+SEVERAL_CALLS: Final = "several tool calls in one message"
+DROPPABLE: Final = ("stop", "temperature", "top_p", "seed", TOKEN_LIMIT, LATER_TOKEN_LIMIT, PARALLEL)
+
+_LONGEST_REFUSAL: Final = 4_000  # characters of an endpoint's words that are looked at
+_SINGLE_CALLS = re.compile(r"single tool[- _]?calls?|only one tool[- _]?call|multiple tool[- _]?calls", re.IGNORECASE)
+_REFUSES = re.compile(
+    r"unsupported|(?:not|n't|no longer) (?:be )?(?:support|permit|allow|accept|available|valid|recogni[sz]ed)"
+    r"|unknown|unrecogni[sz]ed|unexpected|forbid|invalid|incompatible|deprecated|extra (?:input|field|param)"
+    r"|only the default|refuse|reject|instead",
+    re.IGNORECASE,
+)
+
+
+# Where servers put what a model thought: DeepSeek's and vLLM's first name, and the one of OpenRouter and later vLLM.
+_THOUGHTS: Final = ("reasoning_content", "reasoning")
 
 
 class UnreadableAnswerError(ValueError):
     """An endpoint answered something that is no chat completion; the text says what."""
 
 
-def request_body(request: ChatRequest, model: str, token_limit_name: TokenLimitName) -> dict[str, Any]:
-    """Return a request as the endpoint wants it; what is left to the model is left out."""
-    body: dict[str, Any] = {"model": model, "messages": [_message(message) for message in request.messages]}
+def request_body(request: ChatRequest, model: str, dropped: Collection[str] = ()) -> dict[str, Any]:
+    """Return a request as the endpoint wants it; what is left to the model is left out.
+
+    Args:
+        request: The request.
+        model: What the endpoint calls the model.
+        dropped: What it refuses: names out of `DROPPABLE`, `SEVERAL_CALLS`. Without its older name the limit on tokens
+            is sent under the later one.
+    """
+    messages = _with_single_calls(request.messages) if SEVERAL_CALLS in dropped else request.messages
+    body: dict[str, Any] = {"model": model, "messages": [_message(message) for message in messages]}
+    limit_name = LATER_TOKEN_LIMIT if TOKEN_LIMIT in dropped else TOKEN_LIMIT
     optional = {
         "tools": [dict(tool) for tool in request.tools] or None,
+        PARALLEL: False if request.tools else None,
         "stop": [_unicode(text) for text in request.stop] or None,
         "temperature": request.temperature,
         "top_p": request.top_p,
-        token_limit_name: request.max_tokens,
+        limit_name: request.max_tokens,
         "seed": request.seed,
     }
-    return body | {name: value for name, value in optional.items() if value is not None}
+    return body | {name: value for name, value in optional.items() if value is not None and name not in dropped}
+
+
+def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | None:
+    """Return the option that an endpoint refuses, so that the rest would be taken without it; None if it is no such.
+
+    Args:
+        status: The HTTP status.
+        body: What the endpoint answered, as JSON values or text.
+        sent: The body of the request.
+    """
+    if status not in (400, 422):
+        return None
+    there = [name for name in DROPPABLE if name in sent]
+    inner = body.get("error", body) if isinstance(body, Mapping) else None
+    parameter = inner.get("param") if isinstance(inner, Mapping) else None
+    if parameter in there:
+        return str(parameter)
+    words = (body if isinstance(body, str) else json.dumps(body, default=str))[:_LONGEST_REFUSAL]
+    if _SINGLE_CALLS.search(words) and any(len(message.get("tool_calls", ())) > 1 for message in sent["messages"]):
+        return SEVERAL_CALLS
+    if not _REFUSES.search(words):
+        return None
+    # The one that is named first: what is said to be used instead stands behind it.
+    places = {name: re.search(rf"(?<![\w-]){name}(?![\w-])", words) for name in there}
+    named = [(found.start(), name) for name, found in places.items() if found is not None]
+    return min(named)[1] if named else None
 
 
 def read_reply(body: str, request: ChatRequest, latency_seconds: float) -> ChatReply:
@@ -71,14 +128,17 @@ def read_completion(value: object, request: ChatRequest, latency_seconds: float)
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
         raise UnreadableAnswerError("JSON without choices[0].message")
-    if "content" not in message and "tool_calls" not in message:
+    if not {"content", "tool_calls", *_THOUGHTS} & message.keys():
         raise UnreadableAnswerError("a message with neither content nor tool_calls")
     text = _text(message.get("content"))
     calls = _tool_calls(message.get("tool_calls"))
+    thoughts = next((words for name in _THOUGHTS if (words := _string(message.get(name)))), "")
+    written = thoughts + text + "".join(call.name + call.arguments for call in calls)
     return ChatReply(
         text=text,
+        thoughts=thoughts,
         tool_calls=calls,
-        usage=_usage(value.get("usage"), request, text + "".join(call.name + call.arguments for call in calls)),
+        usage=_usage(value.get("usage"), request, written),
         finish_reason=_string(choice.get("finish_reason")),
         model=_string(value.get("model")),
         latency_seconds=latency_seconds,
@@ -113,6 +173,19 @@ def _message(message: ChatMessage) -> dict[str, Any]:
     if message.tool_call_id is not None:
         result["tool_call_id"] = message.tool_call_id
     return result
+
+
+def _with_single_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return a conversation in which every message makes one call at most, without the answers to the others."""
+    kept: list[ChatMessage] = []
+    gone: set[str] = set()
+    for message in messages:
+        if message.tool_calls:
+            gone = {call.id for call in message.tool_calls[1:]}
+            message = replace(message, tool_calls=message.tool_calls[:1])
+        if message.tool_call_id is None or message.tool_call_id not in gone:
+            kept.append(message)
+    return kept
 
 
 def _unicode(text: str) -> str:

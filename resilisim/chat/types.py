@@ -122,6 +122,8 @@ class ChatReply:
         latency_seconds: How long the attempt took that was answered; for a cached reply, how long it took at the time.
         attempts: How often the endpoint was asked until it answered; 1 is the first time.
         from_cache: Whether it was answered before, so that nothing was asked and nothing has to be paid.
+        thoughts: What the model thought before it answered, where the endpoint gives that beside the text.
+        dropped: Options of the request that the endpoint refuses, so that the answer was given without them.
     """
 
     text: str
@@ -132,6 +134,13 @@ class ChatReply:
     latency_seconds: float = 0.0
     attempts: int = 1
     from_cache: bool = False
+    thoughts: str = ""
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the answer ended because no more tokens were allowed, and not because it was over."""
+        return self.finish_reason == "length"
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the reply as JSON values, without what only the present call knows (`from_cache`)."""
@@ -149,6 +158,8 @@ class ChatReply:
             "model": self.model,
             "latency_seconds": self.latency_seconds,
             "attempts": self.attempts,
+            "thoughts": self.thoughts,
+            "dropped": list(self.dropped),
         }
 
     @classmethod
@@ -160,7 +171,8 @@ class ChatReply:
             TypeError: A field is unknown, or one that holds others is no object.
         """
         calls = tuple(ToolCall(**call) for call in mapping["tool_calls"])
-        return cls(**{**mapping, "tool_calls": calls, "usage": TokenUsage(**mapping["usage"])})
+        usage, dropped = TokenUsage(**mapping["usage"]), tuple(mapping.get("dropped", ()))
+        return cls(**{**mapping, "tool_calls": calls, "usage": usage, "dropped": dropped})
 
 
 class ChatModel(Protocol):

@@ -25,10 +25,11 @@ from resilisim.cli.options import (
 from resilisim.cli.output import console, note, print_json, table
 from resilisim.cli.progress import Progressing
 from resilisim.cli.tasks import TasksOption, find_task
-from resilisim.errors import ExactLimitError, InvalidInputError
+from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
 
 if TYPE_CHECKING:
     from resilisim.simulator import Problem
+    from resilisim.simulator.exact import References
     from resilisim.simulator.law import BenchmarkLaw
     from resilisim.simulator.rules import EndRules
     from resilisim.tasks import Task
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 EXPLANATIONS = {
     "known_probabilities": "the best possible success rate of an agent that knows the law (V*)",
+    "known_after_search": "the same where the tools must be found: V* after the fewest searches that show them",
+    "searches_needed": "how many these are, over the clauses of the description",
     "known_probabilities_gap": "how far V* may lie above that value, which is exact only up to this",
     "plan_following": "the required tools in order, each again until it succeeds",
     "plan_following_with_search": "the same, with one search before each tool",
@@ -45,6 +48,7 @@ EXPLANATIONS = {
 }
 GAP = "known_probabilities_gap"
 SOLVED = ("known_probabilities", GAP, "plan_following", "plan_following_with_search")
+AFTER_SEARCH = ("known_after_search", "searches_needed")
 EVERY_TASK = "all"
 SEEDS_FOR_ONE = 200
 SEEDS_FOR_EACH_OF_ALL = 5  # a mean over more than a thousand lists needs few seeds of each
@@ -65,6 +69,7 @@ def bound(
             "--clairvoyant-seeds",
             help="Seeds for the clairvoyant reference: 200 for one task, 5 for each list of all; 0 leaves it out.",
             min=0,
+            max=MAX_COUNT,
         ),
     ] = None,
     loop_length: LoopOption = 4,
@@ -95,24 +100,25 @@ def bound(
 
     if tools is not None:
         required = tuple(name.strip() for name in tools.split(",") if name.strip())
-        instance_id = None
+        found = None
     else:
         found = find_task(str(task), tasks, chosen)
-        required, instance_id = found.required_tools, found.instance_id
+        required = found.required_tools
     values = references(
-        required,
+        found or required,
         library=chosen,
         law=law,
         rules=rules,
         clairvoyant_seeds=SEEDS_FOR_ONE if clairvoyant_seeds is None else clairvoyant_seeds,
-        instance_id=instance_id,
     )
     if as_json:
         print_json(values)
         return
-    shown = [name for name in EXPLANATIONS if name in values and (name != GAP or values[name])]
+    shown = [name for name in EXPLANATIONS if values.get(name) is not None and (name != GAP or values[name])]
     rows = [[name, values[name], EXPLANATIONS[name]] for name in shown]
     console().print(table("bounds of " + ", ".join(required), ["reference", "value", "meaning"], rows, digits=6))
+    if values.get("no_search_ceiling") is not None:
+        note(f"no known_after_search: {values['no_search_ceiling']}")
 
 
 def means_by_type(
@@ -120,47 +126,63 @@ def means_by_type(
 ) -> list[dict[str, Any]]:
     """Return the mean references of each task type, and of all tasks; each distinct required list is solved once.
 
-    Means are over the tasks that can be solved, and None where none can; `unsolved` counts the others. The standard
-    error of the clairvoyant mean is that of its seeds alone: the tasks are not a sample.
+    Means are over the tasks that can be solved, and None where none can; `unsolved` counts the others. Those that
+    depend on searches are None where the searches of any task are unknown; `no_search_ceiling` then says why. The
+    standard error of the clairvoyant mean is that of its seeds alone: the tasks are not a sample.
     """
     from resilisim.tasks import TASK_TYPES
+    from resilisim.tasks.searches import all_searches_needed
 
-    weights: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
-    for task in tasks:
-        weights[task.required_tools][task.task_type] += 1
+    # For each list, how many tasks of each group need how many searches (None: unknown).
+    weights: dict[tuple[str, ...], Counter[tuple[str, int | None]]] = defaultdict(Counter)
+    reasons: dict[str, str] = {}
+    with Progressing("counting searches", len(tasks)) as progress:
+        for task, searches in zip(tasks, progress.track(all_searches_needed(tasks, library)), strict=True):
+            for group in (task.task_type, EVERY_TASK):
+                weights[task.required_tools][group, searches.fewest] += 1
+                if searches.reason is not None:
+                    reasons.setdefault(group, f"{task.instance_id}: {searches.reason}")
     counts: Counter[str] = Counter()
     unsolved: Counter[str] = Counter()
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     variances: dict[str, float] = defaultdict(float)
     with Progressing("solving lists of tools", len(weights)) as progress:
-        for required, values, error in progress.track(
+        for required, solved, seen, error in progress.track(
             _solve_each(list(weights), library, law, rules, clairvoyant_seeds)
         ):
-            for group, count in [*weights[required].items(), (EVERY_TASK, weights[required].total())]:
-                if values is None:
+            of_group: Counter[str] = Counter()
+            for (group, fewest), count in weights[required].items():
+                if solved is None:
                     unsolved[group] += count
                     continue
                 counts[group] += count
-                variances[group] += (count * error) ** 2
+                of_group[group] += count
+                values = {name: getattr(solved, name) for name in SOLVED} | {"clairvoyant": seen}
+                if fewest is not None:
+                    values |= dict(zip(AFTER_SEARCH, (solved.after_search[fewest], fewest), strict=True))
                 for name, value in values.items():
                     sums[group][name] += count * value
+            for group, count in of_group.items():
+                variances[group] += (count * error) ** 2
     met = dict.fromkeys(task.task_type for task in tasks)
     known = [name for name in TASK_TYPES if name in met]
     rows: list[dict[str, Any]] = []
     for group in [*known, *[name for name in met if name not in TASK_TYPES], EVERY_TASK]:
-        names = [*SOLVED, *(["clairvoyant"] if clairvoyant_seeds else [])]
+        names = [*SOLVED, *AFTER_SEARCH, *(["clairvoyant"] if clairvoyant_seeds else [])]
         count = counts[group]
-        means = {name: sums[group][name] / count if count else None for name in names}
+        means: dict[str, Any] = {name: sums[group][name] / count if count else None for name in names}
         if clairvoyant_seeds:
             means["clairvoyant_se"] = math.sqrt(variances[group]) / count if count else None
+        if group in reasons:
+            means |= {**dict.fromkeys(AFTER_SEARCH), "no_search_ceiling": reasons[group]}
         rows.append({"task_type": group, "tasks": count + unsolved[group], "unsolved": unsolved[group], **means})
     return rows
 
 
 def _solve_each(
     lists: Sequence[tuple[str, ...]], library: ToolLibrary, law: BenchmarkLaw, rules: EndRules, clairvoyant_seeds: int
-) -> Iterator[tuple[tuple[str, ...], dict[str, float] | None, float]]:
-    """Yield each list with its references (None if it is too large) and the standard error of the clairvoyant one.
+) -> Iterator[tuple[tuple[str, ...], References | None, float, float]]:
+    """Yield each list with its references (None if it is too large) and the clairvoyant one with its standard error.
 
     Lists are solved a block at a time, so that somebody who stops the command waits for one block only.
     """
@@ -172,23 +194,22 @@ def _solve_each(
         block = lists[start : start + BLOCK]
         problems = [build_problem(library, required, law, rules) for required in block]
         with ThreadPoolExecutor(THREADS) as pool:
-            for required, problem, values in zip(block, problems, pool.map(_solved, problems), strict=True):
-                error = 0.0
-                if clairvoyant_seeds and values is not None:
+            for required, problem, solved in zip(block, problems, pool.map(_solved, problems), strict=True):
+                seen = error = 0.0
+                if clairvoyant_seeds and solved is not None:
                     name = ",".join(required)
-                    values["clairvoyant"], error = clairvoyant(problem, range(clairvoyant_seeds), EVALUATION_SALT, name)
-                yield required, values, error
+                    seen, error = clairvoyant(problem, range(clairvoyant_seeds), EVALUATION_SALT, name)
+                yield required, solved, seen, error
 
 
-def _solved(problem: Problem) -> dict[str, float] | None:
+def _solved(problem: Problem) -> References | None:
     """Return the solved references of a problem, or None if it is too large to be solved."""
     from resilisim.simulator.exact import solved_references
 
     try:
-        values = solved_references(problem)
+        return solved_references(problem)
     except ExactLimitError:
         return None
-    return {name: float(getattr(values, name)) for name in SOLVED}
 
 
 def _print_means(rows: list[dict[str, Any]], as_json: bool) -> None:
@@ -200,6 +221,10 @@ def _print_means(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
+    reason = rows[-1].get("no_search_ceiling")
+    if reason is not None:
+        note(f"no known_after_search: {reason}")
     columns = [name for name in rows[-1] if name not in ("unsolved", GAP) or any(row[name] for row in rows)]
+    columns = [name for name in columns if reason is None or name not in (*AFTER_SEARCH, "no_search_ceiling")]
     heads = [column.replace("_", " ") for column in columns]
     console().print(table("means by task type", heads, [[row[column] for column in columns] for row in rows]))

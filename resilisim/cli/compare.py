@@ -53,6 +53,8 @@ def compare(
     show.print(plain(_headline(result)), soft_wrap=True)
     for number, comparison in enumerate(result.comparisons):
         show.print(_comparison_table(comparison, [row[number] for row in _corrected(result)], len(result.comparisons)))
+        if comparison.optimum.value == comparison.optimum.value:  # an agent that tries again has no ceiling
+            show.print(plain(_ceilings(comparison), "dim"), soft_wrap=True)
         if len(result.comparisons) > 1 and comparison.best.note is not None:
             show.print(plain(_sentence(comparison.best.note), "dim"), soft_wrap=True)
     if len(result.comparisons) > 1:
@@ -139,6 +141,18 @@ def _comparison_table(
             cells.append(p_text(corrected[place]))
         table.add_row(*(plain(cell, style) for cell in [*cells, f"{found.episodes:,}"]))
     return table
+
+
+def _ceilings(comparison: Comparison) -> str:
+    """Say what both could reach with what they were told, and V* where that is another number."""
+    from resilisim.evaluation.summary import format_percent
+
+    best = format_percent(comparison.optimum.value)
+    told = dict.fromkeys(format_percent(each.value) for each in (comparison.ceiling_a, comparison.ceiling_b))
+    if list(told) == [best]:
+        return f"The best that any agent can reach (V*): {best} %."
+    searched = f"V*: {best} %, but tools had to be found"
+    return f"The best that can be reached with what the prompts tell: {' % and '.join(told)} % ({searched})."
 
 
 def _advice(result: RunComparison) -> list[str]:

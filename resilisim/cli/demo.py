@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from resilisim.cli.compare import METHOD_NAMES
-from resilisim.cli.options import JsonFlag
+from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
+from resilisim.errors import MAX_COUNT, MAX_WORKERS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,11 +29,14 @@ MOST_WORKERS = 4
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder of the results.")] = Path("demo-results"),
-    tasks: Annotated[int, typer.Option("--tasks", help="Held-out tasks to evaluate on.", min=5)] = DEFAULT_TASKS,
-    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task.", min=1)] = DEFAULT_SEEDS,
+    tasks: Annotated[
+        int, typer.Option("--tasks", help="Held-out tasks to evaluate on.", min=5, max=MAX_COUNT)
+    ] = DEFAULT_TASKS,
+    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task.", min=1, max=MAX_COUNT)] = DEFAULT_SEEDS,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes; as many as cores, up to 4.", min=1)
+        int | None, typer.Option("--workers", help="Processes; as many as cores, up to 4.", min=1, max=MAX_WORKERS)
     ] = None,
+    record_texts: RecordTextsOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report."""
@@ -70,7 +74,7 @@ def demo(
         f"\n[bold]3. Agents[/bold]  {len(POLICIES)} policies on {tasks} held-out tasks, with a sound plan in the "
         f"prompt and with a flawed\n   one, {count_of(seeds, 'seed')} each, all on the same luck."
     )
-    result = evaluate(POLICIES, held_out, PROMPTS, seeds, out=out, workers=workers)
+    result = evaluate(POLICIES, held_out, PROMPTS, seeds, out=out, workers=workers, record_texts=record_texts)
     show.print(result.table())
     first, second, prompt = COMPARED
     episodes = read_episode_table(out)

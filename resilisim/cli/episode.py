@@ -44,11 +44,12 @@ def show(
     """Show an episode: messages, calls, plan, memory; value, regret and luck beside each turn."""
     from resilisim.evaluation.failures import is_failure
     from resilisim.evaluation.replay import find_episode, finished
+    from resilisim.evaluation.texts import opened
 
     found = find_episode(run, episode)
     record = finished(found)
     if as_json:
-        print_json(found)
+        print_json(found if record is None else opened(record))
     elif record is not None:
         print_transcript(record, console(), full)
     elif is_failure(found):
@@ -65,7 +66,7 @@ def replay(
     model: ModelsOption = None,
     base_url: BaseUrlOption = None,
     retries: RetriesOption = 4,
-    timeout: TimeoutOption = 60.0,
+    timeout: TimeoutOption = 600.0,
     prices: PricesOption = None,
     tasks: TasksOption = "benchmark-v1",
     library: LibraryOption = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from resilisim.evaluation.failures import FailureRecord
     from resilisim.evaluation.records import EpisodeRecord, StepRecord
+
+    Turn = tuple[StepRecord, str | None]  # a message and the environment's reply to it
 
 CUT_LINES, CUT_LENGTH = 12, 1200  # of a text that is not shown whole
 LABEL_WIDTH = 15
@@ -31,22 +33,29 @@ def print_failure(failure: FailureRecord, out: Console) -> None:
 
 
 def print_transcript(record: EpisodeRecord, out: Console, full: bool = False) -> None:
-    """Print an episode.
+    """Print an episode, as far as its record has kept what was said.
 
     Args:
         record: The episode.
         out: Where to.
         full: Whether long texts are shown whole.
     """
+    from resilisim.evaluation.texts import opened, prompt_of, replies_of
+
+    record = opened(record)
     _print_head(record, out)
     agent = record.get("agent")
+    turns = list(zip(record["steps"], replies_of(record), strict=True))
     if agent is not None:
-        _print_dialogue(record, agent, out, full)
-        _print_structure(agent["structure"], out, full)
+        _print_dialogue(record, agent, turns, out, full)
+        _print_structure(agent.get("structure", {}), out, full)
         _print_components(agent, out)
     else:
-        for step in record["steps"]:
-            _print_step(step, out, full)
+        prompt = prompt_of(record)
+        if prompt is not None:
+            _print_text("prompt", prompt, out, full, "dim")
+        for turn in turns:
+            _print_step(*turn, out, full)
     _print_end(record, out)
 
 
@@ -62,32 +71,37 @@ def _print_head(record: EpisodeRecord, out: Console) -> None:
     out.print(plain("required: " + ", ".join(record["required_tools"])))
 
 
-def _print_dialogue(record: EpisodeRecord, agent: Mapping[str, Any], out: Console, full: bool) -> None:
+def _print_dialogue(
+    record: EpisodeRecord, agent: Mapping[str, Any], turns: Sequence[Turn], out: Console, full: bool
+) -> None:
     """Print calls of the model, events and turns in the order in which they happened."""
+    from resilisim.evaluation.texts import has_agent_texts, newly_told
+
+    if not has_agent_texts(record):
+        out.print(plain("what the models were told and wrote was not kept (--record-texts)", "yellow"))
     restarts = [place for place, event in enumerate(agent["events"]) if event["kind"] == "restart"]
-    steps = iter(record["steps"] if not restarts else ())  # only the last trial's turns are kept
+    steps = iter(turns if not restarts else ())  # only the last trial's turns are kept
     sent = 0
-    shown: set[int] = set()
     events = list(agent["events"])
-    for number, call in enumerate(agent["calls"]):
+    for number, (call, told) in enumerate(zip(agent["calls"], newly_told(record), strict=True)):
         while events and events[0]["call"] <= number:
             sent = _print_steps_until(steps, sent, events[0]["turn"], out, full)
             _print_event(events.pop(0), out, full)
         sent = _print_steps_until(steps, sent, call["turn"], out, full)
-        _print_call(number, call, agent["messages"], shown, out, full)
+        _print_call(number, call, [agent["messages"][place] for place in told], out, full)
     for event in events:
         sent = _print_steps_until(steps, sent, event["turn"], out, full)
         _print_event(event, out, full)
-    for step in steps:
-        _print_step(step, out, full)
+    for turn in steps if not restarts else turns:
+        _print_step(*turn, out, full)
 
 
-def _print_steps_until(steps: Any, sent: int, turn: int, out: Console, full: bool) -> int:
+def _print_steps_until(steps: Iterator[Turn], sent: int, turn: int, out: Console, full: bool) -> int:
     while sent < turn:
         step = next(steps, None)
         if step is None:
             break
-        _print_step(step, out, full)
+        _print_step(*step, out, full)
         sent += 1
     return sent
 
@@ -95,8 +109,7 @@ def _print_steps_until(steps: Any, sent: int, turn: int, out: Console, full: boo
 def _print_call(
     number: int,
     call: Mapping[str, Any],
-    messages: Sequence[Mapping[str, Any]],
-    shown: set[int],
+    told: Sequence[Mapping[str, Any]],
     out: Console,
     full: bool,
 ) -> None:
@@ -107,13 +120,13 @@ def _print_call(
         facts += ", from the cache"
     out.print()
     out.print(plain(f"-- call {number}: {call['role']} asks {call['model']} ({facts})", "bold"))
-    for place in call["messages"]:
-        if place not in shown:
-            shown.add(place)
-            message = messages[place]
-            _print_text(message["role"], _message_text(message), out, full, "dim")
-    written = reply["text"] + "".join(f"\n{call_['name']}({call_['arguments']})" for call_ in reply["tool_calls"])
-    _print_text("reply", written or "(nothing)", out, full)
+    for message in told:
+        _print_text(message["role"], _message_text(message), out, full, "dim")
+    if reply.get("thoughts"):
+        _print_text("thought", reply["thoughts"], out, full, "dim")
+    if "text" in reply:
+        written = reply["text"] + "".join(f"\n{call_['name']}({call_['arguments']})" for call_ in reply["tool_calls"])
+        _print_text("said", written or "(nothing)", out, full)
 
 
 def _message_text(message: Mapping[str, Any]) -> str:
@@ -137,13 +150,15 @@ def _print_event(event: Mapping[str, Any], out: Console, full: bool) -> None:
     )
 
 
-def _print_step(step: StepRecord, out: Console, full: bool) -> None:
+def _print_step(step: StepRecord, reply: str | None, out: Console, full: bool) -> None:
     result = {True: "success", False: step["error"] or "failure", None: step["error"] or ""}[step["success"]]
     chance = "" if step["success_probability"] is None else f" at {step['success_probability']:.3f}"
     what = " ".join(filter(None, [step["kind"], step["tool"]])) + (f": {result}{chance}" if result else "")
     out.print(plain(f"== turn {step['turn']}: {what}", "bold cyan"))
     if step["kind"] not in ("finish", "stop") and step["message"]:
         _print_text("message", step["message"], out, full, "cyan")
+    if reply:
+        _print_text("reply", reply, out, full)
     worth = (
         f"V* {step['value']:.4f}, Q* {step['action_value']:.4f}, regret {step['regret']:.4f}, luck {step['luck']:+.4f}"
     )
@@ -183,6 +198,14 @@ def _print_components(agent: Mapping[str, Any], out: Console) -> None:
 
 
 def _print_end(record: EpisodeRecord, out: Console) -> None:
+    after_search = record.get("known_after_search")
+    if after_search is not None:
+        out.print(
+            plain(
+                f"ceiling: {after_search:.4f}, V*: {record['optimum']:.4f}; the tools had to be found, "
+                f"which takes at least {record.get('searches_needed')} searches; their price is information, no blame"
+            )
+        )
     out.print(
         plain(
             f"points lost: {1 - record['outcome']} = {1 - record['optimum']:.4f} unavoidable + {record['regret']:.4f} "

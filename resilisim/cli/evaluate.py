@@ -38,6 +38,7 @@ from resilisim.cli.options import (
     PayloadOption,
     PlannerOption,
     PromptStyleOption,
+    RecordTextsOption,
     SearchDetailOption,
     TurnsOption,
     load,
@@ -45,8 +46,10 @@ from resilisim.cli.options import (
 )
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
 from resilisim.cli.tasks import TasksOption
+from resilisim.errors import MAX_COUNT, MAX_WORKERS
 
 SCALE_PANEL = "Limits and several machines"
+MOST_USED = 10**15  # of episodes and tokens
 
 if TYPE_CHECKING:
     from resilisim.tasks import Task
@@ -76,8 +79,10 @@ def evaluate(
         list[str] | None,
         typer.Option("--prompt", help=PROMPT_HELP + "; again for more.", show_default="baseline"),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1)] = 1,
-    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
+    seeds: Annotated[
+        int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1, max=MAX_COUNT)
+    ] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
     turns: TurnsOption = 10,
     max_consecutive_failures: FailuresOption = 5,
     loop_length: LoopOption = 4,
@@ -112,7 +117,7 @@ def evaluate(
     base_url: BaseUrlOption = None,
     concurrency: ConcurrencyOption = 8,
     retries: RetriesOption = 4,
-    timeout: TimeoutOption = 60.0,
+    timeout: TimeoutOption = 600.0,
     requests_per_minute: RequestsPerMinuteOption = None,
     tokens_per_minute: TokensPerMinuteOption = None,
     cache: CacheOption = None,
@@ -121,6 +126,7 @@ def evaluate(
     local_threads: LocalThreadsOption = None,
     local_reuse_prompts: ReusePromptsOption = False,
     library: LibraryOption = None,
+    record_texts: RecordTextsOption = None,
     shard: Annotated[
         str | None,
         typer.Option(
@@ -141,13 +147,21 @@ def evaluate(
     max_episodes: Annotated[
         int | None,
         typer.Option(
-            "--max-episodes", help="Stop when so many are finished in OUT.", min=1, rich_help_panel=SCALE_PANEL
+            "--max-episodes",
+            help="Stop when so many are finished in OUT.",
+            min=1,
+            max=MOST_USED,
+            rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option(
-            "--max-tokens", help="Stop when models have used so many in OUT.", min=1, rich_help_panel=SCALE_PANEL
+            "--max-tokens",
+            help="Stop when models have used so many in OUT.",
+            min=1,
+            max=MOST_USED,
+            rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
     max_cost: Annotated[
@@ -215,6 +229,7 @@ def evaluate(
                 local_threads,
                 local_reuse_prompts,
             ),
+            record_texts=record_texts,
             shard=shard,
             limits=RunLimits(max_episodes, max_tokens, max_cost, max_seconds),
             ray=ray,

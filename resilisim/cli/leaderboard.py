@@ -22,15 +22,16 @@ COLUMNS = (
     "policy",
     "episodes",
     "success",
+    "ceiling",
     "V*",
-    "of V*",
+    "of ceiling",
     "luck-adjusted",
     "to the row above",
     "p, Holm",
 )
 WIDE = 130  # characters below which intervals go to a second line
 NARROW = 100  # and below which these columns are left out
-LEFT_OUT = ("rank", "episodes", "V*", "of V*")
+LEFT_OUT = ("rank", "episodes", "ceiling", "V*", "of ceiling")
 
 
 def leaderboard(
@@ -77,8 +78,9 @@ def _cells(row: Row, separator: str = " ") -> list[str]:
         row.label + " *" * summary.privileged + " †" * summary.tries_again,
         f"{summary.num_episodes:,}",
         f"{format_percent(summary.success.value)}{separator}{format_interval(summary.success)}",
+        format_percent(summary.ceiling.value),
         format_percent(summary.optimum.value),
-        format_percent(summary.share_of_ceiling.value),
+        format_percent(summary.adjusted_share.value),
         f"{format_percent(summary.luck_adjusted.value)}{separator}{format_interval(summary.luck_adjusted)}",
         above,
         p_text(row.p_value),
@@ -133,16 +135,17 @@ def _escaped(text: str) -> str:
 
 def _notes(board: Leaderboard) -> list[str]:
     from resilisim.evaluation.comparing.differences import NO_EPISODE_DIFFERS
-    from resilisim.evaluation.summary import overshoot_note
+    from resilisim.evaluation.summary import ceiling_note, overshoot_note
 
     summaries = [row.entry.summary for rows in board.sections.values() for row in rows]
     differences = [row.behind_above for rows in board.sections.values() for row in rows if row.behind_above is not None]
     legend = (
         "Percent and points, with 95% intervals clustered by task, sorted by luck-adjusted success (raw where there is "
-        "none). ranks: the places that the tests leave possible. Differences to the row above are paired on common "
-        "luck and luck-adjusted; p is corrected for all pairs of rows under one prompt (Holm)."
+        'none); "of ceiling" is luck-adjusted, too. ranks: the places that the tests leave possible. Differences to '
+        "the row above are paired on common luck and luck-adjusted; p is corrected for all pairs of rows under one "
+        "prompt (Holm)."
     )
-    notes = [legend]
+    notes = [legend, ceiling_note(summaries, shown=True)]
     if any(points(found.difference, digits_of(found)).startswith("+") for found in differences):
         notes.append(
             "A row can be ahead of the one above it by the difference: scores take luck off each row alone, "

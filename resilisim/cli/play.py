@@ -31,6 +31,7 @@ from resilisim.cli.options import (
 )
 from resilisim.cli.output import console, error_console, plain, print_json, table
 from resilisim.cli.tasks import TasksOption, find_task
+from resilisim.seeding import MAX_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +67,9 @@ def expand(line: str) -> str:
 def play(
     task: Annotated[str, typer.Option("--task", help="instance_id of a task.")],
     prompt: Annotated[str, typer.Option("--prompt", help=PROMPT_HELP + ".")] = "baseline",
-    seed: Annotated[int, typer.Option("--seed", help="The seed fixes all luck of the episode.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", help="The seed fixes all luck of the episode.", min=0, max=MAX_SEED)
+    ] = 0,
     turns: TurnsOption = 10,
     max_consecutive_failures: FailuresOption = 5,
     loop_length: LoopOption = 4,
@@ -180,11 +183,19 @@ def show_costs(record: EpisodeRecord, out: Console) -> None:
     drawn = f"+ {abs(luck):.4f} by bad luck" if luck <= 0.0 else f"- {luck:.4f} by good luck"
     summary = (
         f"{score['level']} (ended by {record['ended_by']}, {score['coverage']:.0%} of the required tools succeeded)\n"
-        f"best possible from the start: {record['optimum']:.4f}\n"
+        f"best possible from the start: {record['optimum']:.4f}{_after_search(record)}\n"
         f"points lost: {1 - record['outcome']} = {unavoidable:.4f} unavoidable + {record['regret']:.4f} by calls "
         f"{drawn}"
     )
     out.print(plain(summary))
+
+
+def _after_search(record: EpisodeRecord) -> str:
+    """Return what of that is left where the tools must be found first."""
+    after_search, searches = record.get("known_after_search"), record.get("searches_needed")
+    if after_search is None or searches is None:
+        return ""
+    return f"; after the fewest searches that show its tools ({searches}): {after_search:.4f}"
 
 
 def _ask(prompt: str) -> str:

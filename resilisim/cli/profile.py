@@ -34,6 +34,7 @@ from resilisim.cli.options import (
     PayloadOption,
     PlannerOption,
     PromptStyleOption,
+    RecordTextsOption,
     SearchDetailOption,
     load,
     make_retriever,
@@ -41,6 +42,7 @@ from resilisim.cli.options import (
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, plain, print_json
 from resilisim.cli.progress import QUIET_SECONDS, Progressing
 from resilisim.cli.tasks import TasksOption
+from resilisim.errors import MAX_COUNT, MAX_WORKERS
 
 if TYPE_CHECKING:
     from resilisim.evaluation.robustness.plan import ProfileRun
@@ -74,8 +76,10 @@ def profile(
             show_default="optimal",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1)] = 1,
-    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
+    seeds: Annotated[
+        int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1, max=MAX_COUNT)
+    ] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
     axis: Annotated[
         list[str] | None,
         typer.Option(
@@ -154,6 +158,7 @@ def profile(
     local_threads: LocalThreadsOption = None,
     local_reuse_prompts: ReusePromptsOption = False,
     library: LibraryOption = None,
+    record_texts: RecordTextsOption = None,
     markdown: Annotated[
         Path | None,
         typer.Option("--markdown", help="Markdown file for the tables.", dir_okay=False, rich_help_panel=OUTPUT_PANEL),
@@ -233,6 +238,7 @@ def profile(
             local_threads,
             local_reuse_prompts,
         ),
+        record_texts=record_texts,
     )
     began = time.monotonic()
     with Progressing("solving tasks in all settings", job.num_to_solve) as progress:

@@ -24,9 +24,11 @@ from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_
 
 NOTE = (
     "Percent, with 95% intervals clustered by task (of several, not of one). optimum: V*, the best that any agent can "
-    "reach; required tools, retried: in their order, each until it succeeds, nothing else (no policy); obey: doing the "
-    "plan in the prompt to the letter, tools that others depend on included; these are exact. recovered: the share of "
-    "what obeying gives away that an agent gets back. of V*, drop and recovered are luck-adjusted where that is "
+    "reach; after search: the same with the turns left after the fewest searches that show the tools, where a prompt "
+    "does not name them; it is the ceiling under such prompts, V* under all others. required tools, retried: in their "
+    "order, each until it succeeds, nothing else (no policy); obey: doing the plan in the prompt to the letter, tools "
+    "that others depend on included; these are exact. recovered: the share of what obeying gives away that an agent "
+    "gets back. of ceiling, drop and recovered are luck-adjusted where that is "
     "offered. standard: the setting with which the others are compared, so it is always there. * privileged: sees the "
     "state."
 )
@@ -52,13 +54,15 @@ def print_profile(result: ProfileResult) -> None:
 def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
     heads = [value_text(axis.axis, value) + ("\nstandard" if value == axis.standard else "") for value in axis.values]
     table = _table(f"success by {axis.axis}", ["policy"], heads, _room([curve.who for curve in axis.curves]))
-    table.add_column("of V*", justify="right", no_wrap=True)
+    table.add_column("of ceiling" if axis.searches else "of V*", justify="right", no_wrap=True)
     for curve in axis.curves:
         name = f"{curve.who.policy}\n{curve.who.prompt}" if several_prompts else curve.who.policy
         cells = [_estimate(point.success, False) for point in curve.points]
         table.add_row(_name(name, curve.who.privileged), *cells, _estimate(curve.area.better, False))
     table.add_section()
     table.add_row("optimum", *(format_percent(value) for value in axis.optimum), "")
+    if axis.searches:
+        table.add_row("after search", *(format_percent(value) for value in axis.after_search), "")
     table.add_row("required tools,\nretried", *(format_percent(value) for value in axis.plan_following), "")
     return table
 

@@ -66,4 +66,5 @@ class FlawedPrompts:
             rules=self._environment.rules,
             protocol=self._settings.protocol,
             style=self._settings.prompt_style,
+            parameters=self._settings.parameters,
         )

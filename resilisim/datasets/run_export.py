@@ -35,6 +35,7 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.failures import FAILURES_NAME, read_failures
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.store import EPISODES_NAME, read_manifest, read_own_records
+from resilisim.evaluation.texts import opened
 from resilisim.provenance import describe_os_error, encode_json
 
 MANIFEST_KEY: Final = "resilisim.manifest"
@@ -124,6 +125,7 @@ class _Tables:
 
     def add(self, record: EpisodeRecord) -> None:
         """Write the rows of an episode."""
+        record = opened(record)
         self.write("episodes.parquet", [episode_row(record)])
         self.write("steps.parquet", step_rows(record))
         calls = call_rows(record)

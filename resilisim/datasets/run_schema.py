@@ -34,7 +34,7 @@ _EVENT: Final = {
 }
 
 EPISODES: Final = RecordSchema(
-    "resilisim-run-episodes-1",
+    "resilisim-run-episodes-2",
     (
         *KEYS,
         Column("task_type", "string", "Type of the task."),
@@ -60,6 +60,14 @@ EPISODES: Final = RecordSchema(
         Column("num_steps", "int64", "Messages of the policy."),
         Column("optimum", "float64", "V* of the start: the highest probability of a full success."),
         Column("optimum_gap", "float64", "By how much any V* of the task may be too low."),
+        Column(
+            "known_after_search",
+            "float64",
+            "V* after the fewest searches that show the required tools: the ceiling where they must be found; null "
+            "where they are told (V* is the ceiling there), where the number is unknown, and in older records.",
+        ),
+        Column("searches_needed", "int64", "How many searches these are; null likewise."),
+        Column("no_search_ceiling", "string", "Why the number is unknown where tools must be found; else null."),
         Column("regret", "float64", "Probability of success that calls gave away, over all steps."),
         Column("luck", "float64", "Luck of the draws, over all steps."),
         *(Column(f"loss_{label}", "float64", f"Regret by {text}.") for label, text in LOSS_LABELS.items()),
@@ -67,6 +75,7 @@ EPISODES: Final = RecordSchema(
         Column("law", "string", "Constants of the law, as JSON text."),
         Column("rules", "string", "End rules, as JSON text."),
         Column("salt", "string", "Salt of the luck."),
+        Column("prompt", "string", "What the environment said first; null if the record kept no texts."),
         Column(
             "agent_architecture", "string", "Architecture of an LLM agent; null, like all that follows, for others."
         ),
@@ -93,7 +102,7 @@ EPISODES: Final = RecordSchema(
     ),
 )
 STEPS: Final = RecordSchema(
-    "resilisim-run-steps-1",
+    "resilisim-run-steps-2",
     (
         *KEYS,
         Column("turn", "int64", "Number of the message in its episode, from 1."),
@@ -109,10 +118,11 @@ STEPS: Final = RecordSchema(
         Column("regret", "float64", "value - action_value: what the choice cost."),
         Column("luck", "float64", "V* after the message - action_value."),
         Column("label", "string", "Reason of the regret."),
+        Column("reply", "string", "What the environment answered; null if the record kept no texts."),
     ),
 )
 CALLS: Final = RecordSchema(
-    "resilisim-run-calls-1",
+    "resilisim-run-calls-2",
     (
         *KEYS,
         Column("call", "int64", "Number of the call in its episode, from 0."),
@@ -122,7 +132,8 @@ CALLS: Final = RecordSchema(
         Column("messages", ["int64"], "The request: places in agent_messages of the episode."),
         Column("tools", ["string"], "Tools that the request offered."),
         Column("settings", "string", "Settings of the request, as JSON text."),
-        Column("text", "string", "The reply."),
+        Column("thoughts", "string", "What the model thought, where the endpoint gave that beside the reply."),
+        Column("text", "string", "The reply; null, as all that was said, if the record kept no texts."),
         Column("tool_calls", "string", "Native tool calls of the reply, as JSON text."),
         Column("finish_reason", "string", "Why the reply ended."),
         Column("answered_by", "string", "Model as the endpoint named it."),
@@ -131,6 +142,7 @@ CALLS: Final = RecordSchema(
         Column("is_estimate", "bool", "Whether these are estimates."),
         Column("latency_seconds", "float64", "Seconds until the reply."),
         Column("attempts", "int64", "Requests that it took."),
+        Column("dropped", ["string"], "Options of the request that the endpoint refuses, so that they were left out."),
         Column("from_cache", "bool", "Whether the reply came from a cache."),
         Column("cost", "float64", "US dollars; null if the price is not known."),
     ),
@@ -147,7 +159,7 @@ FAILURES: Final = RecordSchema(
 
 
 def episode_row(record: EpisodeRecord) -> Record:
-    """Return the row of an episode.
+    """Return the row of an opened episode.
 
     Raises:
         KeyError: The part of an LLM agent is not whole; TypeError and the like if it is of another shape.
@@ -178,6 +190,9 @@ def episode_row(record: EpisodeRecord) -> Record:
         "num_steps": len(record["steps"]),
         "optimum": float(record["optimum"]),
         "optimum_gap": float(record["optimum_gap"]),
+        "known_after_search": _float(record.get("known_after_search")),
+        "searches_needed": record.get("searches_needed"),
+        "no_search_ceiling": record.get("no_search_ceiling"),
         "regret": float(record["regret"]),
         "luck": float(record["luck"]),
     }
@@ -185,6 +200,7 @@ def episode_row(record: EpisodeRecord) -> Record:
     row |= {f"loss_{label}": float(losses.get(label, 0.0)) for label in LOSS_LABELS}
     row[OTHER_LOSSES] = float(sum(loss for label, loss in losses.items() if label not in LOSS_LABELS))
     row |= {"law": _text(record["law"]), "rules": _text(record["rules"]), "salt": record["salt"]}
+    row["prompt"] = _spoken(record)["prompt"]
     agent = record.get("agent")
     return row | (dict.fromkeys(_AGENT_COLUMNS) if agent is None else _agent_cells(agent))
 
@@ -193,9 +209,10 @@ def step_rows(record: EpisodeRecord) -> list[Record]:
     """Return one row for each message of an episode."""
     keys = _keys(record)
     rows: list[Record] = []
-    for step in record["steps"]:
+    replies = _spoken(record)["replies"] or [None] * len(record["steps"])
+    for step, reply in zip(record["steps"], replies, strict=True):
         cells: Record = {name: step.get(name) for name in _STEP_COLUMNS}
-        rows.append(keys | cells | {name: _float(cells[name]) for name in _STEP_FLOATS})
+        rows.append(keys | cells | {name: _float(cells[name]) for name in _STEP_FLOATS} | {"reply": reply})
     return rows
 
 
@@ -216,11 +233,12 @@ def call_rows(record: EpisodeRecord) -> list[Record]:
                 "component": call["role"],
                 "model": call["model"],
                 "turn": call["turn"],
-                "messages": call["messages"],
+                "messages": call.get("messages", []),
                 "tools": call["tools"],
                 "settings": _text(call["settings"]),
-                "text": reply["text"],
-                "tool_calls": _text(reply["tool_calls"]),
+                "thoughts": reply.get("thoughts"),
+                "text": reply.get("text"),
+                "tool_calls": _text(reply.get("tool_calls")),
                 "finish_reason": reply["finish_reason"],
                 "answered_by": reply["model"],
                 "prompt_tokens": usage["prompt_tokens"],
@@ -228,6 +246,7 @@ def call_rows(record: EpisodeRecord) -> list[Record]:
                 "is_estimate": usage["is_estimate"],
                 "latency_seconds": _float(reply["latency_seconds"]),
                 "attempts": reply["attempts"],
+                "dropped": reply.get("dropped", []),
                 "from_cache": call["from_cache"],
                 "cost": _float(call["cost"]),
             }
@@ -272,16 +291,21 @@ def _agent_cells(agent: Mapping[str, Any]) -> Record:
         "agent_first_failure": _text(agent["first_failure"]),
         "agent_counters": _text(agent["counters"]),
         "agent_components": _text(agent["components"]),
-        "agent_structure": _text(agent["structure"]),
+        "agent_structure": _text(agent.get("structure")),
         "agent_events": [
             {name: _text(event.get(name)) if name == "details" else event.get(name) for name in _EVENT}
             for event in agent["events"]
         ],
         "agent_messages": [
             {name: _text(message.get(name)) if name == "tool_calls" else message.get(name) for name in _MESSAGE}
-            for message in agent["messages"]
+            for message in agent.get("messages", ())
         ],
     }
+
+
+def _spoken(record: EpisodeRecord) -> Mapping[str, Any]:
+    spoken = record.get("texts")
+    return {"prompt": None, "replies": None} if spoken is None or isinstance(spoken, str) else spoken
 
 
 def _keys(record: Mapping[str, Any]) -> Record:

@@ -44,6 +44,7 @@ PUBLIC_INFO = frozenset(
         "prompt_type",
         "planner",
         "protocol",
+        "parameters",
         "turn",
         "turns_left",
         "event",

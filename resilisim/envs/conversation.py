@@ -10,10 +10,19 @@ from typing import Any, Literal
 import gymnasium
 
 from resilisim.envs import feedback
-from resilisim.envs.prompting import PromptMaker
-from resilisim.envs.protocol import decode_native, encode_native, native_tools, read_native, read_text
+from resilisim.envs.prompting import KEPT_PROMPTS, PromptMaker
+from resilisim.envs.protocol import (
+    CUT_MARK,
+    call_ids,
+    decode_native,
+    encode_native,
+    native_text,
+    native_tools,
+    read_native,
+    read_text,
+)
 from resilisim.envs.space import UnicodeText
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 from resilisim.simulator import (
     STOP,
@@ -29,6 +38,7 @@ from resilisim.simulator.outcomes import PayloadSize
 from resilisim.simulator.state import outcome
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
+from resilisim.tasks.searches import Searches, searches_needed
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
 from resilisim.tool_library.parameters import PARAMETER_MODES, ParameterMode
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
@@ -69,14 +79,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
     the same unproductive message too many times in a row. Turns are part of the task, so running out is termination;
     nothing is ever truncated.
 
-    **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `turn` (messages sent),
-    `turns_left`, `event` (kind of the last message: execute, search, info, format_error, rejected, finish, stop; absent
-    at reset). After a search: `search`, a list of `{name, score}`. After an info: `tool_info`. After a rejected call or
-    format error: `problems`. After an execution: `execution`, `{tool, success, error, success_probability, attempt,
-    output}` with `attempt` from 1 and `output` None unless it succeeded, and `dependency_problems` if its error is
-    DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies (`public_info` takes them out): `instance_id`,
-    `task`, `required_tools`, `seed`, `problem`, `state`, `message`, `score`, `flaw` (what is wrong with the plan in the
-    prompt, or None), and the probability in `execution`; a flawed prompt is "optimal" to them.
+    **Info.** Always: `instance_id`, `task_type`, `prompt_type`, `planner`, `protocol`, `parameters` (how they are
+    checked), `turn` (messages sent), `turns_left`, `event` (kind of the last message: execute, search, info,
+    format_error, rejected, finish, stop; absent at reset). After a search: `search`, a list of `{name, score}`. After
+    an info: `tool_info`. After a rejected call or format error: `problems`. After an execution: `execution`, `{tool,
+    success, error, success_probability, attempt, output}` with `attempt` from 1 and `output` None unless it succeeded,
+    and `dependency_problems` if its error is DEPENDENCY_ERROR. At the end: `score`. Not for ordinary policies
+    (`public_info` takes them out): `instance_id`, `task`, `required_tools`, `seed`, `problem`, `state`, `message`,
+    `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the probability in `execution`; a flawed
+    prompt is "optimal" to them.
 
     **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4.
     **Version history.** v0.
@@ -144,19 +155,23 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.law = BenchmarkLaw(base, not_executed, failed, history)
         self.rules = EndRules(max_turns, max_consecutive_failures, loop_length)
         self.protocol = protocol
+        self.tools = tools
         self.render_mode = render_mode
         self.action_space = UnicodeText(MAX_MESSAGE_LENGTH)
         self.observation_space = UnicodeText(MAX_OBSERVATION_LENGTH)
         self._default_prompt = prompt
         if isinstance(planner, str):
             planner = resolve_planner(planner, self.library, self.law, self.rules)
-        self._prompts = PromptMaker(planner, self.library, self.rules, protocol, tools == "listed", prompt_style)
+        self._prompts = PromptMaker(
+            planner, self.library, self.rules, protocol, tools == "listed", prompt_style, parameters
+        )
         self._parameters: ParameterMode = parameters
         self._search_detail = search_detail
         self._payload: PayloadSize = payload
         self._salt = salt
         self._search = search
         self._read_cached = functools.lru_cache(maxsize=4096)(self._read)
+        self.searches_needed = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._searches_needed)
         self._task: Task | None = None
         self._episode: Episode | None = None
         self._prompt: Prompt | None = None
@@ -176,8 +191,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         Raises:
             InvalidInputError: An unknown option, task, tool or prompt type.
         """
-        if seed is not None and not 0 <= seed <= MAX_SEED:
-            raise InvalidInputError(f"seed {seed} is out of range: expected 0 to 2^63 - 1")
+        seed = None if seed is None else check_integer("seed", seed, 0, MAX_SEED)
         super().reset(seed=seed)
         options = options or {}
         for name in options:
@@ -206,20 +220,21 @@ class ConversationEnv(gymnasium.Env[str, str]):
             return self.native_step(action)
         if not isinstance(action, str):
             raise InvalidInputError(f"an action of type {type(action).__name__}: expected a text")
-        if len(action) > MAX_MESSAGE_LENGTH:
-            problem = f"the message has {len(action):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
-            return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
-        if self.protocol == "native":
-            return self.native_step(decode_native(action))
-        read = self._read_cached if len(action) <= CACHED_MESSAGE_LENGTH else self._read
-        return self._apply(read(action), [])
+        return self._step(action, self.protocol)
 
     def native_step(self, message: Mapping[str, Any]) -> Step:
         """Send one assistant message with native tool calls (`content`, `tool_calls`); the rest is as in `step`."""
-        calls = message.get("tool_calls")
-        calls = calls if isinstance(calls, list) else []
-        call_ids = [str(call.get("id", "")) if isinstance(call, Mapping) else "" for call in calls]
-        return self._apply(read_native(message, self.library, self._parameters), call_ids)
+        return self._step(native_text(message), "native")
+
+    def _step(self, action: str, protocol: str) -> Step:
+        if len(action) > MAX_MESSAGE_LENGTH:
+            problem = f"the message has {len(action):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
+            return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
+        if protocol == "native":
+            message = decode_native(action)
+            return self._apply(read_native(message, self.library, self._parameters), call_ids(message))
+        read = self._read_cached if len(action) <= CACHED_MESSAGE_LENGTH else self._read
+        return self._apply(read(action), [])
 
     def prompt(self, task: Task, prompt: str) -> Prompt:
         """Return the prompt that an episode of a task begins with.
@@ -228,6 +243,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
             InvalidInputError: There is no such prompt, or the task's plan cannot carry the flaw that it names.
         """
         return self._prompts.prompt(task, prompt)
+
+    def _searches_needed(self, task: Task) -> Searches:
+        """Return how many searches with clauses of its description show every tool of a task, as searches answer here.
+
+        Episodes of a task follow each other, so the latest answers are remembered.
+        """
+        search = self._search
+        many = None if search is None else lambda queries, k: [search(query, k) for query in queries]
+        return searches_needed(task, self.library, many)
 
     def twin(self) -> ConversationEnv:
         """Return an environment with the same options in which another episode can be played at the same time.
@@ -250,14 +274,16 @@ class ConversationEnv(gymnasium.Env[str, str]):
         """Return the last observation if the render mode is `ansi`."""
         return self._observation if self.render_mode == "ansi" else None
 
-    def _apply(self, message: Message, call_ids: list[str]) -> Step:
+    def _apply(self, message: Message, ids: list[str]) -> Step:
         if self._episode is None:
             raise gymnasium.error.ResetNeeded("call reset before step")
         event = self._episode.apply(message)
         reply, extra = self._reply(event)
         ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.protocol)
         text = f"{reply}\n\n{ending}" if reply else ending
-        self._observation = _presentable(encode_native(text, call_ids) if self.protocol == "native" else text)
+        if self.protocol == "native":
+            text = encode_native(text, ids, MAX_OBSERVATION_LENGTH)
+        self._observation = _presentable(text)
         terminated = self._episode.ended_by is not None
         reward = float(terminated and outcome(self._episode.problem, self._episode.state))
         return self._observation, reward, terminated, False, self._info(event, extra)
@@ -305,9 +331,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return "", {}
 
     def _find(self, query: str) -> Sequence[ToolHit]:
-        if self._search is None:
-            self._search = default_retriever(self.library).search
-        return self._search(query, SEARCH_RESULTS)
+        return (self._search or default_retriever(self.library).search)(query, SEARCH_RESULTS)
 
     def _info(self, event: Event | None, extra: dict[str, Any]) -> dict[str, Any]:
         if self._episode is None or self._task is None or self._prompt is None:
@@ -321,6 +345,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             "planner": self._prompt.planner,
             "flaw": self._prompt.flaw,
             "protocol": self.protocol,
+            "parameters": self._parameters,
             "turn": len(self._episode.events),
             "turns_left": self.rules.max_turns - state.turns_used,
             "required_tools": list(self._task.required_tools),
@@ -375,7 +400,7 @@ def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
 def _presentable(text: str) -> str:
     """Return an observation that lies in the observation space and can be sent anywhere as UTF-8."""
     if len(text) > MAX_OBSERVATION_LENGTH:
-        text = text[: MAX_OBSERVATION_LENGTH - 20] + "\n[cut: too long]"
+        text = text[: MAX_OBSERVATION_LENGTH - len(CUT_MARK)] + CUT_MARK
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -25,7 +25,7 @@ _MAX_PROBLEMS = 20
 # Made once: `json.dumps` with an option makes one for every call.
 _OUTPUT_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
-_FINISH_HINT = {"text": "<finish/>", "native": "the function finish"}
+FINISH_HINT = {"text": "<finish/>", "native": "the function finish"}
 
 _ENDINGS = {
     "completion": "The episode has ended: completion was signalled.",
@@ -113,12 +113,25 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, protocol: str)
         f"{turns_left} {'turn' if turns_left == 1 else 'turns'} left."
     )
     if turns_left:
-        lines.append(f"Continue with the next step, or finish with {_FINISH_HINT[protocol]} if the task is complete.")
+        lines.append(f"Continue with the next step, or finish with {FINISH_HINT[protocol]} if the task is complete.")
     else:
         lines.append(
-            f"Send a closing message: {_FINISH_HINT[protocol]} if the task is complete. Nothing more is executed."
+            f"Send a closing message: {FINISH_HINT[protocol]} if the task is complete. Nothing more is executed."
         )
     return "\n".join(lines)
+
+
+def progress_for(text: str, finish: str) -> str:
+    """Return what `progress` said in words for an agent that has a form of its own.
+
+    Args:
+        text: The progress.
+        finish: How that agent ends the episode; empty if it is not the one to do so, which is then told no way.
+    """
+    hints = [hint for hint in FINISH_HINT.values() if hint in text]
+    if not finish:
+        return "\n".join(line for line in text.splitlines() if not any(hint in line for hint in hints))
+    return text.replace(hints[0], finish) if hints else text
 
 
 def tool_facts(tool: Tool) -> Mapping[str, Any]:

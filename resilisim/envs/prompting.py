@@ -11,6 +11,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.parameters import ParameterMode
 from resilisim.workflows.perturbation import FlawRefusal, Perturber
 from resilisim.workflows.planner import Planner
 from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
@@ -29,6 +30,7 @@ class PromptMaker:
         protocol: How tools are called.
         tools_listed: Whether the names of the library stand in the prompts.
         style: Whether the prompts are full or compact.
+        parameters: How the parameters of calls are checked.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class PromptMaker:
         protocol: Protocol,
         tools_listed: bool,
         style: PromptStyle,
+        parameters: ParameterMode,
     ) -> None:
         self._planner = planner
         self._library = library
@@ -46,6 +49,7 @@ class PromptMaker:
         self._protocol: Protocol = protocol
         self._tools_listed = tools_listed
         self._style: PromptStyle = style
+        self._parameters: ParameterMode = parameters
         self._perturber = Perturber(library, rules)
         self.prompt = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._make)
 
@@ -72,5 +76,6 @@ class PromptMaker:
             rules=self._rules,
             protocol=self._protocol,
             style=self._style,
+            parameters=self._parameters,
         )
         return replace(rendered, type=prompt, flaw=flaw)

@@ -5,6 +5,7 @@ Both lead to the same `Message`, so both give the same episodes.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -20,14 +21,32 @@ from resilisim.tool_library.parameters import ParameterMode, check_parameters
 _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"\A(.*?)</think>", re.DOTALL | re.IGNORECASE)
 _OPEN_TAG = re.compile(r"<(tool_search|tool_info|tool_call)>", re.IGNORECASE)
-_FINISH_TAG = re.compile(r"<finish\s*/>|<finish>\s*</finish>", re.IGNORECASE)
+_FINISH_MARK = re.compile(
+    r"<finish\s*/>|<finish>\s*</finish>"
+    r"|\A[ \t>*#_`-]{0,20}action[ \t*_]{0,20}:[ \t*_`]{0,20}finish\b[ \t*_`]{0,20}(?=[({]|\Z)",
+    re.IGNORECASE,
+)
 _FINISH_PHRASE = re.compile(
     r"finished executing|\btask( is| has been)? (complete|completed|done|finished)\b", re.IGNORECASE
 )
 _SENTENCE_END = re.compile(r"[.!?;\n]|\b(?:but|however|although|though)\b", re.IGNORECASE)
 _NEGATION = re.compile(r"\b(?:not|never|cannot|neither|nor|without|unable|hardly|yet to)\b|n['’]t\b", re.IGNORECASE)
-_CALL = re.compile(r"\s*([^\s{]+)\s*(.*)\Z", re.DOTALL)
+# A sentence that says when the task will be complete, or that this will be told, says nothing about now.
+_ANNOUNCEMENT = re.compile(
+    r"\b(?:when(?:ever)?|once|if|until|unless|as soon as|whether|will|shall|going to|"
+    r"to (?:check|confirm|ensure|make sure|see|verify))\b|['’]ll\b",
+    re.IGNORECASE,
+)
+_CONDITION = re.compile(r"\b(?:when(?:ever)?|once|if|until|unless|as soon as|before|after)\b", re.IGNORECASE)
+_NEW_CLAUSE = re.compile(r"[,:]\s*(?:and|so|now|therefore|thus|hence)\b|\bnow\b", re.IGNORECASE)
+_CONDITION_BEHIND = re.compile(r"\W{0,3}(?:only\s)?(?:when|once|if|until|unless|as soon as|after)\b", re.IGNORECASE)
+_CALL = re.compile(r"[\s*`\"']*([^\s{(:*`\"']+)[*`\"']*:?[*`\"']*\s*(.*)\Z", re.DOTALL)
+_FENCE = re.compile(r"```[\w+-]{0,20}[^\S\n]*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _EXCERPT_LENGTH = 200
+CUT_MARK = "\n[cut: too long]"  # ends a text that had to be cut
+
+_NAME_KEYS = ("action", "tool", "name", "tool_name", "function")
+_ARGUMENT_KEYS = ("action_input", "arguments", "parameters", "args", "input", "tool_input")
 
 
 def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
@@ -50,12 +69,7 @@ def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
             return _search(content, visible, thoughts, ignored)
         if kind == "tool_info":
             return _info(content, library, visible, thoughts, ignored)
-        call = _CALL.match(content)
-        if call is None:
-            problem = "expected the tool's name, then its parameters" if content else "expected a tool name"
-            return _format_error(f"the tag <tool_call> does not begin with a name: {problem}", visible, thoughts)
-        name, arguments = call.group(1), call.group(2).strip()
-        return _call(name, arguments, library, mode, visible, thoughts, ignored)
+        return _tagged_call(content, library, mode, visible, thoughts, ignored)
     if unclosed is not None:
         return _format_error(f"the tag <{unclosed}> is never closed: expected </{unclosed}>", visible, thoughts)
     if signals_completion(visible):
@@ -88,16 +102,101 @@ def _find_tags(text: str) -> tuple[list[tuple[str, str]], str | None]:
     return tags, missing[0] if missing else None
 
 
+def has_tag(text: str) -> bool:
+    """Return whether a message opens a tag of the protocol."""
+    return _OPEN_TAG.search(text) is not None
+
+
+def through_first_call(text: str) -> str:
+    """Return a message up to the end of its first tag: what comes behind was not carried out, or was made up."""
+    opened = _OPEN_TAG.search(text)
+    closed = None if opened is None else re.compile(f"</{opened.group(1)}>", re.IGNORECASE).search(text, opened.end())
+    return text if closed is None else text[: closed.end()]
+
+
+def _tagged_call(
+    content: str, library: ToolLibrary, mode: ParameterMode, text: str, thoughts: str, ignored: int
+) -> Message:
+    """Read what stands between the tags of a call: `name {json}`, or what models were trained to write.
+
+    That is an object with name and arguments, a name in backticks, or arguments in a fence or in parentheses.
+    """
+    content = _unfenced(content)
+    if content.startswith("{"):
+        value, problem = _read_object(content)
+        named = None if problem else named_call(value)
+        if named is None:
+            reason = problem or "expected an object with the tool's 'name' and its 'arguments'"
+            return _format_error(f"the tag <tool_call> does not begin with a name: {reason}", text, thoughts)
+        name, arguments = named
+    else:
+        call = _CALL.match(content)
+        if call is None:
+            problem = "expected the tool's name, then its parameters" if content else "expected a tool name"
+            return _format_error(f"the tag <tool_call> does not begin with a name: {problem}", text, thoughts)
+        name, arguments = call.group(1), _unfenced(call.group(2))
+        if arguments.startswith("(") and arguments.endswith(")"):
+            arguments = _unfenced(arguments[1:-1])
+    if name in NATIVE_FUNCTIONS and library.resolve(name) is None:
+        return _function_call(name, arguments, library, mode, text, thoughts, ignored)
+    return _call(name, arguments, library, mode, text, thoughts, ignored)
+
+
+def _unfenced(text: str) -> str:
+    """Return a text without the fence or the backticks around it."""
+    fence = _FENCE.match(text.strip())
+    return (text if fence is None else fence.group(1)).strip().strip("`").strip()
+
+
+def named_call(value: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """Return the name and the arguments of a call that is written as an object, or None if it names no function.
+
+    The keys are those of the usual formats: `name` and `arguments`, `tool` and `parameters`, `action` and
+    `action_input`, or all of that under `function`.
+    """
+    inner = value.get("function")
+    if isinstance(inner, Mapping):
+        value = inner
+    name = next((value[key] for key in _NAME_KEYS if isinstance(value.get(key), str) and value[key].strip()), None)
+    key = next((key for key in _ARGUMENT_KEYS if key in value), None)
+    return None if name is None else (name.strip(), None if key is None else value[key])
+
+
 def signals_completion(text: str) -> bool:
-    """Return whether a message without tags says that the task is complete, and does not deny it in that sentence."""
+    """Return whether a message without tags says that the task is complete.
+
+    A sentence that denies it says no such thing, nor does one that only says when it will be complete or be told.
+    """
     for sentence in _SENTENCE_END.split(text):
         phrase = _FINISH_PHRASE.search(sentence)
-        if phrase is not None and not _NEGATION.search(sentence):
+        if phrase is not None and not _NEGATION.search(sentence) and not _is_announced(sentence, phrase):
             return True
-        mark = _FINISH_TAG.search(sentence)
+    return has_finish_mark(text)
+
+
+def has_finish_mark(text: str) -> bool:
+    """Return whether a message says `<finish/>` or `Action: finish`, and neither denies nor announces it."""
+    for sentence in _SENTENCE_END.split(text):
+        mark = _FINISH_MARK.search(sentence)
         if mark is not None and not _NEGATION.search(sentence, 0, mark.start()):
-            return True
+            conditions = _CONDITION.search(sentence, 0, mark.start()) or _CONDITION_BEHIND.match(sentence, mark.end())
+            if conditions is None:
+                return True
     return False
+
+
+def _is_announced(sentence: str, phrase: re.Match[str]) -> bool:
+    """Return whether words such as "when" or "will" stand before a phrase in its clause, or a condition behind it."""
+    begin = 0
+    for clause in _NEW_CLAUSE.finditer(sentence, 0, phrase.start()):
+        begin = clause.end()
+    since_comma = max(begin, sentence.rfind(",", 0, phrase.start()) + 1)  # "After all that, the task is complete"
+    found = (
+        _ANNOUNCEMENT.search(sentence, begin, phrase.start()),
+        _CONDITION.search(sentence, since_comma, phrase.start()),
+        _CONDITION_BEHIND.match(sentence, phrase.end()),
+    )
+    return any(match is not None for match in found)
 
 
 def read_native(message: Mapping[str, Any], library: ToolLibrary, mode: ParameterMode) -> Message:
@@ -122,8 +221,17 @@ def _read_calls(content: str, calls: list[Any], library: ToolLibrary, mode: Para
     ignored = len(calls) - 1
     function = calls[0].get("function") if isinstance(calls[0], Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        return _format_error("the tool call names no function", visible, thoughts)
+        return _format_error(f"the tool call names no function: {calls[0]!r:.{_EXCERPT_LENGTH}}", visible, thoughts)
     name, raw = function["name"], function.get("arguments")
+    if name not in NATIVE_FUNCTIONS and library.resolve(name) is not None:  # a tool called as if it were a function
+        return _call(name, raw, library, mode, visible, thoughts, ignored)
+    return _function_call(name, raw, library, mode, visible, thoughts, ignored)
+
+
+def _function_call(
+    name: str, raw: object, library: ToolLibrary, mode: ParameterMode, visible: str, thoughts: str, ignored: int
+) -> Message:
+    """Read a call of one of the protocol's functions."""
     arguments, problem = _read_object(raw)
     if problem is not None:
         if name == "tool_call":
@@ -140,25 +248,65 @@ def _read_calls(content: str, calls: list[Any], library: ToolLibrary, mode: Para
     near = nearest_name(name, NATIVE_FUNCTIONS)
     if near != name:
         hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(NATIVE_FUNCTIONS)
-        return _format_error(f"unknown function {name!r}: {hint}", visible, thoughts)
+        return _format_error(f"unknown function {name[:_EXCERPT_LENGTH]!r}: {hint}", visible, thoughts)
     return _format_error(f"function {name!r} needs its {_NATIVE_NEEDS[name]!r} as a string", visible, thoughts)
+
+
+def native_text(message: Mapping[str, Any]) -> str:
+    """Return an assistant message as JSON text; one that JSON has no form for becomes one that cannot be read."""
+    try:
+        return json.dumps(message, allow_nan=False, default=_plain_mapping)
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return json.dumps({"content": None, "tool_calls": [f"a message that is no JSON ({reason:.{_EXCERPT_LENGTH}})"]})
+
+
+def _plain_mapping(value: object) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"it holds a {type(value).__name__}")
 
 
 def decode_native(action: str) -> Mapping[str, Any]:
     """Return an assistant message from its JSON text; a text that is none is an answer without calls."""
     try:
-        message = json.loads(action)
+        message = json.loads(action, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError):
         return {"content": action}
     return message if isinstance(message, dict) else {"content": action}
 
 
-def encode_native(text: str, call_ids: list[str]) -> str:
-    """Return what the environment says as a JSON list of messages that answer the calls; the first is the answer."""
-    if not call_ids:
+def call_ids(message: Mapping[str, Any]) -> list[str]:
+    """Return the id of each call of an assistant message; empty for what is no call or has no id."""
+    calls = message.get("tool_calls")
+    ids = [call.get("id") if isinstance(call, Mapping) else None for call in (calls if isinstance(calls, list) else [])]
+    return [str(call_id) if isinstance(call_id, str | int) else "" for call_id in ids]
+
+
+def encode_native(text: str, ids: list[str], max_length: int) -> str:
+    """Return what the environment says as a JSON list of messages that answer the calls; the first is the answer.
+
+    Args:
+        text: What it says.
+        ids: Ids of the calls.
+        max_length: Most characters of the list. If need be, the last calls are left without an answer, then the text
+            is cut, and says so.
+    """
+    encoded = _answers(text, ids)
+    if len(encoded) <= max_length:
+        return encoded
+    lengths = itertools.accumulate(len(_answers("ignored", [call_id])) for call_id in ids)
+    kept = [call_id for call_id, length in zip(ids, lengths, strict=True) if length <= max_length // 2]
+    # A character less in the text is at least one less in its JSON.
+    excess = len(_answers(text + CUT_MARK, kept)) - max_length
+    return _answers(text[: len(text) - max(excess, 0)] + CUT_MARK, kept)
+
+
+def _answers(text: str, ids: list[str]) -> str:
+    if not ids:
         return json.dumps([{"role": "user", "content": text}], ensure_ascii=False)
-    replies = [{"role": "tool", "tool_call_id": call_ids[0], "content": text}]
-    replies += [{"role": "tool", "tool_call_id": call_id, "content": "ignored"} for call_id in call_ids[1:]]
+    replies = [{"role": "tool", "tool_call_id": ids[0], "content": text}]
+    replies += [{"role": "tool", "tool_call_id": call_id, "content": "ignored"} for call_id in ids[1:]]
     return json.dumps(replies, ensure_ascii=False)
 
 
@@ -256,7 +404,7 @@ def native_tools() -> list[dict[str, Any]]:
         _function("tool_info", "Show one tool: parameters, returns, possible errors, dependencies.", {"name": text}),
         _function(
             "tool_call",
-            "Execute a tool. Parameters are optional unless the tool requires them.",
+            "Execute a tool by its name, with its parameters as an object.",
             {"name": text, "parameters": {"type": "object"}},
             optional=("parameters",),
         ),

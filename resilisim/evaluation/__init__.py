@@ -16,6 +16,7 @@ from resilisim.evaluation.rollout import play_episode, rescore_record
 from resilisim.evaluation.runner import evaluate
 from resilisim.evaluation.store import read_manifest, read_records
 from resilisim.evaluation.summary import GroupSummary, SummaryTable
+from resilisim.evaluation.texts import opened
 
 __all__ = [
     "LOSS_LABELS",
@@ -32,6 +33,7 @@ __all__ = [
     "compare_tables",
     "evaluate",
     "merge_runs",
+    "opened",
     "play_episode",
     "read_episode_table",
     "read_leaderboard",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.evaluation.agent_sums import AgentSums
-from resilisim.evaluation.records import EpisodeRecord, tries_again
+from resilisim.evaluation.records import EpisodeRecord, ceiling_of, lacks_ceiling, tries_again
 from resilisim.evaluation.statistics import NUM_FOLDS, FloatArray, FoldSums, fold_of
 
 
@@ -77,12 +77,15 @@ class GroupSums:
         outcome: Full successes per task.
         partial: Partial successes per task.
         optimum: Sum of V*(start) per task.
+        ceiling: Sum of the ceilings that fit what the agent was told (`records.ceiling_of`) per task.
         luck: Sum of luck per task.
         turns: Messages per task.
         losses: For each label the sum of regret per task.
         folds: (NUM_FOLDS,) sums that beta is fitted on.
         ended_by: Episodes by what ended them.
         optimum_gap: By how much any V* of its tasks may be too low.
+        num_after_search: Episodes whose ceiling is `known_after_search`.
+        num_without_ceiling: Episodes whose tools had to be found, and of which only V* is known.
     """
 
     policy: str
@@ -93,12 +96,15 @@ class GroupSums:
     outcome: TaskVector = field(default_factory=TaskVector)
     partial: TaskVector = field(default_factory=TaskVector)
     optimum: TaskVector = field(default_factory=TaskVector)
+    ceiling: TaskVector = field(default_factory=TaskVector)
     luck: TaskVector = field(default_factory=TaskVector)
     turns: TaskVector = field(default_factory=TaskVector)
     losses: dict[str, TaskVector] = field(default_factory=dict)
     folds: list[FoldSums] = field(default_factory=lambda: [FoldSums() for _ in range(NUM_FOLDS)])
     ended_by: Counter[str] = field(default_factory=Counter)
     optimum_gap: float = 0.0
+    num_after_search: int = 0
+    num_without_ceiling: int = 0
     tries_again: bool = False
     architecture: str | None = None
     model: str | None = None
@@ -110,6 +116,9 @@ class GroupSums:
         self.outcome.add(task, outcome)
         self.partial.add(task, 1.0 if record["score"]["level"] == "partial_success" else 0.0)
         self.optimum.add(task, optimum)
+        self.ceiling.add(task, ceiling_of(record))
+        self.num_after_search += record.get("known_after_search") is not None
+        self.num_without_ceiling += lacks_ceiling(record)
         self.luck.add(task, luck)
         self.turns.add(task, len(record["steps"]))
         for label, amount in record["losses"].items():

@@ -35,6 +35,7 @@ class AgentSums:
             a cap of the agent, or what ended the episode (turns, loop, consecutive_failures).
         endings: Episodes by what ended the agent.
         malformed_replies: Replies that could not be read.
+        cut_replies: Replies that were cut off at their limit of tokens.
         replans: Episodes by number of replans: all, those that the agent ended with an answer, those that were right.
     """
 
@@ -49,6 +50,7 @@ class AgentSums:
     first_failures: Counter[str] = field(default_factory=Counter)
     endings: Counter[str] = field(default_factory=Counter)
     malformed_replies: int = 0
+    cut_replies: int = 0
     replans: dict[str, Counter[int]] = field(
         default_factory=lambda: {"all": Counter(), "finished": Counter(), "right": Counter()}
     )
@@ -70,6 +72,7 @@ class AgentSums:
             self.first_failures[_blamed(record)] += 1
         self.endings[agent["ended_by"]] += 1
         self.malformed_replies += sum(event["kind"] == "malformed_reply" for event in agent["events"])
+        self.cut_replies += agent["counters"].get("cut_replies", 0)
         replans = agent["counters"].get("replans", 0)
         self.replans["all"][replans] += 1
         if agent["ended_by"] == "answer":
@@ -95,6 +98,7 @@ class AgentSums:
             "first_failures": dict(self.first_failures),
             "endings": dict(self.endings),
             "malformed_replies": self.malformed_replies,
+            "cut_replies": self.cut_replies,
             "replans": {which: {str(n): counts[n] for n in sorted(counts)} for which, counts in self.replans.items()},
         }
 
@@ -133,7 +137,9 @@ def agent_table(agents: Sequence[AgentSums]) -> Table:
                 known = "" if sums.cost is None else f"{sums.cost / sums.num_episodes:.4f}"
                 cells.append(known if place == 0 else "")
             table.add_row(*(Text(cell) for cell in (*head, role, *cells, blame)))
-    table.caption = "\n".join(_replans(sums) for sums in agents if any(sums.replans["all"].keys() - {0})) or None
+    notes = [_replans(sums) for sums in agents if any(sums.replans["all"].keys() - {0})]
+    notes += [_cut_off(sums) for sums in agents if sums.cut_replies]
+    table.caption = "\n".join(notes) or None
     table.caption_justify = "left"
     return table
 
@@ -145,6 +151,12 @@ def _replans(sums: AgentSums) -> str:
         for which, counts in sums.replans.items()
     ]
     return f"replans of {sums.policy} ({sums.prompt_type}), number: episodes; {'; '.join(parts)}"
+
+
+def _cut_off(sums: AgentSums) -> str:
+    """Return how many replies were cut off, which is no lack of skill if a limit of tokens was set too low."""
+    share = f"{sums.cut_replies:,} of {int(sums.total('calls')):,} replies"
+    return f"{sums.policy} ({sums.prompt_type}): {share} cut off at the limit of tokens"
 
 
 def _shares(failures: Mapping[str, int]) -> str:

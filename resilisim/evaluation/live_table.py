@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from resilisim.evaluation.failures import FailureRecord
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.records import EpisodeRecord, ceiling_of
 
 MOST_ROWS = 24  # a terminal shows no more beside the rest
 
@@ -19,6 +19,7 @@ class _Row:
     episodes: int = 0
     successes: int = 0
     optimum: float = 0.0
+    ceiling: float = 0.0
     luck: float = 0.0
     calls: int = 0
     tokens: int = 0
@@ -42,6 +43,7 @@ class LiveTable:
         row.episodes += 1
         row.successes += record["outcome"]
         row.optimum += record["optimum"]
+        row.ceiling += ceiling_of(record)
         row.luck += record["luck"]
         for used in record.get("agent", {}).get("components", {}).values():
             row.calls += used["calls"]
@@ -64,7 +66,7 @@ class LiveTable:
         table.caption = "percent, so far; luck-adjusted with a slope of 1"
         table.add_column("policy", overflow="fold")
         table.add_column("prompt", overflow="fold")
-        headings = ["episodes", "success", "V*", "adjusted"]
+        headings = ["episodes", "success", "ceiling", "V*", "adjusted"]
         headings += ["calls", "tokens", "dollars"] if asks_models else []
         headings += ["broken"] if any_broken else []
         for heading in headings:
@@ -83,6 +85,6 @@ class LiveTable:
 
 def _percents(row: _Row) -> list[str]:
     if row.episodes == 0:
-        return ["", "", ""]
-    shares = (row.successes, row.optimum, row.successes - row.luck)
+        return ["", "", "", ""]
+    shares = (row.successes, row.ceiling, row.optimum, row.successes - row.luck)
     return [f"{100.0 * share / row.episodes:.1f}" for share in shares]

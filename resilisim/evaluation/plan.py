@@ -11,6 +11,7 @@ from typing import Any, Literal
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.contestants import Contestant, PolicyMaker, describe_policy
 from resilisim.evaluation.models import ModelSettings
+from resilisim.evaluation.texts import RecordTexts
 from resilisim.policies.base import Policy
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import checkpoint_hashes
@@ -58,6 +59,7 @@ class RunSettings:
         models: Who answers the LLM agents among the policies.
         directory: The run's folder, in which replies of episodes under way are kept; None keeps none.
         manifest_hash: Hash of the run's arguments, which every record carries.
+        record_texts: Whose texts records keep (`evaluation.texts.stored`).
     """
 
     contestants: tuple[Contestant, ...]
@@ -67,6 +69,7 @@ class RunSettings:
     models: ModelSettings = field(default_factory=ModelSettings)
     directory: str | None = None
     manifest_hash: str = ""
+    record_texts: RecordTexts | None = None
 
     def load_library(self) -> ToolLibrary:
         """Return the tool library."""
@@ -250,6 +253,7 @@ def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, agent
         "policies": [describe_policy(spec) for spec in specs],
         "policy_names": [contestant.name for contestant in settings.contestants],
         "prompts": list(settings.prompts),
+        **({} if settings.record_texts is None else {"record_texts": settings.record_texts}),
         "seeds": list(plan.seeds),
         "tasks": {"count": len(plan.tasks), "sha256": hash_tasks(plan.tasks)},
     }

@@ -18,6 +18,7 @@ from resilisim.evaluation.journal import EpisodeJournal, journal_path
 from resilisim.evaluation.plan import PlannedEpisode, RunSettings
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.rollout import play_agent_episode, play_episode
+from resilisim.evaluation.texts import stored
 from resilisim.policies.base import Policy
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.provenance import canonical_json
@@ -118,7 +119,7 @@ class EpisodePlayer:
     def _play(self, episode: PlannedEpisode) -> EpisodeRecord:
         """Play an episode of a policy that waits for nothing."""
         with _named(self._describe(episode)):
-            return play_episode(
+            record = play_episode(
                 self._shared.environment,
                 self._policy(episode.policy),
                 episode.task,
@@ -126,12 +127,13 @@ class EpisodePlayer:
                 episode.seed,
                 **self._place(episode),
             )
+        return stored(record, self._settings.record_texts)
 
     async def play_agent(self, env: ConversationEnv, agent: LlmPolicy[Any], episode: PlannedEpisode) -> Outcome:
         """Play an episode of an LLM agent; what an endpoint breaks is a value."""
         with _named(self._describe(episode)), self._journal(agent, episode) as journal:
             try:
-                return await play_agent_episode(
+                record = await play_agent_episode(
                     env,
                     agent,
                     episode.task,
@@ -140,6 +142,7 @@ class EpisodePlayer:
                     **self._place(episode),
                     journal=journal,
                 )
+                return stored(record, self._settings.record_texts)
             except InfrastructureError as error:
                 return self._failure(episode, error, journal)
             except RequestRefusedError as error:

@@ -39,7 +39,7 @@ from resilisim.tool_library.parameters import ParameterMode
 
 # Fields that follow from the rest of a record, in the order in which differences are looked for.
 _FACTS: Final = ("required_outputs", "ended_by", "score", "outcome")
-_NUMBERS: Final = ("optimum", "optimum_gap", "regret", "luck")
+_NUMBERS: Final = ("optimum", "optimum_gap", "known_after_search", "regret", "luck")
 _STEP_NUMBERS: Final = ("success_probability", "value", "action_value", "regret", "luck")
 
 ReadMessage = Callable[[str], Message]
@@ -110,6 +110,9 @@ def reattribute(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage |
         "luck": sum(step["luck"] for step in steps),
         "losses": total_losses(steps),
     }
+    searches = record.get("searches_needed")  # taken as it stands: records do not hold what was searched
+    if searches is not None:
+        again["known_after_search"] = optimum.after_search(searches)
     again["score"] = rescore(dict(again)).to_mapping()
     again["outcome"] = int(again["score"]["level"] == "full_success")
     return again
@@ -216,7 +219,7 @@ def first_other_label(record: EpisodeRecord, again: EpisodeRecord) -> str | None
 
 
 def _first_number(then: Mapping[str, Any], now: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    return next((name for name in names if not _is_near(then[name], now[name])), None)
+    return next((name for name in names if not _is_near(then.get(name), now.get(name))), None)
 
 
 def _is_near(then: float | None, now: float | None) -> bool:

@@ -17,9 +17,10 @@ from resilisim.evaluation.failures import FailureRecord, is_failure, read_failur
 from resilisim.evaluation.journal import EpisodeJournal, journal_path
 from resilisim.evaluation.models import ModelSettings
 from resilisim.evaluation.plan import EnvironmentSettings, RunSettings
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.records import CEILING_FIELDS, EpisodeRecord
 from resilisim.evaluation.rollout import play_agent_episode, play_episode
 from resilisim.evaluation.store import read_manifest, read_records
+from resilisim.evaluation.texts import has_agent_texts, opened
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import CONTEXT_OVERFLOW, Journal
 from resilisim.provenance import canonical_json
@@ -79,10 +80,18 @@ class RecordedReplies:
 
     Args:
         record: The episode.
+
+    Raises:
+        InvalidInputError: The run did not keep what was said in it.
     """
 
     def __init__(self, record: EpisodeRecord) -> None:
-        agent = record.get("agent", {})
+        record = opened(record)
+        if not has_agent_texts(record):
+            raise InvalidInputError(
+                f"the run kept no texts of episode {record['index']} (--record-texts): ask the models anew (--live)"
+            )
+        agent = record["agent"]
         self._messages: Sequence[Mapping[str, Any]] = agent.get("messages", ())
         self._calls: Sequence[Mapping[str, Any]] = agent.get("calls", ())
         limits = [event["text"] for event in agent.get("events", ()) if event["kind"] == "limit"]
@@ -177,7 +186,7 @@ def replay_episode(
     if recorded is None:
         identity = canonical_json(policy.models.identities())
         journal = EpisodeJournal(journal_path(directory, episode["index"]), identity, is_read_only=True)
-    elif models is None:
+    elif models is None and "agent" in recorded:
         journal = RecordedReplies(recorded)
     return asyncio.run(
         play_agent_episode(env, policy, task, episode["prompt_type"], episode["seed"], journal=journal, **common)
@@ -197,9 +206,15 @@ def _recorded_models(record: EpisodeRecord) -> RoleModels | None:
 def first_difference(then: EpisodeRecord, now: EpisodeRecord) -> str | None:
     """Return where two records of an episode differ first, or None if they are the same.
 
-    What calls cost is left out: it rests on a table of prices, which is no part of the run.
+    What calls cost is left out: it rests on a table of prices, which is no part of the run. So are fields that older
+    records lack, and the environment's words where one of the two has not kept them.
     """
-    return next(_differences("", then, now), None)
+    one, other = dict(opened(then)), dict(opened(now))
+    if "texts" not in one or "texts" not in other:
+        one.pop("texts", None)
+        other.pop("texts", None)
+    compared = {name: value for name, value in other.items() if name in one or name not in CEILING_FIELDS}
+    return next(_differences("", one, compared), None)
 
 
 def _differences(where: str, then: object, now: object) -> Iterator[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
 from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.envs.protocol import native_text
 from resilisim.evaluation.attribution import IDENTITY_TOLERANCE, Attribution, attribute, identity_error, total_losses
 from resilisim.evaluation.labels import Course
-from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, StepRecord
+from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, SpokenTexts, StepRecord, fitting_ceiling
 from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import EpisodeHooks, Journal
@@ -19,6 +19,7 @@ from resilisim.simulator import Problem, rescore
 from resilisim.simulator.exact import solve
 from resilisim.simulator.state import is_done
 from resilisim.tasks import Task
+from resilisim.tasks.searches import Searches
 from resilisim.workflows.prompts import Prompt
 
 PROBLEM_LENGTH = 300  # of a problem in a record
@@ -39,6 +40,7 @@ class Rollout:
 
     Attributes:
         observation: What the environment said last.
+        texts: All that it said.
         terminated: Whether the episode has ended.
 
     Raises:
@@ -64,6 +66,7 @@ class Rollout:
         self._flaw = self._flaw_with_plan()
         self._course = Course(self.problem, self._info["planner"], self._flaw)
         self.steps: list[StepRecord] = []
+        self.texts = SpokenTexts(prompt=self.observation, replies=[])
         self.terminated = False
         self._used_native_calls = False
         self._value: float | None = None
@@ -84,13 +87,14 @@ class Rollout:
         """Send a message, or end the episode if it is None."""
         before = self._info["state"]
         if isinstance(action, Mapping):  # an assistant message with native calls; the record keeps its text
-            action = json.dumps(action)
+            action = native_text(action)
         step = self._env.stop() if action is None else self._env.step(cast("str", action))
         self.observation, _, self.terminated, _, self._info = step
         message = self._info["message"]
         self._used_native_calls = self._used_native_calls or message.native
         worth = attribute(self._optimum, before, message, self._info["state"], self._course, self._value)
         self._value = worth.value_after
+        self.texts["replies"].append(self.observation)
         self.steps.append(_step_record(len(self.steps) + 1, str(action or ""), self._info, worth))
 
     def record(self, policy: str, index: int = 0, salt: str = "", manifest: str = "") -> EpisodeRecord:
@@ -104,6 +108,9 @@ class Rollout:
         """
         task, problem, steps, info = self._task, self.problem, self.steps, self._info
         score = info["score"]
+        searches = Searches(None)
+        if fitting_ceiling(info["prompt_type"], self._env.tools, self._privileged) == "known_after_search":
+            searches = self._env.searches_needed(task)
         record = EpisodeRecord(
             schema=RECORD_SCHEMA,
             index=index,
@@ -125,6 +132,9 @@ class Rollout:
             outcome=int(score["level"] == "full_success"),
             optimum=steps[0]["value"],
             optimum_gap=self._optimum.gap,
+            known_after_search=None if searches.fewest is None else self._optimum.after_search(searches.fewest),
+            searches_needed=searches.fewest,
+            no_search_ceiling=searches.reason,
             regret=sum(step["regret"] for step in steps),
             luck=sum(step["luck"] for step in steps),
             losses=total_losses(steps),
@@ -132,6 +142,7 @@ class Rollout:
             rules=problem.rules.to_mapping(),
             salt=salt,
             manifest=manifest,
+            texts=self.texts,
         )
         error = identity_error(record)
         if error > IDENTITY_TOLERANCE:
@@ -141,14 +152,18 @@ class Rollout:
         return record
 
     def _flaw_with_plan(self) -> dict[str, Any] | None:
-        """Return what is wrong with the plan in the prompt, together with the plan's tools as they are shown."""
+        """Return what is wrong with the plan in the prompt, together with the plan's tools and limits as shown."""
         flaw = self._info["flaw"]
         if flaw is None:
             return None
         prompt = self._prompt if isinstance(self._prompt, Prompt) else self._env.prompt(self._task, self._prompt)
         if prompt.workflow is None:
             return dict(flaw)
-        return {**flaw, "plan": [step.tool for step in prompt.workflow.steps]}
+        steps = prompt.workflow.steps
+        shown: dict[str, Any] = {"plan": [step.tool for step in steps]}
+        if any(step.is_limited for step in steps):
+            shown["limits"] = [[step.max_tries, step.skip_from] for step in steps]
+        return {**flaw, **shown}
 
 
 def play_episode(

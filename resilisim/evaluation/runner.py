@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
 from resilisim.evaluation.arguments import (
     TaskSpec,
     check_environment,
     check_flaws,
-    check_integer,
     check_policies,
     check_prompts,
+    check_record_texts,
     check_seeds,
     check_shard,
     check_solvable,
@@ -44,6 +44,7 @@ from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.report.facts import RunCollector, count_of
 from resilisim.evaluation.results import CallOutcome, EvaluationResult, result_of
 from resilisim.evaluation.store import RunStore
+from resilisim.evaluation.texts import RecordTexts
 from resilisim.evaluation.workers import Players, play_all
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.provenance import content_hash
@@ -91,6 +92,7 @@ def evaluate(
     library: ToolLibrary | None = None,
     embedding_model: str | None = None,
     model: ModelSpec = None,
+    record_texts: RecordTexts | None = None,
     shard: str | None = None,
     limits: RunLimits | None = None,
     ray: str | None = None,
@@ -130,6 +132,8 @@ def evaluate(
         model: The language models of LLM agents: "openai:NAME", "local", "scripted:FILE", a list that also names those
             of single components ("extractor=openai:small"), or `ModelSettings` for everything else about them. With
             several models each agent plays once with each, under the name "POLICY@MODEL".
+        record_texts: Whose prompt, thoughts, messages and replies stay in the records: those of "all" episodes, of
+            "failures" (no full success), or of "none"; all of LLM agents and the failures of other policies if omitted.
         shard: "i/n" plays only the i-th of n parts of the tasks; `merge_runs` puts the folders of all parts together.
         limits: Where to stop before everything is played.
         ray: Address of a Ray cluster whose machines play ("auto", "local" or "HOST:PORT"); `workers` are then its
@@ -156,7 +160,7 @@ def evaluate(
         check_address(ray)
     limits = RunLimits() if limits is None else limits
     policy_specs, prompt_types = check_policies(policies), check_prompts(prompts)
-    num_workers = check_integer("workers", workers, least=1)
+    num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
     chosen_tasks, chosen_seeds = check_tasks(tasks, own_library), check_seeds(seeds)
     part = check_shard(shard, len(chosen_tasks))
     model_settings = check_models(model)
@@ -188,6 +192,7 @@ def evaluate(
         ),
         library=None if library is None else library.to_json(),
         models=model_settings,
+        record_texts=check_record_texts(record_texts),
     )
     # Refuses options that make no sense, too.
     environment = settings.make_environment(own_library)

@@ -15,10 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
-from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.records import LOSS_LABELS, Ceiling
 from resilisim.evaluation.statistics import (
     ROUNDING,
     Estimate,
+    FloatArray,
+    clopper_pearson,
     clustered_mean,
     clustered_proportion,
     clustered_ratio,
@@ -32,6 +34,7 @@ WIDE_TERMINAL = 120
 NARROW_TERMINAL = 96
 NARROWEST_TERMINAL = 80  # below this the biggest loss is left out, too
 WIDEST_NAME, WIDEST_PROMPT = 20, 16  # longer ones are folded
+CEILING_COLUMNS = 12  # more characters that a table needs where ceilings are not V*
 USUAL_NAMES = 26  # characters of policy and prompt that a table of one line a row has room for in WIDE_TERMINAL
 SMALLEST_SHOWN = 0.0005  # what is rounded to the first digit that is shown
 FEW_TASKS = 5  # with fewer, intervals are so wide that they hardly tell anything
@@ -52,9 +55,15 @@ class GroupSummary:
         success: Share of full successes.
         partial_success: Share of partial successes.
         optimum: Mean V* of the start: the best success rate that any agent can reach on these tasks.
+        ceiling: Mean of the ceilings that fit what the agent was told: V* where it knew the tools, else what is left
+            after the fewest searches that show them (`records.fitting_ceiling`).
+        ceiling_name: Which reference that is; "known_after_search" if it is for any episode of the group.
+        num_without_ceiling: Episodes (of all tasks) whose tools had to be found with nobody knows how many searches, so
+            that V* stands in for their ceiling.
         optimum_gap: By how much any V* may be too low (of all tasks, also when the summary is of a part): 0 where all
             are exact, as they are unless a large library holds tools of unequal reliability.
-        share_of_ceiling: Successes divided by the sum of V*.
+        share_of_ceiling: Successes divided by the sum of the ceilings.
+        adjusted_share: The same with the luck taken out: the score that policies are sorted by.
         luck_adjusted: mean(outcome - beta luck), beta cross-fitted over folds of tasks.
         luck_adjusted_beta_1: The same with beta = 1.
         mean_beta: Mean of the fitted betas, weighted by episodes.
@@ -76,7 +85,11 @@ class GroupSummary:
     partial_success: Estimate
     optimum: Estimate
     optimum_gap: float
+    ceiling: Estimate
+    ceiling_name: Ceiling
+    num_without_ceiling: int
     share_of_ceiling: Estimate
+    adjusted_share: Estimate
     luck_adjusted: Estimate
     luck_adjusted_beta_1: Estimate
     mean_beta: float
@@ -92,9 +105,22 @@ class GroupSummary:
         return 1.0 - self.optimum.value
 
     @property
+    def price_of_search(self) -> float:
+        """Points that finding the tools costs at the least: V* less the ceiling. They count as information."""
+        return self.optimum.value - self.ceiling.value
+
+    def avoidable_loss(self, label: str) -> float:
+        """Return the mean regret under a label; of information only what goes beyond the price of finding the tools."""
+        loss = self.losses[label].value
+        if label != "information" or math.isnan(self.price_of_search):
+            return loss
+        return max(loss - self.price_of_search, 0.0)
+
+    @property
     def biggest_loss(self) -> str | None:
-        """The label that cost most, or None if no call cost anything."""
-        return max(self.losses, key=lambda label: self.losses[label].value) if self.losses else None
+        """The label that cost most beyond finding the tools, or None if no call cost anything beyond that."""
+        worst = max(self.losses, key=self.avoidable_loss, default=None)
+        return None if worst is None or self.avoidable_loss(worst) <= ROUNDING else worst
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values; NaN becomes None."""
@@ -104,7 +130,9 @@ class GroupSummary:
                 "success",
                 "partial_success",
                 "optimum",
+                "ceiling",
                 "share_of_ceiling",
+                "adjusted_share",
                 "luck_adjusted",
                 "luck_adjusted_beta_1",
                 "luck",
@@ -122,6 +150,8 @@ class GroupSummary:
             "num_episodes": self.num_episodes,
             **estimates,
             "optimum_gap": self.optimum_gap,
+            "ceiling_name": self.ceiling_name,
+            "num_without_ceiling": self.num_without_ceiling,
             "mean_beta": None if math.isnan(self.mean_beta) else self.mean_beta,
             "losses": {label: loss.to_mapping() for label, loss in self.losses.items()},
             "biggest_loss": self.biggest_loss,
@@ -147,13 +177,14 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         return vector.to_array(num_tasks)[present]
 
     outcome, luck, optimum = column(group.outcome), column(group.luck), column(group.optimum)
+    ceilings = column(group.ceiling)
     betas = np.array(cross_fitted_betas(group.folds))  # (NUM_FOLDS,)
     folds = np.array([task.fold for task in sums.tasks], dtype=np.int64)[present]
     task_betas = betas[folds]  # (num_present,)
     losses = {label: clustered_mean(column(group.losses[label]), count) for label in _ordered(group.losses)}
     num_episodes = int(count.sum())
     success = clustered_proportion(outcome, count)
-    ceiling = clustered_mean(optimum, count)
+    ceiling = clustered_mean(ceilings, count)
     ended = sum(group.ended_by.values())
     summary = GroupSummary(
         policy=group.policy,
@@ -165,10 +196,16 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         num_episodes=num_episodes,
         success=success,
         partial_success=clustered_proportion(column(group.partial), count),
-        optimum=ceiling,
+        optimum=clustered_mean(optimum, count),
         optimum_gap=group.optimum_gap,
+        ceiling=ceiling,
+        ceiling_name="known_after_search" if group.num_after_search else "known_probabilities",
+        num_without_ceiling=group.num_without_ceiling,
         share_of_ceiling=_not_negative(
-            _no_narrower(clustered_ratio(outcome, optimum, num_episodes), success, ceiling.value)
+            _no_narrower(clustered_ratio(outcome, ceilings, num_episodes), success, ceiling.value)
+        ),
+        adjusted_share=_adjusted_share(
+            outcome - task_betas * luck, ceilings, success, num_episodes, is_bound=not group.num_after_search
         ),
         luck_adjusted=_rate(
             _no_narrower(within_range(luck_adjusted_mean(outcome, luck, count, task_betas)), success, 1.0)
@@ -185,7 +222,36 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         return summary
     # The last of several tries was not drawn like a first one.
     none = Estimate(math.nan, math.nan, math.nan, math.nan, len(count), num_episodes)
-    return replace(summary, optimum=none, share_of_ceiling=none, luck_adjusted=none, luck_adjusted_beta_1=none)
+    summary = replace(summary, optimum=none, ceiling=none, share_of_ceiling=none, adjusted_share=none)
+    return replace(summary, luck_adjusted=none, luck_adjusted_beta_1=none)
+
+
+def _adjusted_share(
+    adjusted: FloatArray, ceilings: FloatArray, success: Estimate, num_episodes: int, is_bound: bool
+) -> Estimate:
+    """Return luck-adjusted successes divided by ceilings.
+
+    Where every task has the same share, as with the exact optimum, the error of 0 is no certainty: the interval is then
+    that of a rate with one observation a task (Clopper and Pearson 1934).
+
+    Args:
+        adjusted: Luck-adjusted successes of each task; shape (num_tasks,).
+        ceilings: Its ceilings, added up over the same episodes; shape (num_tasks,).
+        success: The raw rate.
+        num_episodes: How many episodes these are.
+        is_bound: Whether nobody can be better than the ceiling, as it is with V*.
+    """
+    share = within_range(clustered_ratio(adjusted, ceilings, num_episodes))
+    if math.isnan(share.low):
+        return share
+    if share.standard_error <= ROUNDING:
+        num_tasks = len(ceilings)
+        low, high = clopper_pearson(min(max(share.value, 0.0), 1.0) * num_tasks, num_tasks)
+        share = replace(share, low=min(low, share.value), high=max(high, share.value))
+    mean_ceiling = float(ceilings.sum()) / num_episodes
+    possible = replace(success, low=min(success.low, mean_ceiling), high=min(success.high, mean_ceiling))
+    share = _no_narrower(share, possible, mean_ceiling)
+    return _rate(share) if is_bound else _not_negative(share)
 
 
 def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimate:
@@ -204,7 +270,7 @@ def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimat
 def _rate(estimate: Estimate) -> Estimate:
     """Cut off what an interval of a success rate has outside 0 and 1, where none can be.
 
-    An adjusted value may itself lie outside by luck; then the interval ends there. Shares of V* are not
+    An adjusted value may itself lie outside by luck; then the interval ends there. Shares of the ceiling are not
     cut at 1, which would hide that a sample was lucky.
     """
     if math.isnan(estimate.low):
@@ -251,6 +317,27 @@ def bound_note(rows: Sequence[GroupSummary]) -> str | None:
     )
 
 
+def ceiling_note(rows: Sequence[GroupSummary], shown: bool = False) -> str:
+    """Return the sentences that say what V* and the ceilings of some rows are.
+
+    Args:
+        rows: The rows.
+        shown: Whether ceilings are shown even if all of them are V*.
+    """
+    note = "V*: the best that any agent can reach."
+    if shown or any(row.ceiling_name == "known_after_search" for row in rows):
+        note += (
+            " ceiling: the best that an agent can reach with what its prompt tells: V* where it names the tools; where "
+            "they must be found, V* with the turns left after the fewest searches that show them. What the ceiling is "
+            "below V* is the price of finding the tools, which is no loss by calls."
+        )
+    missing = sum(row.num_without_ceiling for row in rows if not row.tries_again)
+    if missing:
+        episodes = f"{missing:,} episode{'' if missing == 1 else 's'}"
+        note += f" In {episodes} tools had to be found and nobody knows with how many searches: V* counts there."
+    return note
+
+
 def overshoot_note(rows: Sequence[GroupSummary]) -> str | None:
     """Return a sentence about luck-adjusted rates that are shown as below 0 or above 100, or None if there are none.
 
@@ -283,8 +370,8 @@ def format_interval(estimate: Estimate, digits: int = 1) -> str:
 class SummaryTable:
     """The summary as a table that rich can print; narrow terminals get two lines a row.
 
-    Narrower ones get no share of V*, and the narrowest no losses: what does not fit is left out, never cut. All
-    rates are in percent, with 95% intervals clustered by task.
+    Narrower ones get no share of the ceiling, and the narrowest no losses: what does not fit is left out, never cut.
+    All rates are in percent, with 95% intervals clustered by task.
 
     Args:
         rows: The summaries.
@@ -305,8 +392,13 @@ class SummaryTable:
         longest = max((len(row.policy) + 2 * row.privileged + 2 * row.tries_again for row in self._rows), default=8)
         longest_prompt = max((len(row.prompt_type) for row in self._rows), default=8)
         names, prompts = min(longest, WIDEST_NAME), min(max(longest_prompt, 6), WIDEST_PROMPT)
-        wide = options.max_width >= WIDE_TERMINAL + max(names + prompts - USUAL_NAMES, 0)
-        shares, losses = options.max_width >= NARROW_TERMINAL, options.max_width >= NARROWEST_TERMINAL
+        # V* stands beside the ceiling where there is room, and alone where it is the ceiling of every row.
+        searching = any(row.ceiling_name == "known_after_search" for row in self._rows)
+        more = CEILING_COLUMNS * searching
+        shares, losses = options.max_width >= NARROW_TERMINAL + more, options.max_width >= NARROWEST_TERMINAL
+        heads = ["ceiling", *(["V*"] if options.max_width >= NARROW_TERMINAL else [])] if searching else ["V*"]
+        heads += [f"of {heads[0]}"] if shares else []
+        wide = options.max_width >= WIDE_TERMINAL + max(names + prompts - USUAL_NAMES, 0) + more
         separator = " " if wide else "\n"
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
         # Columns of a fixed width: rich would take from them all, down to less than they need, and cut the last one.
@@ -316,26 +408,31 @@ class SummaryTable:
         else:
             widest = min(max(longest, longest_prompt, 6), WIDEST_NAME)
             table.add_column("policy\nprompt", overflow="fold", width=widest)
-        for heading in ("episodes", "success", "V*", *(["of V*"] if shares else []), "luck-adjusted"):
+        for heading in ("episodes", "success", *heads, "luck-adjusted"):
             table.add_column(heading, justify="right", no_wrap=True)
         if losses:
             table.add_column("biggest loss by calls", overflow="fold", min_width=7)
         for row in self._rows:
+            cells = {"ceiling": Text(format_percent(row.ceiling.value)), "V*": Text(format_percent(row.optimum.value))}
+            cells |= dict.fromkeys(("of ceiling", "of V*"), _with_interval(row.adjusted_share, separator))
             marks = " *" * row.privileged + " †" * row.tries_again
             name = Text.assemble(row.policy, (marks, "bold"))
             table.add_row(
                 *([name, Text(row.prompt_type)] if wide else [Text.assemble(name, "\n", (row.prompt_type, "dim"))]),
                 Text(f"{row.num_episodes:,}"),
                 _with_interval(row.success, separator),
-                Text(format_percent(row.optimum.value)),
-                *([_with_interval(row.share_of_ceiling, separator)] if shares else []),
+                *(cells[head] for head in heads),
                 _with_interval(row.luck_adjusted, separator),
                 *([_biggest_loss(row)] if losses else []),
             )
         yield table
+        values = "V* is an expected value: a sample can lie above it"
+        if searching:
+            values = "Both are expected values: a sample can lie above them"
+        shared = f', "{heads[-1]}" included' if shares else ""
         note = (
-            "Percent, with 95% intervals clustered by task. V*: the best that any agent can reach. V* is an expected "
-            "value: a sample can lie above it by luck, which the luck-adjusted column takes out."
+            f"Percent, with 95% intervals clustered by task. {ceiling_note(self._rows)} {values} by luck, "
+            f"which the luck-adjusted column takes out{shared}."
         )
         bound = bound_note(self._rows)
         if bound is not None:
@@ -361,4 +458,5 @@ def _biggest_loss(row: GroupSummary) -> Text:
     loss = row.biggest_loss
     if loss is None:
         return Text("none")
-    return Text(f"{loss.replace('_', ' ')} {format_percent(row.losses[loss].value)}")
+    beyond = "unneeded " if loss == "information" else ""
+    return Text(f"{beyond}{loss.replace('_', ' ')} {format_percent(row.avoidable_loss(loss))}")

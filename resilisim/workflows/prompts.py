@@ -11,6 +11,7 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.parameters import ParameterMode
 from resilisim.workflows.compact_plan import render_compact_plan
 from resilisim.workflows.escaping import escape_line, escape_text, inline_json
 from resilisim.workflows.insights import critical_tools
@@ -48,6 +49,12 @@ PROMPT_TYPES = ("baseline", "chain_of_thought", "optimal", "flawed")
 PLANNED_PROMPT_TYPES = ("optimal", "flawed")
 PLAN_FORMATS: tuple[str, ...] = get_args(PlanFormat)
 PROMPT_STYLES: tuple[str, ...] = get_args(PromptStyle)
+_FILLED_IN = "those that are left out are filled in"
+_PARAMETERS: Mapping[ParameterMode, str] = {
+    "lenient": _FILLED_IN,
+    "strict": "those that the tool requires must be given",
+    "ignore": _FILLED_IN,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,7 @@ def render_prompt(
     rules: EndRules | None = None,
     protocol: Protocol = "text",
     style: PromptStyle = "full",
+    parameters: ParameterMode = "lenient",
     templates: PromptTemplates | str | Path | None = None,
 ) -> Prompt:
     """Render the prompt of a task.
@@ -98,6 +106,7 @@ def render_prompt(
         rules: End rules that the prompt states; the benchmark's if omitted.
         protocol: Whether calls are tags in a text or function calls.
         style: "full", or "compact": the same in few words, for small models, with plans in a form of its own.
+        parameters: How the parameters of calls are checked.
         templates: Templates, or a folder of those that replace packaged ones.
 
     Raises:
@@ -114,8 +123,9 @@ def render_prompt(
         templates = packaged_templates()
     elif not isinstance(templates, PromptTemplates):
         templates = load_templates(templates)
+    listed = library if tools_listed else None
     render = _render_compact if style == "compact" else _render_baseline
-    baseline = render(templates, task, library if tools_listed else None, rules or EndRules(), protocol)
+    baseline = render(templates, task, listed, rules or EndRules(), protocol, parameters)
     if prompt_type not in PLANNED_PROMPT_TYPES:
         name = "compact.reasoning.md" if style == "compact" else f"chain_of_thought.{protocol}.md"
         part = "\n\n" + templates.fill(name, {}) if prompt_type == "chain_of_thought" else ""
@@ -158,7 +168,12 @@ def _render_planned(templates: PromptTemplates, workflow: Workflow, shown_as: st
 
 
 def _render_baseline(
-    templates: PromptTemplates, task: Task, listed: ToolLibrary | None, rules: EndRules, protocol: Protocol
+    templates: PromptTemplates,
+    task: Task,
+    listed: ToolLibrary | None,
+    rules: EndRules,
+    protocol: Protocol,
+    parameters: ParameterMode,
 ) -> str:
     finding = templates.fill(f"finding_tools.{protocol}.md", {})
     if listed is not None:
@@ -171,7 +186,7 @@ def _render_baseline(
             "input_data": _render_values(task.inputs),
             "expected_output": _render_values(task.expected_outputs),
             "finding_tools": finding,
-            "calling_tools": templates.fill(f"calling_tools.{protocol}.md", {}),
+            "calling_tools": templates.fill(f"calling_tools.{protocol}.md", {"parameters": _PARAMETERS[parameters]}),
             "limits": _render_limits(rules, task.constraints),
             "task_type": escape_line(task.task_type),
         },
@@ -179,9 +194,16 @@ def _render_baseline(
 
 
 def _render_compact(
-    templates: PromptTemplates, task: Task, listed: ToolLibrary | None, rules: EndRules, protocol: Protocol
+    templates: PromptTemplates,
+    task: Task,
+    listed: ToolLibrary | None,
+    rules: EndRules,
+    protocol: Protocol,
+    parameters: ParameterMode,
 ) -> str:
-    calling = templates.fill(f"compact.calling_tools.{protocol}.md", {})
+    # That parameters may be left out is what a reader sees who leaves them out.
+    needs = "" if _PARAMETERS[parameters] is _FILLED_IN else "; required parameters must be given"
+    calling = templates.fill(f"compact.calling_tools.{protocol}.md", {"parameters": needs})
     if listed is not None:
         calling += "\n\n## Tools\n\n" + ", ".join(listed.names)
     failures, loop = rules.max_consecutive_failures, rules.loop_length

@@ -12,6 +12,9 @@ from resilisim.errors import InvalidInputError, unknown_name
 # Who put a tool into a plan: semantic matching, which made the task's required list, or the planner itself.
 CHOSEN_BY = ("semantics", "policy")
 
+# Far above the turns of any episode; every reader of plans takes numbers of so many digits.
+HIGHEST_LIMIT = 999_999_999
+
 # Values in messages, the long ones cut: workflows are also read from texts of strangers.
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 100
@@ -238,9 +241,10 @@ def _limit(mapping: Mapping[str, Any], name: str, where: str) -> int | None:
     value = mapping.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= HIGHEST_LIMIT:
         raise InvalidInputError(
-            f"field {name!r} of {where} is {_SHORT.repr(value)}: expected an integer from 1 on, or null for no limit"
+            f"field {name!r} of {where} is {_SHORT.repr(value)}: expected an integer from 1 to {HIGHEST_LIMIT:,}, or "
+            "null for no limit"
         )
     return value
 

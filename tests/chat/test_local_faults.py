@@ -16,7 +16,6 @@ from resilisim.chat import (
     make_chat_model,
 )
 from resilisim.chat.local import gguf_model
-from resilisim.chat.local.answers import DEFAULT_MAX_TOKENS
 
 QUESTION = ChatRequest((ChatMessage("user", "Hello?"),))
 ANSWER = {"choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}], "model": "/a/whole/path/m.gguf"}
@@ -61,7 +60,6 @@ def test_what_is_asked(serve):
         {
             "model": "local",
             "messages": [{"role": "user", "content": "Hello?"}],
-            "max_tokens": DEFAULT_MAX_TOKENS,
             "cache_prompt": False,
         }
     ]

@@ -84,6 +84,15 @@ def test_an_answer_without_end_is_not_read_without_end():
         assert server.bytes_of_endless < 4 * LONGEST_BODY  # what lies in the buffers between
 
 
+@pytest.mark.parametrize("status", [400, 500, 307])
+def test_nor_is_an_error_without_end(status):
+    errors = Answer(status, b"again and " * 10_000, {"Location": "/elsewhere"}, kind="endless")
+    with LoopbackServer(lambda seen: errors) as server:
+        with pytest.raises((EndpointError, RequestRefusedError), match=r"again and|no connection"):
+            ask(server)
+        assert server.bytes_of_endless < 30 * LONGEST_BODY  # of a redirect, once for each of those it follows
+
+
 def test_a_body_that_was_not_compressed_as_it_says_is_asked_for_again():
     broken = Answer(200, b"not gzip", {"Content-Encoding": "gzip", "Content-Type": "application/json"})
     whole = completion("whole")
@@ -181,7 +190,7 @@ def test_own_work_on_a_request_is_small():
     def own_work():
         began = time.thread_time()
         for _ in range(20):
-            request_body(request, "small", "max_tokens")
+            request_body(request, "small")
             read_reply(answer, request, 1.0)
         return (time.thread_time() - began) / 20
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import logging
 import pickle
 import socket
@@ -14,7 +15,7 @@ from collections import Counter
 import pytest
 
 from resilisim.chat import ChatMessage, ChatRequest, EndpointError, OpenAIChatModel, RequestRefusedError, RetryPolicy
-from resilisim.chat.types import ToolCall
+from resilisim.chat.types import ChatReply, ToolCall
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
 from tests.chat.loopback import (
     Answer,
@@ -124,8 +125,13 @@ def test_what_endpoints_leave_out_or_write_otherwise_is_read():
     parts = json_answer({"choices": [{"message": {"content": [{"type": "text", "text": "a"}, {"text": "b"}]}}]})
     call = {"function": {"name": "add", "arguments": {"x": 1}}}
     objects = json_answer({"choices": [{"message": {"tool_calls": [call]}}], "usage": {"prompt_tokens": -1}})
-    with LoopbackServer(in_turn(parts, objects)) as server:
-        first, second = ask(server), ask(server)
+    thinking = json_answer({"choices": [{"message": {"reasoning_content": "hm " * 4}, "finish_reason": "length"}]})
+    thought = completion("a", message={"reasoning": "because"})
+    with LoopbackServer(in_turn(parts, objects, thinking, thought)) as server:
+        first, second, third, fourth = (ask(server) for _ in range(4))
+    assert (third.text, third.thoughts, third.is_cut, third.usage.completion_tokens) == ("", "hm " * 4, True, 3)
+    assert (fourth.text, fourth.thoughts, fourth.is_cut) == ("a", "because", False)
+    assert ChatReply.from_mapping(fourth.to_mapping()) == fourth
     assert (first.text, first.finish_reason, first.model) == ("ab", "", "")
     assert first.usage.is_estimate
     assert first.usage.prompt_tokens == 4 + 3 + 4 + 2  # "Be brief." and "Hello?", and the frames of two messages
@@ -282,23 +288,90 @@ def test_an_endpoint_that_asks_for_an_hour_is_given_up():
     assert waits.seconds == []
 
 
-def test_the_newer_name_of_the_token_limit_is_learnt():
+def refusing(name, in_words):
+    """An endpoint that refuses one option in its own words, and answers what else it was sent."""
+
     def answer(seen):
-        if "max_tokens" in seen.body:
-            return error(400, "Unsupported parameter: use 'max_completion_tokens' instead.")
-        return completion(str(seen.body["max_completion_tokens"]))
+        if name in seen.body:
+            return in_words if isinstance(in_words, Answer) else error(400, in_words)
+        return completion(json.dumps(sorted(seen.body.keys() - {"model", "messages", "tools"})))
 
-    request = dataclasses.replace(QUESTION, max_tokens=5)
+    return answer
 
-    async def twice(server):
+
+ALL = {"max_tokens", "parallel_tool_calls", "seed", "stop", "temperature", "top_p"}
+VALUE = "Only the default (1) value is supported."
+EXTRA = {"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}
+REFUSALS = {
+    "stop": "Unsupported parameter: 'stop' is not supported with this model.",
+    "temperature": json_answer({"error": {"message": VALUE, "param": "temperature", "code": "unsupported_value"}}, 400),
+    "top_p": "`temperature_top` and `top_p` cannot both be specified: top_p is not allowed for this model",
+    "max_tokens": "Unsupported parameter: use 'max_completion_tokens' instead of 'max_tokens'.",
+    "parallel_tool_calls": "Unknown parameter: 'parallel_tool_calls'.",
+    "seed": json_answer({"detail": [EXTRA]}, 422),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refused_option_is_left_out_from_then_on_with_one_warning(name):
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+    request = dataclasses.replace(
+        QUESTION, stop=("END",), temperature=0.0, top_p=1.0, max_tokens=5, seed=1, tools=(tool,)
+    )
+
+    async def several(server):
         model = OpenAIChatModel("small", base_url=server.base_url, api_key=KEY, retry=RetryPolicy(retries=0))
-        texts = [(await model.complete(request)).text for _ in range(2)]
+        at_once = await asyncio.gather(*(model.complete(request) for _ in range(3)))
+        later = await model.complete(request)
         await model.aclose()
-        return texts
+        return [*at_once, later]
 
-    with LoopbackServer(answer) as server:
-        assert asyncio.run(twice(server)) == ["5", "5"]
-    assert len(server.requests) == 3  # the second call knew it
+    with (
+        LoopbackServer(refusing(name, REFUSALS[name])) as server,
+        pytest.warns(UserWarning, match=" refuses ") as warned,
+    ):
+        replies = asyncio.run(several(server))
+    kept = sorted(ALL - {name} | ({"max_completion_tokens"} if name == "max_tokens" else set()))
+    assert [json.loads(reply.text) for reply in replies] == [kept] * 4
+    assert len(server.requests) <= 7, "the last one knew it"
+    assert [name in str(warning.message) for warning in warned] == [True]
+    was_asked_for = name not in ("max_tokens", "parallel_tool_calls")
+    assert [reply.dropped for reply in replies] == [(name,) if was_asked_for else ()] * 4
+
+
+def test_an_endpoint_that_refuses_everything_is_told_the_messages_alone():
+    def answer(seen):
+        refused = next((name for name in (*REFUSALS, "max_completion_tokens") if name in seen.body), None)
+        return completion("ok") if refused is None else error(400, f"{refused} is not supported")
+
+    request = dataclasses.replace(QUESTION, stop=("END",), temperature=0.0, max_tokens=5, seed=1)
+    with LoopbackServer(answer) as server, pytest.warns(UserWarning, match=" refuses ") as warned:
+        assert ask(server, request).dropped == ("stop", "temperature", "seed", "max_completion_tokens")
+    assert server.requests[-1].body.keys() == {"model", "messages"}
+    assert len(warned) == 5, "the limit on tokens under both of its names"
+
+
+def test_a_template_for_single_calls_is_told_single_calls():
+    calls = (ToolCall("a", "add", "{}"), ToolCall("b", "add", "{}"))
+    results = [ChatMessage("tool", call.id, tool_call_id=call.id) for call in calls]
+    request = ChatRequest((ChatMessage("user", "go"), ChatMessage("assistant", "", calls), *results))
+
+    def answer(seen):
+        several = any(len(message.get("tool_calls", ())) > 1 for message in seen.body["messages"])
+        return error(400, "This model only supports single tool-calls at once!") if several else completion("ok")
+
+    with LoopbackServer(answer) as server, pytest.warns(UserWarning, match="several tool calls in one message"):
+        assert ask(server, request).text == "ok"
+    assert [message["content"] for message in server.requests[-1].body["messages"]] == ["go", None, "a"]
+
+
+def test_refusals_of_other_things_drop_nothing():
+    request = dataclasses.replace(QUESTION, stop=("END",), temperature=0.0)
+    for words in ("Invalid schema for function 'add'", "temperature rises", "messages[0].stop_token is invalid"):
+        with LoopbackServer(lambda seen, words=words: error(400, words)) as server:
+            with pytest.raises(RequestRefusedError):
+                ask(server, request)
+            assert len(server.requests) == 1
 
 
 def test_requests_overlap_up_to_the_limit_and_no_further():
@@ -355,6 +428,23 @@ def test_the_key_stands_nowhere(caplog, capfd):
     assert "[key]" in everything
     assert KEY not in everything
     assert "sk-sec" not in everything
+
+
+def test_the_key_stands_nowhere_however_it_is_escaped():
+    """Arguments of a call are JSON within JSON: what decodes them must not find the key either."""
+    escaped = "".join(f"\\u{ord(letter):04X}" for letter in KEY)
+    spellings = [KEY, KEY.replace("-", "\\-"), escaped, escaped.replace("\\", "\\u005c"), json.dumps(escaped)[1:-1]]
+    spellings += ["".join(f"\\x{ord(letter):02x}" for letter in KEY)]
+    for spelling in spellings:
+        call = {"id": spelling, "type": "function", "function": {"name": "f", "arguments": f'{{"x": "{spelling}"}}'}}
+        answer = completion(f"it is {spelling}.", message={"tool_calls": [call]}, finish_reason=spelling)
+        outer = dataclasses.replace(answer, body=answer.body.replace(KEY.encode(), escaped.encode()))
+        for sent in (answer, outer):
+            with LoopbackServer(in_turn(sent)) as server:
+                reply = ask(server)
+            assert (reply.text, reply.tool_calls[0].id, reply.finish_reason) == ("it is [key].", "[key]", "[key]")
+            assert reply.tool_calls[0].arguments == '{"x": "[key]"}'
+            assert KEY not in str(reply)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):

@@ -70,7 +70,7 @@ def test_task_and_its_tools_have_the_same_solved_references(command):
     by_tools = command(
         "bound", "--tools", ",".join(task["required_tools"]), "--clairvoyant-seeds", "0", "--json"
     ).json()
-    assert by_id == by_tools
+    assert {name: by_id[name] for name in by_tools} == by_tools
     assert by_id["first_call"] in command("bound", "--task", task["instance_id"], "--clairvoyant-seeds", "0").out
 
 

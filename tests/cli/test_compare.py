@@ -27,6 +27,7 @@ def runs(tmp_path_factory) -> dict[str, Path]:
         "easy": ({"policies": Reading}, {"base": 0.95}),
         "compact": ({"policies": Quitter, "tasks": toy_tasks(1), "seeds": 1}, {"prompt_style": "compact"}),
         "other_seeds": ({"policies": Reading, "seeds": [7, 8]}, {}),
+        "told_and_not": ({"policies": [Reading, Quitter], "prompts": ["optimal", "baseline"], "tasks": 2}, {}),
         "one_task": ({"policies": Quitter, "tasks": toy_tasks(1)}, {}),
     }
     found = {}
@@ -45,6 +46,27 @@ def outcomes(folder: Path, policy: str, prompt: str = "optimal") -> dict[tuple[s
         for record in records
         if (record["policy"], record["prompt_type"]) == (policy, prompt)
     }
+
+
+def test_the_ceiling_is_that_of_the_prompt(command, runs):
+    run = runs["told_and_not"]
+    options = ("--policy-a", "reading", "--policy-b", "quitter", "--prompt")
+    for prompt in ("optimal", "baseline"):
+        found = command("compare", run, run, *options, prompt, "--json").json()
+        best, one, other = (found[name]["value"] for name in ("optimum", "ceiling_a", "ceiling_b"))
+        assert one == other
+        assert (one < best) == (prompt == "baseline")
+        told = command("compare", run, run, *options, prompt).out
+        assert ("tools had to be found" in told) == (prompt == "baseline")
+        assert f"{100 * one:.1f} %" in told
+        assert f"{100 * best:.1f} %" in told
+        rows = command("leaderboard", run, "--prompt", prompt, "--json").json()["rows"]
+        for row in rows:
+            assert row["ceiling"]["value"] == pytest.approx(one)
+            assert row["share_of_ceiling"]["value"] == pytest.approx(row["success"]["value"] / one)
+    shown = command("leaderboard", run, "--markdown").out
+    assert "| success | ceiling | V* | of ceiling |" in shown
+    assert "they must be found" in shown
 
 
 def test_json_holds_each_method_and_each_comparison(command, runs):

@@ -62,21 +62,26 @@ def test_costs_can_be_computed_again_from_the_record_alone():
     number = 0
     for task in TASKS[:5]:
         for record in source.records(task):
+            columns = [record[name] for name in ("workflow", "parameters", "max_tries", "skip_from")]
             steps = [
-                Step(tool, json.loads(parameters))
-                for tool, parameters in zip(record["workflow"], record["parameters"], strict=True)
+                Step(tool, json.loads(parameters), max_tries=max_tries, skip_from=skip_from)
+                for tool, parameters, max_tries, skip_from in zip(*columns, strict=True)
             ]
             assert calculator.costs(record["required_tools"], steps).to_mapping() == record["costs"]
             number += 1
     assert number > 150
 
 
-def test_the_exact_plan_predicts_the_ceiling():
-    for record in records(LONG, types=("baseline", "optimal")):
-        ceiling = references(LONG.required_tools, clairvoyant_seeds=0)["known_probabilities"]
-        assert record["predicted_success_probability"] == record["costs"]["deviate"] == ceiling
-        assert 0.0 < record["costs"]["obey"] <= record["costs"]["deviate"]
-        assert record["planner"] == "exact"
+def test_the_exact_plan_predicts_what_following_it_brings_and_its_path_the_ceiling():
+    ceiling = references(LONG.required_tools, clairvoyant_seeds=0)["known_probabilities"]
+    for planner, predicted in (("exact", "obey"), ("exact-path", "deviate")):
+        environment = EnvironmentSettings(planner=planner)
+        for record in records(LONG, types=("baseline", "optimal"), environment=environment):
+            costs = record["costs"]
+            assert record["predicted_success_probability"] == pytest.approx(costs[predicted], abs=1e-12)
+            assert 0.0 < costs["obey"] <= costs["deviate"] == ceiling
+            assert record["planner"] == planner
+            assert any(record["skip_from"]) == (planner == "exact")
 
 
 def test_every_method_can_be_asked_for():

@@ -22,6 +22,7 @@ from resilisim.evaluation import evaluate
 from resilisim.evaluation.failures import FAILURE_SCHEMA, read_failures
 from resilisim.evaluation.records import LOSS_LABELS, RECORD_SCHEMA
 from resilisim.evaluation.store import RunStore, read_manifest, read_records
+from resilisim.evaluation.texts import opened
 from resilisim.policies.llm.record import AGENT_SCHEMA
 from resilisim.provenance import content_hash, encode_json_line
 from tests.datasets.accidents import no_file_above
@@ -106,7 +107,9 @@ def rebuilt_agent(row: dict[str, Any], calls: list[dict[str, Any]]) -> dict[str,
 
 
 def rebuilt_call(row: dict[str, Any]) -> dict[str, Any]:
-    reply = {name: row[name] for name in ("text", "finish_reason", "latency_seconds", "attempts")}
+    reply = {
+        name: row[name] for name in ("thoughts", "text", "finish_reason", "latency_seconds", "attempts", "dropped")
+    }
     usage = {name: row[name] for name in ("prompt_tokens", "completion_tokens", "is_estimate")}
     call = {name: row[name] for name in ("model", "turn", "messages", "tools", "from_cache", "cost")}
     return {
@@ -136,9 +139,14 @@ def rebuilt(folder: Path, manifest: str) -> list[dict[str, Any]]:
             "rules": parsed(row["rules"]),
             "manifest": manifest,
             "steps": [
-                {name: step[name] for name in step if name not in KEY_NAMES} for step in steps if step["index"] == index
+                {name: step[name] for name in step if name not in KEY_NAMES | {"reply"}}
+                for step in steps
+                if step["index"] == index
             ],
         }
+        if row["prompt"] is not None:
+            replies = [step["reply"] for step in steps if step["index"] == index]
+            record["texts"] = {"prompt": row["prompt"], "replies": replies}
         if row["agent_architecture"] is not None:
             record["agent"] = rebuilt_agent(row, [call for call in calls if call["index"] == index])
         records.append(record)
@@ -153,14 +161,16 @@ def plain_columns() -> set[str]:
     return KEY_NAMES | {
         *("task_type", "complexity", "required_tools", "required_outputs", "privileged", "protocol", "planner"),
         *("outcome", "ended_by", "optimum", "optimum_gap", "regret", "luck", "salt"),
+        *("known_after_search", "searches_needed", "no_search_ceiling"),
     }
 
 
 def test_records_can_be_built_again_from_the_tables(run: Path, tables: Path) -> None:
     records: list[Any] = [
         {**record, "losses": {label: loss for label, loss in record["losses"].items() if loss}}
-        for record in read_records(run)
+        for record in map(opened, read_records(run))
     ]
+    assert {"texts" in record for record in records} == {True, False}
     assert rebuilt(tables, read_manifest(run)["hash"]) == records
     assert {record["flaw"] is None for record in records} == {True, False}
     assert {"agent" in record for record in records} == {True, False}
@@ -258,9 +268,12 @@ def test_an_export_that_is_stopped_leaves_the_tables_from_before(tmp_path: Path)
 
 def test_a_broken_record_is_named(run: Path, tmp_path: Path) -> None:
     record: Any = next(record for record in read_records(run) if "agent" in record)
+    packed = record.pop("texts")
     for change, expected in (
         ({"agent": {}}, "lacks 'components'"),
         ({"agent": {**record["agent"], "calls": [{}]}}, "lacks 'reply'"),
+        ({"texts": packed[:-9]}, "the texts of episode"),
+        ({"texts": "2:" + packed[2:]}, "by a later version"),
         ({"agent": {**record["agent"], "models": 3}}, "'int' object has no attribute 'values'"),
         ({"seed": 2**63}, "seed: got 9223372036854775808"),
         ({"luck": float("inf")}, "is not JSON"),

@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
+from benchmarks.talkers import direct, react
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.store import RunStore, read_records
+from resilisim.evaluation.texts import opened as texts_opened
+from resilisim.evaluation.texts import prompt_of, replies_of, stored
 from resilisim.provenance import content_hash, encode_json_line
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
 from tests.end_to_end.chromium import Visit, find_chromium, visit
+from tests.evaluation.report.agent_records import agent_part
 from tests.evaluation.synthetic import synthetic_run
 
 pytestmark = pytest.mark.skipif(
@@ -119,6 +123,8 @@ def test_an_episode_is_opened_read_and_left(run_folder: Path, open_page: Open) -
           heading: heading(),
           focus: document.activeElement.className,
           messages: all(".viewer-message pre").map((node) => node.textContent),
+          replies: all(".viewer-reply pre").map((node) => node.textContent),
+          prompt: text(".viewer-episode > .viewer-told pre"),
           worth: all(".viewer-worth").map((list) => [...list.querySelectorAll("dd")].map((node) => node.textContent)),
           why: all(".viewer-why").map((node) => node.textContent),
           dots: all(".viewer-trace circle").length,
@@ -144,6 +150,7 @@ def test_an_episode_is_opened_read_and_left(run_folder: Path, open_page: Open) -
     found = open_page(run_folder, script).findings
     chosen = [record for record in records if record["policy"] == "random"]
     record = chosen[0]
+    read = texts_opened(record)
     level = record["score"]["level"].replace("_", " ")
     assert found["listed"] == [f"#episode-{one['index']}" for one in chosen[:2]]
     opened = found["opened"]
@@ -151,6 +158,8 @@ def test_an_episode_is_opened_read_and_left(run_folder: Path, open_page: Open) -
     assert opened["heading"] == f"Episode #{record['index']}: random under {record['prompt_type']}, {level}"
     assert opened["focus"] == "viewer-heading"
     assert opened["messages"] == [step["message"] or "(nothing was written)" for step in record["steps"]]
+    assert opened["replies"] == replies_of(read)
+    assert opened["prompt"] == prompt_of(read)
     for texts, step in zip(opened["worth"], record["steps"], strict=True):
         chance, before, action, after, regret, luck = texts
         assert before == f"{step['value'] * 100:.2f}%"
@@ -174,10 +183,65 @@ def test_an_episode_is_opened_read_and_left(run_folder: Path, open_page: Open) -
     assert found["left"]["focus"] == f"#episode-{record['index']}"
 
 
+def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path: Path, open_page: Open) -> None:
+    tasks = sample_tasks(benchmark_tasks(), 12)
+    evaluate([react, direct, "exact-optimum"], tasks, "optimal", 1, out=tmp_path, progress=False)
+    write_report(tmp_path)
+    records = [texts_opened(record) for record in by_rank(tmp_path)]
+
+    def thoughts(record: EpisodeRecord) -> str:
+        return " ".join(call["reply"]["text"].lower() for call in record.get("agent", {}).get("calls", ()))
+
+    words = ["insists", "reassurance"]
+    wanted = [record for record in records if all(word in thoughts(record) for word in words)]
+    record = next(record for record in wanted if record["policy"] == "react")
+    script = (
+        READY
+        + """
+        const numbers = () => all(".viewer-table tbody a").map((link) => Number(link.textContent.slice(1)));
+        const search = async (words) => {
+          pick("viewer-search", words);
+          const atOnce = numbers();
+          await until(() => document.querySelector(".viewer-looking").hidden);
+          return { atOnce, later: numbers() };
+        };
+        const found = await search("Insists REASSURANCE");
+        const shared = await search("Execute&strategy execute".replace("&", " "));
+        const nothing = await search("reassurance nobodysaidthis");
+        await search("insists network_fetcher");
+        location.hash = "#episode-NUMBER";
+        await until(() => text(".viewer-heading"));
+        return {
+          found, shared, nothing,
+          parts: all(".viewer-turn").map((turn) => [...turn.querySelectorAll(".viewer-said")].map((part) => [
+            part.querySelector(".viewer-label").textContent, part.querySelector("pre").textContent,
+          ])),
+          marks: [...new Set(all(".viewer mark").map((node) => node.textContent.toLowerCase()))].sort(),
+          folds: all(".viewer-told").map((fold) => [fold.querySelector("summary").textContent, fold.open]),
+        };
+        """.replace("NUMBER", str(record["index"]))
+    )
+    found = open_page(tmp_path, script).findings
+    assert found["found"] == {"atOnce": [], "later": [one["index"] for one in wanted][:25]}
+    with_agent = [one["index"] for one in records if "agent" in one or "texts" in one]
+    assert found["shared"]["later"] == with_agent[:25]
+    assert found["nothing"]["later"] == []
+    said = [
+        [["agent", call["reply"]["text"]], ["sent", step["message"]], ["reply", reply]]
+        for call, step, reply in zip(record["agent"]["calls"], record["steps"], replies_of(record), strict=True)
+    ]
+    told = [[one["role"], one["content"]] for one in record["agent"]["messages"][:2]]
+    assert found["parts"] == [told + said[0], *said[1:]]
+    assert "insists" in found["marks"]
+    assert found["folds"][0][0].startswith("Prompt (")
+    opens = any(word in told[1][1].lower() for word in ("insists", "network_fetcher"))
+    assert found["folds"][1] == [f"What the agent was told ({sum(len(text) for _, text in told):,} characters)", opens]
+
+
 def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder: Path, open_page: Open) -> None:
     script = """
         const heading = await until(() => text(".viewer-heading"));
-        document.querySelector('nav a[href="#success"]').click();
+        document.querySelector('nav a[href="#results"]').click();
         await until(() => all(".viewer-table tbody tr").length > 0);
         const calledBack = document.activeElement.closest(".viewer") !== null;
         location.hash = "#episode-999999";
@@ -233,7 +297,7 @@ def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder: Path, 
           seen: seen.length,
           lost: lost.map((cell) => cell.outerHTML.slice(0, 120)),
           unnamed: seen.filter((cell) => !named(cell)).map(above),
-          names: [...document.querySelectorAll("#prompts tbody tr:first-child td")].map((cell) => cell.dataset.name),
+          names: [...document.querySelectorAll("#results tbody tr:first-child td")].map((cell) => cell.dataset.name),
         };
         """
     )
@@ -292,18 +356,29 @@ def test_hostile_texts_are_shown_and_nothing_more(tmp_path: Path, open_page: Ope
             steps = [{**step, "message": EVIL, "error": EVIL, "tool": EVIL, "kind": EVIL} for step in record["steps"]]
             own = {"task_type": EVIL, "ended_by": EVIL, "instance_id": EVIL + record["instance_id"], "steps": steps}
             flaw = {"type": EVIL, "severity": EVIL, "method": EVIL, "edits": [{"what": EVIL, "after": EVIL}]}
-            evil = {**record, **own, "required_tools": [EVIL], "flaw": flaw, "losses": {EVIL: record["regret"]}}
+            evil: Any = {**record, **own, "required_tools": [EVIL], "flaw": flaw, "losses": {EVIL: record["regret"]}}
+            said = {"role": EVIL, "content": EVIL}
+            reply = {"text": f"{EVIL} <think>{EVIL}", "tool_calls": [], "thoughts": EVIL}
+            calls = [{"role": EVIL, "turn": turn, "messages": [0], "reply": reply} for turn in (0, 99)]
+            part = agent_part("react", EVIL, record["index"]) | {"first_failure": None, "architecture": EVIL}
+            agent = part | {"messages": [said], "calls": calls, "structure": {EVIL: EVIL}, "answer": EVIL}
+            evil["texts"] = {"prompt": EVIL, "replies": [EVIL] * len(steps)}
+            evil = stored(evil | {"agent": agent})
             store.append_encoded(encode_json_line({**evil, "manifest": content_hash(arguments)}), record["index"])
     write_report(folder)
     script = (
         READY
         + """
+        pick("viewer-search", "onerror");
+        await until(() => document.querySelector(".viewer-looking").hidden);
         document.querySelector(".viewer-table a").click();
         await until(() => text(".viewer-heading"));
         all("details").forEach((one) => { one.open = true; });
         return {
           title: document.title,
           message: text(".viewer-message pre"),
+          said: all(".viewer-said pre").map((node) => node.textContent),
+          marks: all(".viewer mark").length,
           foreign: all(".viewer :is(img, b, script)").length,
           prints: text(".viewer").split("onerror").length > 4,
         };
@@ -312,8 +387,26 @@ def test_hostile_texts_are_shown_and_nothing_more(tmp_path: Path, open_page: Ope
     found = open_page(folder, script).findings
     assert "owned" not in found["title"]
     assert found["message"] == EVIL
+    assert {one.replace(f"{EVIL} <think>", "") for one in found["said"]} == {EVIL}
+    assert found["marks"] == sum(one.count("onerror") for one in found["said"]) > 0
     assert found["foreign"] == 0
     assert found["prints"]
+
+
+def test_cards_fill_their_rows_at_any_width(run_folder: Path, open_page: Open) -> None:
+    script = """
+        const cards = document.querySelector(".cards");
+        return [1080, 820, 560, 345].map((width) => {
+          cards.style.width = `${width}px`;
+          const ends = {};
+          for (const card of cards.children) ends[Math.round(card.getBoundingClientRect().top)] = card;
+          const right = cards.getBoundingClientRect().right;
+          return Object.values(ends).map((last) => last.getBoundingClientRect().right - right);
+        });
+        """
+    rows = open_page(run_folder, script).findings
+    assert len(rows[-1]) > 1
+    assert all(abs(hole) < 1 for row in rows for hole in row)
 
 
 def test_a_page_can_be_printed_with_an_opened_episode(run_folder: Path, open_page: Open, tmp_path: Path) -> None:
@@ -327,10 +420,20 @@ def test_a_page_can_be_printed_with_an_opened_episode(run_folder: Path, open_pag
         const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
         const printed = rules.filter((rule) => rule.media?.mediaText === "print").flatMap((rule) => [...rule.cssRules]);
         const hidden = printed.filter((rule) => rule.style.display === "none").map((rule) => rule.selectorText);
-        return all(".viewer-form, .viewer-pager, nav").every((node) => hidden.some((names) => node.matches(names)));
+        const isHidden = (node) => hidden.some((names) => node.matches(names));
+        const left = all(".viewer-form, .viewer-pager, nav").filter((node) => !isHidden(node)).length;
+        // Folds are open on paper, but for published figures: the same rules, outside of print.
+        const tables = ["#results details:not(.published) table", "#results .published table"];
+        const seen = () => tables.map((selector) => document.querySelector(selector).checkVisibility());
+        const before = seen();
+        const style = document.createElement("style");
+        style.textContent = printed.map((rule) => rule.cssText).filter((one) => /details|published/.test(one)).join("");
+        document.head.append(style);
+        return { left, before, after: seen() };
         """
     )
-    assert open_page(run_folder, script).findings is True
+    found = open_page(run_folder, script).findings
+    assert found == {"left": 0, "before": [False, False], "after": [True, False]}
 
 
 def test_without_a_script_the_page_says_what_to_do(run_folder: Path, tmp_path: Path) -> None:

@@ -78,10 +78,28 @@ def test_reading(text, kind, tool):
         ("Saying task complete would not be right", False),
         ("I will not send <finish/> yet", False),
         ("I could not reach the logger. <finish/>", True),
+        ("When the task is complete, I will tell you.", False),
+        ("I will tell you when the task is complete.", False),
+        ("Once I have finished executing all steps I will report.", False),
+        ("I'll say task complete then.", False),
+        ("If the parser succeeded, the task is complete.", False),
+        ("Two steps are left before the task is complete.", False),
+        ("The task is complete when the writer has run.", False),
+        ("Let me check whether the task is complete.", False),
+        ("I will write <finish/> when everything has run.", False),
+        ("Once everything has run I write <finish/>.", False),
+        ("After five calls, the task is complete.", True),
+        ("When it failed I tried again, and now the task is complete.", True),
+        ("I will now signal completion: <finish/>", True),
+        ("Thought: when all is done I finish.\n**Action:** `finish`", True),
+        ('Action: finish {"answer": "done"}', True),
+        ("Action: finish the parsing", False),
+        ("<tool_call>finish</tool_call>", True),
+        ('<tool_call>{"name": "finish", "arguments": {}}</tool_call>', True),
     ],
 )
 def test_completion_signal(text, signalled):
-    assert signals_completion(text) is signalled
+    assert "<tool_call>" in text or signals_completion(text) is signalled
     assert (read(text).kind == "finish") is signalled
 
 
@@ -121,9 +139,34 @@ def test_numbers_that_json_does_not_have_are_refused(value):
 
 
 def test_a_call_with_parameters_alone_says_what_is_missing():
-    message = read('<tool_call>{"name": "file_operations_reader"}</tool_call>')
-    assert message.kind == "format_error"
-    assert "name" in message.problems[0]
+    for content in ('{"source": "a.csv"}', '{"name": '):
+        message = read(f"<tool_call>{content}</tool_call>")
+        assert message.kind == "format_error"
+        assert "name" in message.problems[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f'`{READER}` `{{"source": "a"}}`',
+        f'**{READER}**: {{"source": "a"}}',
+        f'{READER}({{"source": "a"}})',
+        f'{READER}\n```json\n{{"source": "a"}}\n```',
+        f'```\n{READER} {{"source": "a"}}\n```',
+        f'{{"name": "{READER}", "arguments": {{"source": "a"}}}}',
+        f'{{"name": "{READER}", "arguments": "{{\\"source\\": \\"a\\"}}"}}',
+        f'{{"type": "function", "function": {{"name": "{READER}", "parameters": {{"source": "a"}}}}}}',
+        f'{{"name": "tool_call", "arguments": {{"name": "{READER}", "parameters": {{"source": "a"}}}}}}',
+        f'tool_call({{"name": "{READER}", "parameters": {{"source": "a"}}}})',
+    ],
+)
+def test_one_call_in_many_hands(content):
+    plain = read(f'<tool_call>{READER} {{"source": "a"}}</tool_call>')
+    habit = read(
+        f"I call it:\n<tool_call>\n{content}\n</tool_call>\nObservation: done\n<tool_call>{READER}</tool_call>"
+    )
+    assert (habit.kind, habit.tool, habit.parameters) == (plain.kind, plain.tool, plain.parameters)
+    assert (plain.kind, habit.ignored) == ("execute", 1)
 
 
 def test_parameter_modes():
@@ -139,7 +182,14 @@ def test_a_misspelt_tool_is_told_its_neighbour():
 @given(st.text(max_size=200))
 def test_any_text_is_read(text):
     assert read(text).kind in {"execute", "search", "info", "format_error", "rejected", "finish"}
-    assert read(f"<tool_call>{text}</tool_call>").kind in {"execute", "format_error", "rejected", "info", "search"}
+    assert read(f"<tool_call>{text}</tool_call>").kind in {
+        "execute",
+        "format_error",
+        "rejected",
+        "info",
+        "search",
+        "finish",
+    }
 
 
 json_values = st.recursive(
@@ -172,11 +222,13 @@ def test_any_native_arguments_are_read(name, arguments):
             {"name": READER, "parameters": {"source": "a"}},
         ),
         ("<tool_call>nope</tool_call>", "tool_call", {"name": "nope"}),
+        (f'<tool_call>{READER} {{"source": "a"}}</tool_call>', READER, {"source": "a"}),
         ("<finish/>", "finish", {}),
     ],
 )
 def test_both_protocols_mean_the_same(text, name, arguments):
     one, other = read(text), native(name, json.dumps(arguments))
+    assert native(name, arguments) == other  # some servers give objects
     assert (one.native, other.native) == (False, True)
     fields = ("kind", "tool", "parameters", "query", "problems", "ignored")
     assert [getattr(one, field) for field in fields] == [getattr(other, field) for field in fields]

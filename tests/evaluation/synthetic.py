@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, StepRecord
+from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, StepRecord, fitting_ceiling
 from resilisim.seeding import Draws
 
 TASK_TYPES = ("basic_file_processing", "complex_network_integration", "advanced_computation_pipeline")
@@ -66,6 +66,7 @@ def synthetic_record(
             losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
     level = "full_success" if outcome == 1.0 else ("partial_success" if seed % 3 == 0 else "failure")
     ended_by = "completion" if outcome == 1.0 else "turns"
+    finds_tools = fitting_ceiling(prompt_type, privileged=policy == "exact-optimum") == "known_after_search"
     return EpisodeRecord(
         schema=RECORD_SCHEMA,
         index=index,
@@ -87,6 +88,9 @@ def synthetic_record(
         outcome=int(outcome),
         optimum=optimum,
         optimum_gap=0.0,
+        known_after_search=0.75 * optimum if finds_tools else None,
+        searches_needed=2 if finds_tools else None,
+        no_search_ceiling=None,
         regret=sum(step["regret"] for step in steps),
         luck=sum(step["luck"] for step in steps),
         losses=losses,

@@ -28,7 +28,7 @@ def record(outcome: int, replans: int, ended_by: str = "answer", failing: str | 
         "first_failure": None if failing is None else {"component": failing},
         "ended_by": ended_by,
         "events": [{"kind": "malformed_reply"}, {"kind": "plan"}],
-        "counters": {"replans": replans} if replans else {},
+        "counters": {"replans": replans, "cut_replies": 3} if replans else {},
         **more,
     }
     return {"outcome": outcome, "ended_by": "turns", "agent": agent}
@@ -62,7 +62,8 @@ def test_sums_of_components() -> None:
     }
     assert sums.total("calls") == 15
     assert sums.cost == 0.0
-    assert sums.malformed_replies == 5
+    assert (sums.malformed_replies, sums.cut_replies) == (5, 9)
+    assert "kpi-chain (optimal): 9 of 15 replies cut off at the limit of tokens" in str(agent_table([sums]).caption)
 
 
 def test_failed_episodes_are_put_down_to_the_first_component_to_give_up() -> None:

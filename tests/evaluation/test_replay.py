@@ -17,6 +17,7 @@ from resilisim.evaluation.models import ModelSettings
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.replay import find_episode, finished, first_difference, replay_episode
 from resilisim.evaluation.store import read_records
+from resilisim.evaluation.texts import opened, stored
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from tests.chat.loopback import LoopbackServer, error
@@ -50,7 +51,7 @@ def test_every_episode_comes_to_the_same_end_without_its_model(run: Path) -> Non
     for record in read_records(run):
         again = replay_episode(run, record, find_task, default_library())
         assert first_difference(record, again) is None
-        assert json.dumps(again) == json.dumps(record)
+        assert json.dumps(stored(again)) == json.dumps(record)
 
 
 def test_an_episode_is_found_by_number_or_by_what_it_is(run: Path) -> None:
@@ -73,17 +74,20 @@ def test_models_are_asked_anew_only_when_told_to(run: Path) -> None:
 
 
 def test_a_record_that_the_agent_no_longer_fits_is_refused(run: Path) -> None:
-    record = copy.deepcopy(finished(find_episode(run, "0")))
-    assert record is not None
+    found = finished(find_episode(run, "0"))
+    assert found is not None
+    record = opened(found)
     agent: dict[str, Any] = record["agent"]
     agent["messages"][0]["content"] += " "
     with pytest.raises(InvalidInputError, match=r"call 0 of the model \(agent\) is not the recorded one"):
         replay_episode(run, record, find_task, default_library())
-    record = copy.deepcopy(finished(find_episode(run, "0")))
-    assert record is not None
+    record = opened(found)
     record["agent"]["calls"].pop()
     with pytest.raises(InvalidInputError, match="asks openai:loopback for more than the record holds"):
         replay_episode(run, record, find_task, default_library())
+    without = stored(opened(found), "none")
+    with pytest.raises(InvalidInputError, match=r"kept no texts of episode 0 .*ask the models anew \(--live\)"):
+        replay_episode(run, without, find_task, default_library())
 
 
 def test_the_first_difference_is_named() -> None:
@@ -129,7 +133,7 @@ def test_prices_are_no_part_of_what_is_compared(tmp_path: Path) -> None:
     assert again["agent"]["calls"][0]["cost"] is None
     assert first_difference(record, again) is None
     priced = replay_episode(tmp_path / "run", record, find_task, default_library(), prices=str(prices))
-    assert json.dumps(priced) == json.dumps(record)
+    assert json.dumps(stored(priced)) == json.dumps(record)
 
 
 def test_an_episode_that_a_too_long_conversation_ended_ends_so_again(tmp_path: Path) -> None:

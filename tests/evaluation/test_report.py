@@ -10,8 +10,8 @@ from resilisim.errors import StoreError
 from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.records import LOSS_LABELS
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.report.losses import loss_bar
 from resilisim.evaluation.report.markup import element, render
+from resilisim.evaluation.report.results import loss_bar
 from resilisim.evaluation.store import read_records
 from resilisim.evaluation.summary import format_interval, format_percent, summarise
 from tests.evaluation.report.pages import check, make_run, write_run
@@ -24,7 +24,7 @@ def test_every_number_of_the_summary_stands_in_the_report(tmp_path: Path) -> Non
     path = make_run(tmp_path, list(synthetic_run(num_tasks=12, num_seeds=2)))
     text = "".join(check(path).texts)
     for row in summarise(RunSums.of(read_records(tmp_path))):
-        for estimate in (row.success, row.partial_success, row.share_of_ceiling, row.luck_adjusted):
+        for estimate in (row.success, row.partial_success, row.share_of_ceiling, row.adjusted_share, row.luck_adjusted):
             assert format_percent(estimate.value) in text
             assert format_interval(estimate).replace("-", "−") in text
         for loss in row.losses.values():

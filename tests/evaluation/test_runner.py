@@ -317,7 +317,8 @@ def test_the_embedding_model_answers_the_searches_and_stands_in_the_manifest(
 ) -> None:
     monkeypatch.setattr("resilisim.evaluation.plan.ToolRetriever", FakeRetriever)
     result = evaluate(Searching, toy_tasks(1), embedding_model="some/model", out=tmp_path)
-    assert FakeRetriever.asked == [("some/model", "read a file")]
+    # The agent's search, and the clause of the task that its ceiling hangs on.
+    assert FakeRetriever.asked == [("some/model", "read a file"), ("some/model", "Toy number 0")]
     assert read_manifest(tmp_path)["arguments"]["environment"]["embedding_model"] == "some/model"
     assert next(result.records())["steps"][0]["kind"] == "search"
 

@@ -23,6 +23,37 @@ def test_a_repeated_step_is_done_twice():
     assert drive(PlanFollower(), "1. Execute a\n2. Execute a\n", [ran("a"), ran("a")]) == [call("a"), call("a"), FINISH]
 
 
+LIMITED = "1. Execute a\n   - Limit: at most 2 tries, and none from message 3 on; then go on\n2. Execute b\n"
+
+
+@pytest.mark.parametrize(
+    ("plan", "replies", "turns", "expected"),
+    [
+        (LIMITED, [ran("a", False), ran("a", False), ran("b")], 10, [call("a"), call("a"), call("b"), FINISH]),
+        (LIMITED, [ran("a"), ran("b")], 10, [call("a"), call("b"), FINISH]),
+        (LIMITED, [REJECTED, REJECTED], 10, [call("a"), call("a"), call("b")]),  # refused calls are tries, too
+        (f"1. Execute c\n{LIMITED}", [ran("c", False), ran("c")], 10, [call("c"), call("c"), call("b")]),
+        # Whoever is left with nothing else to do is done, also in the closing message.
+        ("1. Execute b\n2. Execute a\n   - Limit: no try from message 3 on", [ran("b", False), ran("b")], 2, None),
+    ],
+)
+@pytest.mark.parametrize("policy", [PlanFollower(), RepairingFollower()])
+def test_limits_are_kept(policy, plan, replies, turns, expected):
+    if isinstance(policy, RepairingFollower) and REJECTED in replies:
+        expected = [call("a"), call("b"), FINISH]  # what does not exist is left out at once
+    assert drive(policy, plan, replies, turns=turns) == (expected or [call("b"), call("b"), FINISH])
+
+
+def test_limits_count_messages_of_every_kind_and_nothing_left_is_taken_up_again():
+    replies = [ran("a", False), missing("b", "a"), told("b", "a"), ran("b")]
+    plan = "1. Execute a\n   - Limit: at most 1 try; then go on\n2. Execute b\n"
+    assert drive(RepairingFollower(), plan, replies) == [call("a"), call("b"), ask("b"), call("b"), FINISH]
+    # Asking is message 2, so in message 3, when a could be run for c, the plan leaves it.
+    replies = [missing("c", "a"), told("c", "a"), ran("c"), ran("b")]
+    expected = [call("c"), ask("c"), call("c"), call("b"), FINISH]
+    assert drive(RepairingFollower(), "1. Execute c\n" + LIMITED, replies) == expected
+
+
 def test_a_step_named_by_an_alias_is_done_when_its_tool_has_succeeded():
     assert drive(PlanFollower(), PLAN, [ran("a_by_its_real_name")])[-1] == call("b")
 

@@ -20,6 +20,8 @@ def test_costs_that_are_wrong_are_found_out(monkeypatch):
     monkeypatch.setattr(obedience, "NUM_SEEDS", 12)
     pieces = [obedience.work((place, 0)) for place in (2, 3, 7, 11)]
     assert all(one.passed for one in judge(obedience.judge(pieces)))
+    unlimited = [[replace(one, obey=one.unlimited or one.obey) for one in piece] for piece in pieces]
+    assert "obey: the worst plan" in {one.finding.test for one in judge(obedience.judge(unlimited)) if not one.passed}
     generous = [[replace(one, obey_coverage=min(1.0, one.obey_coverage + 0.1)) for one in piece] for piece in pieces]
     failed = [one.finding.test for one in judge(obedience.judge(generous)) if not one.passed]
     assert len(failed) >= 5

@@ -42,12 +42,18 @@ def golden_task() -> Task:
 
 
 def golden_workflow(task: Task) -> Workflow:
-    """The exact plan, with alternatives and matches that need no model."""
+    """The exact plan, with alternatives and matches that need no model, and every kind of limit."""
     planner = ExactPlanner(
         similar=lambda name: ("utility_helper", "utility_logger"),
         match=lambda description, tools: [0.75 - 0.125 * place for place in range(len(tools))],
     )
-    return planner.plan(task)
+    workflow = planner.plan(task)
+    limits = {"data_processing_parser": (2, 6), "data_processing_aggregator": (1, None)}
+    steps = [
+        replace(step, max_tries=limits[step.tool][0], skip_from=limits[step.tool][1]) if step.tool in limits else step
+        for step in workflow.steps
+    ]
+    return replace(workflow, steps=tuple(steps))
 
 
 def golden_prompts() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from resilisim.workflows import Step, Workflow
-from resilisim.workflows.types import CHOSEN_BY
+from resilisim.workflows.types import CHOSEN_BY, HIGHEST_LIMIT
 
 # Mostly what could be taken for markup, for a part of a prompt, or for an escape of ours.
 FRAGMENTS = [
@@ -72,6 +72,9 @@ nested_objects = st.dictionaries(
 )
 
 
+limits = st.none() | st.integers(1, 12) | st.just(HIGHEST_LIMIT)
+
+
 def workflows_of(tool_names, parameters=json_objects):
     """Workflows whose tools have such names; all their texts are hostile."""
     tools = st.lists(tool_names, max_size=3).map(tuple)
@@ -86,6 +89,8 @@ def workflows_of(tool_names, parameters=json_objects):
         confidence=st.floats(0.0, 1.0),
         semantic_match=st.none() | st.floats(-1.0, 1.0),
         chosen_by=st.sampled_from(CHOSEN_BY),
+        max_tries=limits,
+        skip_from=limits,
     )
     return st.builds(
         Workflow,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from golden_prompts import FOLDER, golden_prompts, golden_task, golden_workflow
 
-from resilisim.workflows import parse_mcp_task, parse_plan, parse_work_order, validate_mcp_task
+from resilisim.workflows import parse_mcp_task, parse_plan, parse_steps, parse_work_order, validate_mcp_task
 
 PROMPTS = golden_prompts()
 
@@ -27,6 +27,8 @@ def test_the_files_read_back():
     for name, text in texts.items():
         assert parse_work_order(text) == task.description
         planned = {"optimal": list(workflow.tools), "flawed": list(workflow.tools[::-1])}
+        limits = {(step.max_tries, step.skip_from) for step in parse_steps(text)}
+        assert limits == ({(None, None), (2, 6), (1, None)} if name.startswith(("optimal", "flawed")) else set())
         assert parse_plan(text) == planned.get(name.split(".")[0], [])
         if ".xml." in name:
             validate_mcp_task(text)

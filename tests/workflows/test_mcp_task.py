@@ -32,7 +32,9 @@ WORKFLOW = Workflow(
     "task_1",
     (
         Step("read", reason="first", expected_outcome="success, with data", confidence=0.8, semantic_match=0.731),
-        Step("parse", {"data": {"result_of": "read"}}, "helps", ("read",), ("scan", "load"), "", 0.4, 0.5, "policy"),
+        Step(
+            "parse", {"data": {"result_of": "read"}}, "helps", ("read",), ("scan", "load"), "", 0.4, 0.5, "policy", 2, 6
+        ),
         Step("write", requires=("parse", "read")),
     ),
     "exact",
@@ -66,6 +68,8 @@ SHOWN = """\
       <parameters>{"data": {"result_of": "read"}}</parameters>
       <confidence>0.4</confidence>
       <chosen_by>policy</chosen_by>
+      <max_tries>2</max_tries>
+      <skip_from>6</skip_from>
     </step>
     <step number="3">
       <tool>write</tool>
@@ -276,13 +280,16 @@ def test_reading_anything_gives_a_workflow_or_a_refusal(around, inside):
 
 def test_a_follower_takes_from_a_broken_plan_what_can_be_read():
     steps = """
-        <step><tool> read </tool><parameters>{broken</parameters></step>
+        <step><tool> read </tool><parameters>{broken</parameters><max_tries>few</max_tries>
+        <skip_from> 7 </skip_from></step>
         <step><tool>no name</tool></step>
         <step><tool></tool></step>
         <step><reasoning>nothing</reasoning></step>
-        <step><tool>write</tool><requires><tool>read</tool><tool/></requires><parameters>[1]</parameters></step>
+        <step><tool>write</tool><requires><tool>read</tool><tool/></requires><parameters>[1]</parameters>
+        <max_tries>0</max_tries></step>
     """
     read, write = parse_steps(by_hand(steps, chance="perhaps"))
+    assert [(step.max_tries, step.skip_from) for step in (read, write)] == [(None, 7), (1, None)]
     assert (read.tool, read.requires, read.parameters) == ("read", None, None)
     assert (write.tool, write.requires, write.parameters) == ("write", ("read",), None)
     assert parse_steps(by_hand("<step>")) == []
@@ -295,6 +302,7 @@ def test_a_follower_takes_from_a_broken_plan_what_can_be_read():
         (("<confidence>0.4<", "<confidence>1.4<"), "/mcp_task/execution_plan/step[2]/confidence"),
         (("<semantic_match>0.5<", "<semantic_match>-2<"), "/mcp_task/execution_plan/step[2]/semantic_match"),
         (("<chosen_by>policy<", "<chosen_by>luck<"), "/mcp_task/execution_plan/step[2]/chosen_by"),
+        (("<max_tries>2<", "<max_tries>0<"), "/mcp_task/execution_plan/step[2]/max_tries"),
         ((' rank="1"', ""), "/mcp_task/execution_plan/step[2]/alternatives/tool[1]"),
         (("<planner>exact</planner>", ""), "/mcp_task"),
         (("<report>", "<apology/><report>"), "/mcp_task/failure_handling"),

@@ -149,6 +149,8 @@ def test_a_plan_round_trips_whatever_stands_around_it(description, inputs, workf
         assert [step.tool for step in read_back] == [step.tool for step in planned]
         assert [step.requires or () for step in read_back] == [step.requires for step in planned]
         assert [step.parameters or {} for step in read_back] == [step.parameters for step in planned]
+        for limit in ("max_tries", "skip_from"):
+            assert [getattr(step, limit) for step in read_back] == [getattr(step, limit) for step in planned]
 
 
 @settings(max_examples=40)

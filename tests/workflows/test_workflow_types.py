@@ -9,7 +9,9 @@ import pytest
 from resilisim.errors import InvalidInputError
 from resilisim.workflows import Step, Workflow
 
-STEP = Step("write", {"destination": "a.csv"}, "last", ("merge",), ("save", "send"), "success", 0.8, -0.25, "policy")
+STEP = Step(
+    "write", {"destination": "a.csv"}, "last", ("merge",), ("save", "send"), "success", 0.8, -0.25, "policy", 2, 7
+)
 WORKFLOW = Workflow("task_1", (Step("merge"), STEP), "exact", 0.75)
 
 
@@ -44,6 +46,11 @@ def test_values_are_frozen():
         ({"steps": [{"tool": "read", "chosen_by": "polcy"}]}, "of step 'read': did you mean 'policy'?"),
         ({"steps": [{"tool": "read", "chosen_by": None}]}, "expected one of semantics, policy"),
         ({"steps": [{"tool": "read", "reason": ["x" * 10_000] * 99}]}, "field 'reason' of step 'read' is ['xxx"),
+        (
+            {"steps": [{"tool": "read", "max_tries": 0}]},
+            "of step 'read' is 0: expected an integer from 1 to 999,999,999",
+        ),
+        ({"steps": [{"tool": "read", "skip_from": True}]}, "of step 'read' is True: expected an integer from 1 to"),
         ({"planner": 3}, "field 'planner' of workflow of 'task_1' is 3: expected a text"),
     ],
 )
@@ -58,6 +65,7 @@ def test_a_step_says_nothing_that_it_was_not_told():
     step = Step.from_mapping({"tool": "read"})
     assert step == Step("read")
     assert (step.semantic_match, step.chosen_by) == (None, "semantics")
+    assert (step.max_tries, step.skip_from) == (None, None)
 
 
 def test_a_missing_field_is_named():

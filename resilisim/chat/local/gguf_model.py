@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from resilisim.chat.errors import ContextOverflowError, EndpointError, RequestRefusedError
-from resilisim.chat.local.answers import DEFAULT_MAX_TOKENS
 from resilisim.chat.openai_wire import UnreadableAnswerError, error_message, read_completion, request_body
 from resilisim.chat.types import ChatReply, ChatRequest
 from resilisim.errors import InvalidInputError
@@ -98,8 +97,7 @@ class GgufChatModel:
         """Do nothing: the model stays in memory for whoever asks next."""
 
     def _answer(self, server: Any, request: ChatRequest) -> ChatReply:
-        body = request_body(request, self.name, "max_tokens")
-        body.setdefault("max_tokens", DEFAULT_MAX_TOKENS)
+        body = request_body(request, self.name)
         body["cache_prompt"] = self._reuse_prompts
         began = time.perf_counter()
         try:

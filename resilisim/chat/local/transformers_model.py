@@ -16,7 +16,6 @@ import torch
 import transformers
 
 from resilisim.chat.errors import ContextOverflowError
-from resilisim.chat.local.answers import DEFAULT_MAX_TOKENS
 from resilisim.chat.types import ChatReply, ChatRequest, TokenUsage
 from resilisim.errors import InvalidInputError
 
@@ -61,14 +60,12 @@ class TransformersChatModel:
         tokenizer, model = _loaded(self._path, self._threads)
         began = time.perf_counter()
         prompt = self._prompt(tokenizer, request)
-        most = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
-        limit = self._context or getattr(model.config, "max_position_embeddings", None)
-        if limit is not None:
-            if len(prompt) >= limit:
-                raise ContextOverflowError(
-                    f"{self.name} refuses the request: its {len(prompt)} tokens exceed the context of {limit}"
-                )
-            most = min(most, limit - len(prompt))
+        limit = self._context or getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+        if len(prompt) >= limit:
+            raise ContextOverflowError(
+                f"{self.name} refuses the request: its {len(prompt)} tokens exceed the context of {limit}"
+            )
+        most = min(request.max_tokens or limit, limit - len(prompt))
         text, num_tokens, finish_reason = _decode(tokenizer, model, prompt, request, most)
         return ChatReply(
             text,

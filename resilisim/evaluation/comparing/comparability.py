@@ -21,6 +21,7 @@ MAY_DIFFER = frozenset(
         "policy_names",
         "prompts",
         "prompts_of_agents",
+        "record_texts",
         "rescored_from",
         "seeds",
         "shard",

@@ -46,6 +46,8 @@ class Comparison:
         success_a: Success rate of A in the matched episodes.
         success_b: Success rate of B.
         optimum: Mean V* of the matched episodes; NaN if either may try again in fresh episodes.
+        ceiling_a: Mean of the ceilings that fit what A was told (`records.fitting_ceiling`); NaN likewise.
+        ceiling_b: The same of B.
         beta_a: Mean of the betas that took off A's luck; NaN without luck adjustment.
         beta_b: The same of B.
         privileged: Whether A and B saw the state.
@@ -61,6 +63,8 @@ class Comparison:
     success_a: Estimate
     success_b: Estimate
     optimum: Estimate
+    ceiling_a: Estimate
+    ceiling_b: Estimate
     beta_a: float
     beta_b: float
     privileged: tuple[bool, bool]
@@ -90,6 +94,8 @@ class Comparison:
             "success_a": self.success_a.to_mapping(),
             "success_b": self.success_b.to_mapping(),
             "optimum": self.optimum.to_mapping(),
+            "ceiling_a": self.ceiling_a.to_mapping(),
+            "ceiling_b": self.ceiling_b.to_mapping(),
             "beta_a": None if math.isnan(self.beta_a) else self.beta_a,
             "beta_b": None if math.isnan(self.beta_b) else self.beta_b,
             "privileged": list(self.privileged),
@@ -181,6 +187,8 @@ def pool_comparisons(
         luck_a=np.concatenate([part.luck_a for part in parts]),
         luck_b=np.concatenate([part.luck_b for part in parts]),
         optimum=np.concatenate([part.optimum for part in parts]),
+        ceiling_a=np.concatenate([part.ceiling_a for part in parts]),
+        ceiling_b=np.concatenate([part.ceiling_b for part in parts]),
         tries_again=any(part.tries_again for part in parts),
         num_without_partner=(
             sum(part.num_without_partner[0] for part in parts),
@@ -217,10 +225,14 @@ def _judge(
     paired = paired_difference(pairs, level)
     if terms is None:
         adjusted = not_offered(PAIRED_LUCK_ADJUSTED, len(pairs), pairs.num_tasks, NO_LUCK)
-        optimum = Estimate(math.nan, math.nan, math.nan, math.nan, pairs.num_tasks, len(pairs))
+        none = Estimate(math.nan, math.nan, math.nan, math.nan, pairs.num_tasks, len(pairs))
+        optimum = ceiling_a = ceiling_b = none
     else:
         adjusted = no_surer(clustered_difference(PAIRED_LUCK_ADJUSTED, pairs, terms, level), paired)
-        optimum = clustered_mean(pairs.task_sums(pairs.optimum), counts, level)
+        optimum, ceiling_a, ceiling_b = (
+            clustered_mean(pairs.task_sums(values), counts, level)
+            for values in (pairs.optimum, pairs.ceiling_a, pairs.ceiling_b)
+        )
     return Comparison(
         label_a=label_a,
         label_b=label_b,
@@ -234,6 +246,8 @@ def _judge(
         success_a=clustered_proportion(pairs.task_sums(pairs.outcome_a), counts, level),
         success_b=clustered_proportion(pairs.task_sums(pairs.outcome_b), counts, level),
         optimum=optimum,
+        ceiling_a=ceiling_a,
+        ceiling_b=ceiling_b,
         beta_a=betas[0],
         beta_b=betas[1],
         privileged=privileged,

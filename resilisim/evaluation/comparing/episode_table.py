@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import StoreError, unknown_name
-from resilisim.evaluation.records import RECORD_SCHEMA, tries_again
+from resilisim.evaluation.records import RECORD_SCHEMA, ceiling_of, tries_again
 from resilisim.evaluation.statistics import fold_of
 from resilisim.evaluation.store import EPISODES_NAME, MANIFEST_NAME, read_manifest
 from resilisim.provenance import read_json_lines
@@ -23,7 +23,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class EpisodeTable:
-    """The episodes of a run, or a part of them, in the order in which they ended; 56 bytes each.
+    """The episodes of a run, or a part of them, in the order in which they ended; 64 bytes each.
 
     Attributes:
         manifest: The run's manifest.
@@ -40,6 +40,7 @@ class EpisodeTable:
         outcome: (num_episodes,) 1 for a full success, else 0.
         partial: (num_episodes,) 1 for a partial success, else 0.
         optimum: (num_episodes,) V* of the start.
+        ceiling: (num_episodes,) the ceiling that fits what the agent was told (`records.ceiling_of`).
         luck: (num_episodes,) sum of luck.
         regret: (num_episodes,) sum of regret.
         turns: (num_episodes,) messages.
@@ -62,6 +63,7 @@ class EpisodeTable:
     outcome: NDArray[np.int8] = field(repr=False)
     partial: NDArray[np.int8] = field(repr=False)
     optimum: NDArray[np.float64] = field(repr=False)
+    ceiling: NDArray[np.float64] = field(repr=False)
     luck: NDArray[np.float64] = field(repr=False)
     regret: NDArray[np.float64] = field(repr=False)
     turns: NDArray[np.int32] = field(repr=False)
@@ -127,6 +129,7 @@ _COLUMNS = {
     "outcome": np.int8,
     "partial": np.int8,
     "optimum": np.float64,
+    "ceiling": np.float64,
     "luck": np.float64,
     "regret": np.float64,
     "turns": np.int32,
@@ -146,7 +149,7 @@ def table_of(records: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) 
     Raises:
         StoreError: One of them is no episode record, or is of another run; the text gives its place.
     """
-    columns = {name: array(_CODES[kind]) for name, kind in _COLUMNS.items()}
+    columns: dict[str, array[Any]] = {name: array(_CODES[kind]) for name, kind in _COLUMNS.items()}
     add = {name: column.append for name, column in columns.items()}
     policies: dict[str, int] = {}
     prompts: dict[str, int] = {}
@@ -173,6 +176,7 @@ def table_of(records: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) 
             add["outcome"](record["outcome"])
             add["partial"](record["score"]["level"] == "partial_success")
             add["optimum"](record["optimum"])
+            add["ceiling"](ceiling_of(record))
             add["luck"](record["luck"])
             add["regret"](record["regret"])
             add["turns"](len(record["steps"]))

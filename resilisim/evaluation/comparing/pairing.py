@@ -28,6 +28,8 @@ class Pairs:
         luck_a: (num_pairs,) luck of A.
         luck_b: (num_pairs,) luck of B.
         optimum: (num_pairs,) V* of the start, which is the same for both.
+        ceiling_a: (num_pairs,) the ceiling that fits what A was told.
+        ceiling_b: (num_pairs,) the same of B.
         tries_again: Whether either may try again in fresh episodes, so that luck means nothing.
         num_without_partner: Episodes of A and of B that the other has not played.
     """
@@ -40,6 +42,8 @@ class Pairs:
     luck_a: FloatArray = field(repr=False)
     luck_b: FloatArray = field(repr=False)
     optimum: FloatArray = field(repr=False)
+    ceiling_a: FloatArray = field(repr=False)
+    ceiling_b: FloatArray = field(repr=False)
     tries_again: bool
     num_without_partner: tuple[int, int]
 
@@ -108,6 +112,8 @@ def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
         luck_a=a.luck[rows_a],
         luck_b=b.luck[rows_b],
         optimum=a.optimum[rows_a],
+        ceiling_a=a.ceiling[rows_a],
+        ceiling_b=b.ceiling[rows_b],
         tries_again=bool(a.tries_again[rows_a].any() or b.tries_again[rows_b].any()),
         num_without_partner=(len(a) - len(keys), len(b) - len(keys)),
     )

@@ -9,7 +9,7 @@ from resilisim.evaluation.agent_sums import NOBODY, SUM_FIELDS, AgentSums
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.bar_chart import Part, bar_chart
 from resilisim.evaluation.report.cells import NOTHING, shares_text
-from resilisim.evaluation.report.content import Block, CellLike, Section, Table
+from resilisim.evaluation.report.content import Block, CellLike, Fold, Section, Table, beside_a_chart, folded_if_long
 from resilisim.evaluation.report.drawing import RowLabel, series_style
 from resilisim.evaluation.report.facts import RunFacts
 
@@ -29,12 +29,12 @@ def agents_section(facts: RunFacts) -> Section | None:
     blocks: list[Block] = [
         "Calls of language models, by the part of the agent that made them.",
         *_chart(agents),
-        usage_table(agents),
-        giving_up_table(agents),
+        beside_a_chart(usage_table(agents), "Calls, tokens and seconds as a table"),
+        folded_if_long(giving_up_table(agents), "Where agents gave up"),
     ]
     replans = replans_table(agents)
     if replans is not None:
-        blocks.append(replans)
+        blocks.append(Fold("Episodes by number of replans", [replans]))
     return Section("agents", "Language models", blocks)
 
 
@@ -94,6 +94,7 @@ def giving_up_table(agents: Sequence[AgentSums]) -> Table:
             shares_text(sums.endings) if sums.endings else NOTHING,
             f"{sums.num_episodes - sums.num_right:,} of {sums.num_episodes:,}",
             f"{sums.malformed_replies / sums.num_episodes:.2f}",
+            f"{sums.cut_replies / sums.num_episodes:.2f}",
             _whole(tokens_per_task(sums)),
             _whole(tokens_per_call(sums)),
         ]
@@ -109,6 +110,7 @@ def giving_up_table(agents: Sequence[AgentSums]) -> Table:
             "what ended the agent",
             "failed",
             "unreadable replies per episode",
+            "replies cut off per episode",
             "tokens per episode",
             "tokens per call",
         ),

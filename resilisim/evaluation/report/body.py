@@ -15,16 +15,13 @@ from resilisim.evaluation.report.examples import examples_without_script
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.flaws import flaws_section
 from resilisim.evaluation.report.key_figures import cards
-from resilisim.evaluation.report.levels import levels_section
 from resilisim.evaluation.report.losses import losses_section
-from resilisim.evaluation.report.luck import luck_section
 from resilisim.evaluation.report.markup import Markup
 from resilisim.evaluation.report.repeats import repeats_section
+from resilisim.evaluation.report.results import results_section
 from resilisim.evaluation.report.rows import PromptPools
 from resilisim.evaluation.report.scaling import scaling_section
-from resilisim.evaluation.report.success import success_section
 from resilisim.evaluation.report.tool_errors import errors_section
-from resilisim.evaluation.report.worst_tasks import worst_tasks_section
 
 
 def build_page(
@@ -49,29 +46,25 @@ def build_page(
         return Page(frame.report_title(facts), frame.HEADING, frame.lead(facts), warnings, [], left, frame.ENDING)
     pools = PromptPools(facts)
     sections = [
-        success_section(facts),
+        results_section(facts, pools),
         comparison_section(facts, directory, compare_with) if compare_with is not None else None,
-        levels_section(facts, pools),
         flaws_section(facts, pools),
+        task_types_section(facts, pools),
         losses_section(facts),
-        task_types_section(facts),
         scaling_section(facts, pools),
         repeats_section(facts),
-        luck_section(facts),
         agents_section(facts),
         errors_section(facts),
-        worst_tasks_section(facts),
         broken_section(broken),
         _episodes_section(facts, episodes),
-        frame.reading_section(),
-        frame.provenance_section(facts),
+        frame.reading_section(facts),
     ]
     return Page(
         frame.report_title(facts),
         frame.HEADING,
         frame.lead(facts),
         _warnings(facts, broken),
-        cards(facts, pools),
+        cards(pools),
         [section for section in sections if section is not None],
         frame.ENDING,
     )
@@ -81,7 +74,7 @@ def _warnings(facts: RunFacts, broken: list[FailureRecord]) -> list[str]:
     found = []
     done, planned = facts.sums.num_episodes, facts.num_planned
     if done < planned:
-        found.append(f"Not finished: {done:,} of {planned:,} episodes are here. The same command goes on from there.")
+        found.append(f"Not finished: {done:,} of {planned:,} episodes are here. Run the same command again to resume.")
     if broken:
         found.append(f"{count_of(len(broken), 'episode')} broke on infrastructure and are in no score.")
     return found

@@ -16,7 +16,7 @@ from resilisim.evaluation.comparing.differences import INDEPENDENT, MCNEMAR, PAI
 from resilisim.evaluation.comparing.run_comparison import RunComparison, compare_runs
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import NOTHING, percent, plain, signed_points, with_interval
-from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Paragraph, Section, Table
+from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Paragraph, Section, Table, beside_a_chart
 from resilisim.evaluation.report.drawing import RowLabel
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.forest_chart import Interval, forest_chart
@@ -32,7 +32,7 @@ METHOD_NAMES: Final[Mapping[str, str]] = {
 }
 ALL: Final = "all together"
 TEXT: Final = (
-    "Both met the same luck, so only episodes of the same task and seed are compared. Independent: as if nothing were "
+    "Both met the same draws, so only episodes of the same task and seed are compared. Independent: as if nothing were "
     "shared. Paired: episode by episode. Luck-adjusted: with the luck taken out of both. All estimate the same "
     "difference, A − B."
 )
@@ -67,12 +67,12 @@ def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Pat
         *_doubts(compared),
         legend.styles_legend([(style, METHOD_NAMES[method]) for method, style in _STYLES.items()]),
         _forest(compared),
-        differences_table(compared),
+        beside_a_chart(differences_table(compared), "The same as a table, with p-values"),
         Fold("By every method", [methods_table(compared)]),
     ]
     tasks = tasks_table(facts, compared)
     if tasks is not None:
-        blocks.append(tasks)
+        blocks.append(Fold(tasks.caption, [tasks]))
     return Section("comparison", "Compared with another run", blocks)
 
 

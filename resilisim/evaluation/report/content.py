@@ -1,7 +1,7 @@
 """What a report says, as values: a page of sections with paragraphs and tables, of which HTML and Markdown are made.
 
 Both forms are written from the same `Page`, so their numbers cannot drift apart. Charts are markup and stand in the
-HTML only; beside each stands a table with the same numbers.
+HTML only; below each a table with the same numbers is folded away, which Markdown shows unfolded.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Table:
         groups: Headings above the headings: each with the number of columns that it spans; none if empty.
         notes: What a reader must know, below the table.
         is_stacked: Whether intervals stand below their numbers and not behind them.
+        is_listed: Whether on narrow pages each cell has a line of its own, beside its heading.
         summary_rows: How many of the last rows are set apart, because they sum up the others.
     """
 
@@ -66,6 +67,7 @@ class Table:
     groups: Sequence[tuple[str, int]] = ()
     notes: Sequence[str] = ()
     is_stacked: bool = False
+    is_listed: bool = False
     summary_rows: int = 0
 
     @property
@@ -98,20 +100,27 @@ class Fold:
     Attributes:
         summary: What is in there.
         blocks: The blocks.
-        is_open: Whether it is open at first.
+        stands_for_chart: Whether it holds the numbers of a chart; Markdown has no charts, and shows it unfolded.
+        is_published: Whether its figures are not of this run; such are not printed.
     """
 
     summary: str
     blocks: Sequence[Block]
-    is_open: bool = False
+    stands_for_chart: bool = False
+    is_published: bool = False
 
 
-MOST_OPEN_ROWS = 24  # of a table that a chart already shows
+MOST_OPEN_ROWS = 8  # of a table that says more than a chart
 
 
-def beside_a_chart(table: Table) -> Block:
-    """Return a table that repeats a chart's numbers: as it is while it is short, else folded away."""
-    return table if len(table.rows) <= MOST_OPEN_ROWS else Fold("The same as a table", (table,))
+def beside_a_chart(table: Table, summary: str = "The same as a table") -> Fold:
+    """Return a table that repeats a chart's numbers, folded away."""
+    return Fold(summary, (table,), stands_for_chart=True)
+
+
+def folded_if_long(table: Table, summary: str) -> Block:
+    """Return a table as it is while it is short, else folded away."""
+    return table if len(table.rows) <= MOST_OPEN_ROWS else Fold(summary, (table,))
 
 
 # Markup (a chart, a legend, the viewer) is shown in HTML only; a plain text is a paragraph.
@@ -135,11 +144,12 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A key figure: its name, the figure, and what there is to add."""
+    """A key figure: its name, the figure, what there is to add, and whose it is."""
 
     name: str
     figure: str
     detail: str
+    whose: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,11 @@ def examples_without_script(facts: RunFacts) -> Markup:
         "anything. V* is the chance of success that was still open. " + REGRET_ADDS_UP
     )
     policies = list(dict.fromkeys(row.policy for row in facts.rows))[:MOST_EXAMPLES]
-    episodes = [example_section(facts.examples[policy], is_open=False) for policy in policies]
+    episodes = [example_section(facts.examples[policy]) for policy in policies]
     return element("noscript", element("p", text), episodes)
 
 
-def example_section(record: EpisodeRecord, is_open: bool) -> Markup:
+def example_section(record: EpisodeRecord) -> Markup:
     """Return one episode as a fold-out: its trace of V*, and a table of its messages."""
     outcome = "success" if record["outcome"] else record["score"]["level"].replace("_", " ")
     heading = element(
@@ -63,9 +63,7 @@ def example_section(record: EpisodeRecord, is_open: bool) -> Markup:
         element("tbody", body),
     )
     more = element("p", f"{hidden} more messages are in the record.", class_="note") if hidden > 0 else None
-    return element(
-        "details", heading, facts, trace_chart(record), element("div", table, class_="scroll"), more, open=is_open
-    )
+    return element("details", heading, facts, trace_chart(record), element("div", table, class_="scroll"), more)
 
 
 def _step_row(step: StepRecord) -> Markup:

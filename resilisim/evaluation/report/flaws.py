@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from resilisim.evaluation.accumulate import GroupSums
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import PRIVILEGED_NOTE, name_cell, plain, with_interval
 from resilisim.evaluation.report.charts import Mark, Panel, RowLabel, dot_panels
-from resilisim.evaluation.report.content import Block, CellLike, Fold, Paragraph, Section, Table
+from resilisim.evaluation.report.content import Block, CellLike, Fold, Paragraph, Section, Table, beside_a_chart
 from resilisim.evaluation.report.drawing import series_style
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.levels import MEANS_HAVE_NONE, proportion
@@ -16,12 +17,13 @@ from resilisim.evaluation.report.obedience import FlawCosts, flaw_costs
 from resilisim.evaluation.report.pooling import Pool, Rate, combination, difference, level_rates, mean_of, pool
 from resilisim.evaluation.report.published import LEVEL_NAMES, flawed_reference
 from resilisim.evaluation.report.rows import PromptPools
+from resilisim.evaluation.statistics import Estimate
 from resilisim.workflows.perturbation import FLAW_METHODS, SEVERITIES
 
 MOST_DRAWN = 6  # policies in one chart
 GRID = (
-    "Every flaw at every severity: between what doing the plan to the letter brings (obey) and what an agent can still "
-    "reach that does not believe it (deviate, V*). Both are exact for the tasks of this run."
+    "Success by flaw and severity, luck taken out, between two exact marks: what following the plan to the letter "
+    "brings (obey), and what an agent that does not believe it can still reach (deviate, V*)."
 )
 OPTIMAL, FLAWED = "optimal", "flawed"
 
@@ -33,12 +35,10 @@ def flaws_section(facts: RunFacts, pools: PromptPools) -> Section | None:
     """Return what flawed plans did to success, or None if no plan was flawed."""
     if FLAWED not in pools.prompts:
         return None
-    blocks: list[Block] = []
+    blocks = _grid(facts, pools)
     drops = drops_table(facts, pools)
     if drops is not None:
-        blocks.append("What a policy loses when the plan in its prompt is flawed, on the same tasks and the same luck.")
-        blocks += [drops, flawed_reference()]
-    blocks += _grid(facts, pools)
+        blocks += [Fold("Optimal against flawed plans", [drops]) if blocks else drops, flawed_reference()]
     return Section("flaws", "Flawed plans", blocks)
 
 
@@ -112,19 +112,19 @@ def _grid(facts: RunFacts, pools: PromptPools) -> list[Block]:
             found = {policy: parts.get((policy, (flaw, severity))) for policy in drawn}
             marks.append(
                 [
-                    Mark(entry.summary.success, series_style(number), f"{policy}, {plain(flaw)} {severity}, success")
+                    Mark(_adjusted(entry), series_style(number), f"{policy}, {plain(flaw)} {severity}, success")
                     for number, (policy, entry) in enumerate(found.items())
                     if entry is not None
                 ]
             )
             ceilings.append(costs.deviate((flaw, severity)).value)
             references.append(costs.obey((flaw, severity)).value)
-        panels.append(Panel(severity, marks, ceilings, references, "obey: the plan done to the letter"))
+        panels.append(Panel(f"{severity} flaws", marks, ceilings, references, "obey: following the plan to the letter"))
     labels = [RowLabel(plain(flaw), "", False, plain(flaw)) for flaw in flaws]
     chart = dot_panels(
         "Success by flaw and severity",
-        "One row per flaw, one panel per severity: success of each policy with its 95% interval, what doing the flawed "
-        "plan to the letter brings, and V*, what can be reached without believing it.",
+        "One row per flaw, one panel per severity: luck-adjusted success of each policy with its 95% interval, what "
+        "following the flawed plan to the letter brings, and V*, what can be reached without believing it.",
         labels,
         panels,
         num_columns=len(panels),
@@ -137,11 +137,17 @@ def _grid(facts: RunFacts, pools: PromptPools) -> list[Block]:
     if len(drawn) < len(pools.policies):
         hidden = len(pools.policies) - len(drawn)
         blocks.append(Paragraph(f"{count_of(hidden, 'more policy', 'more policies')} in the table only.", "note"))
-    blocks.append(Fold("The same as a table", [flaws_table(parts, costs, pools)]))
+    blocks.append(beside_a_chart(flaws_table(parts, costs, pools)))
     by_method = flaw_pools(facts, by_method=True)
     if len(by_method) > len(parts):
         blocks.append(Fold("By method of the flaw", [flaws_table(by_method, costs, pools)]))
     return blocks
+
+
+def _adjusted(entry: Pool) -> Estimate:
+    """Return luck-adjusted success, or raw success where there is none."""
+    summary = entry.summary
+    return summary.success if math.isnan(summary.luck_adjusted.value) else summary.luck_adjusted
 
 
 def flaws_table(parts: Mapping[tuple[str, Key], Pool], costs: FlawCosts, pools: PromptPools) -> Table:

@@ -11,10 +11,15 @@ from resilisim.evaluation.report.content import Definitions, Fold, Section
 from resilisim.evaluation.report.facts import RunFacts, count_of
 
 HEADING = "How far from the best possible?"
+PROVENANCE = "The same arguments and versions give the same episodes."
 ENDING = "Made by ResiliSim. This file needs no network; every number in it follows from the folder of the run."
 
 READING: Mapping[str, str] = {
-    "V* (ceiling)": (
+    "ceiling": (
+        "The best success rate that any agent can have with what its prompt tells: V* where the tools are known; where "
+        "their names must be found, V* with fewer turns, one less for each search that it takes at the least."
+    ),
+    "V*": (
         "The highest probability of full success that any agent can have from a state if it knows the law, the "
         "required tools and what happened so far, but not the luck to come. Solved exactly for every state."
     ),
@@ -30,8 +35,8 @@ READING: Mapping[str, str] = {
         "same rate as raw success, with less noise."
     ),
     "share of ceiling": (
-        "Success divided by V*, so 100% is the best possible play. The raw share exceeds 100% where luck was good; "
-        "with the luck taken out it hardly ever does."
+        "Luck-adjusted success divided by the ceiling, so 100% is the best possible play: the score that policies are "
+        "sorted by. The raw share, with the luck left in, exceeds 100% where the draws were kind."
     ),
     "intervals": (
         "95%, Student's t, clustered by task: episodes of one task resemble each other and are one unit of evidence. "
@@ -51,8 +56,8 @@ READING: Mapping[str, str] = {
         "price, not a blame."
     ),
     "obey and deviate": (
-        "Of a flawed plan. Obey: the exact chance of success of doing it to the letter, each step again until it "
-        "succeeds. Deviate: V*, which an agent can still reach that does not believe it."
+        "Of a flawed plan. Obey: the exact chance of success of following it to the letter, repeating each step until "
+        "it succeeds. Deviate: V*, which an agent can still reach that does not believe the plan."
     ),
     "pass@k and pass^k": "The chance that at least one of k episodes of a task succeeds, and the chance that all k do.",
     "p (Holm)": (
@@ -78,23 +83,26 @@ def lead(facts: RunFacts) -> str:
     prompts = count_of(len({row.prompt_type for row in facts.rows}), "prompt type")
     return (
         f"{policies} on {count_of(len(sums.tasks), 'task')} under {prompts}, {count_of(len(seeds), 'seed')} each: "
-        f"{count_of(sums.num_episodes, 'episode')}, all on the same luck. Tools fail at random by a known law, so "
-        "the best success rate that any agent could reach is computed exactly, and every lost point has a cause."
+        f"{count_of(sums.num_episodes, 'episode')}, all with the same draws. Tools fail at random by a known law, so "
+        "the best possible success rate is computed exactly, and every lost point has a cause."
     )
 
 
-def reading_section() -> Section:
-    """Return what the words of the report mean."""
+def reading_section(facts: RunFacts) -> Section:
+    """Return what the words of the report mean, and everything that decides the results."""
     causes = [(plain(label), f"Points lost by {text}.") for label, text in LOSS_LABELS.items()]
     return Section(
         "reading",
-        "How to read this",
-        [Definitions(list(READING.items())), Fold("All causes of lost points", [Definitions(causes)])],
+        "Words and provenance",
+        [
+            Fold("What the words mean", [Definitions(list(READING.items()))]),
+            Fold("All causes of lost points", [Definitions(causes)]),
+            Fold("Everything that decides these results", [PROVENANCE, _provenance(facts)]),
+        ],
     )
 
 
-def provenance_section(facts: RunFacts) -> Section:
-    """Return everything that decides the results."""
+def _provenance(facts: RunFacts) -> Definitions:
     manifest = facts.manifest
     versions = manifest.get("versions", {})
     entries = {plain(name): _as_text(value) for name, value in sorted(manifest["arguments"].items())}
@@ -105,8 +113,7 @@ def provenance_section(facts: RunFacts) -> Section:
         "begun": str(manifest.get("created", "")),
         "largest error of the identity": f"{facts.sums.largest_identity_error:.1e}",
     }
-    text = "Everything that decides these results. The same arguments and versions give the same episodes."
-    return Section("provenance", "Provenance", [text, Definitions(list(entries.items()))])
+    return Definitions(list(entries.items()))
 
 
 def _as_text(value: object) -> str:

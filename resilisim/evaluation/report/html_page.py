@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import string
 from collections.abc import Sequence
 from importlib import resources
@@ -77,8 +78,16 @@ def page_body(page: Page) -> Markup:
 
 def section_markup(section: Section) -> Markup:
     """Return a section under its heading."""
-    blocks = [block_markup(block) for block in section.blocks]
-    return element("section", element("h2", section.title), blocks, id=section.target)
+    return element("section", element("h2", section.title), _blocks(section.blocks), id=section.target)
+
+
+def _blocks(blocks: Sequence[Block]) -> list[Markup]:
+    """Return blocks, folds that follow each other as one list of folds."""
+    found: list[Markup] = []
+    for is_folded, group in itertools.groupby(blocks, lambda block: isinstance(block, Fold)):
+        shown = [block_markup(block) for block in group]
+        found += [element("div", shown, class_="folds")] if is_folded else shown
+    return found
 
 
 def block_markup(block: Block) -> Markup:
@@ -144,7 +153,11 @@ def table_markup(table: Table) -> Markup:
         )
         for number, row in enumerate(table.rows)
     ]
-    styles = ["stacked"] * table.is_stacked + ["dense"] * (len(table.headings) > DENSE_COLUMNS)
+    styles = (
+        ["stacked"] * table.is_stacked
+        + ["listed"] * table.is_listed
+        + ["dense"] * (len(table.headings) > DENSE_COLUMNS)
+    )
     shown = element(
         "table",
         element("caption", element("span", table.caption)),
@@ -185,8 +198,8 @@ def cell_content(cell: CellLike) -> Child:
 
 
 def _fold(fold: Fold) -> Markup:
-    blocks = [block_markup(block) for block in fold.blocks]
-    return element("details", element("summary", fold.summary), blocks, open=fold.is_open)
+    style = "published" if fold.is_published else None
+    return element("details", element("summary", fold.summary), _blocks(fold.blocks), class_=style)
 
 
 def _cards(cards: Sequence[Card]) -> Markup | None:
@@ -194,7 +207,12 @@ def _cards(cards: Sequence[Card]) -> Markup | None:
         element(
             "div",
             element("dt", card.name),
-            element("dd", element("span", card.figure, class_="figure"), element("span", card.detail, class_="detail")),
+            element(
+                "dd",
+                element("span", card.figure, class_="figure"),
+                element("span", card.whose, class_="whose") if card.whose else None,
+                element("span", card.detail, class_="detail"),
+            ),
             class_="card",
         )
         for card in cards

@@ -14,24 +14,19 @@ def loss_style(label: str) -> str:
     return label.replace("_", "-") if label in LOSS_LABELS else "other-loss"
 
 
-def success_legend(any_privileged: bool) -> Markup:
-    """Return the key of charts that show success."""
+FINDING_TOOLS = "finding-tools"  # CSS class of what the fewest searches cost that show the tools
+
+
+def results_legend(labels: Sequence[str], any_privileged: bool, any_searching: bool) -> Markup:
+    """Return the key of the chart of results."""
     return element(
         "ul",
-        element("li", _dot("raw"), "success, 95% interval"),
+        element("li", _dot("adjusted"), "share of the ceiling, 95% interval"),
         element("li", _dot("privileged"), "privileged policy *") if any_privileged else None,
-        element("li", _ceiling(), "ceiling V*"),
-        class_="legend",
-    )
-
-
-def luck_legend() -> Markup:
-    """Return the key of the chart of raw and adjusted success."""
-    return element(
-        "ul",
-        element("li", _dot("raw-beside"), "raw success"),
-        element("li", _dot("adjusted"), "luck-adjusted, with fitted β"),
-        element("li", _ceiling(), "ceiling V*"),
+        element("li", _upright("ceiling"), "ceiling"),
+        _square("unavoidable", "unavoidable", "what no agent could have had: 1 − V*"),
+        _square(FINDING_TOOLS, "finding the tools", "what the fewest searches cost") if any_searching else None,
+        [_square(loss_style(label), label.replace("_", " "), LOSS_LABELS.get(label)) for label in labels],
         class_="legend",
     )
 
@@ -40,7 +35,7 @@ def flaws_legend(policies: Sequence[str], with_obey: bool) -> Markup:
     """Return the key of the chart of flaws: one colour per policy, and the two exact marks."""
     items: list[Child] = [element("li", _dot(series_style(number)), name) for number, name in enumerate(policies)]
     if with_obey:
-        items.append(element("li", _upright("reference"), "obey: the flawed plan done to the letter"))
+        items.append(element("li", _upright("reference"), "obey: following the flawed plan to the letter"))
     items.append(element("li", _upright("ceiling"), "deviate: V*, without believing the plan"))
     return element("ul", items, class_="legend")
 
@@ -66,14 +61,6 @@ def parts_legend(names: Sequence[str]) -> Markup:
     return element("ul", items, class_="legend")
 
 
-def losses_legend(labels: list[str]) -> Markup:
-    """Return the key of the chart of lost points."""
-    items: list[Child] = [_square("unavoidable", "unavoidable", "what no agent could have had: 1 − V*")]
-    items += [_square(loss_style(label), label.replace("_", " "), LOSS_LABELS.get(label)) for label in labels]
-    items.append(_square("luck", "luck", "what the draws brought, with mean zero"))
-    return element("ul", items, class_="legend")
-
-
 def _square(style: str, name: str, explanation: str | None) -> Markup:
     square = element("rect", x=0, y=0, width=13, height=13, rx=2, class_=f"bar {style}")
     return element("li", _symbol(13, square), name, title=explanation)
@@ -82,10 +69,6 @@ def _square(style: str, name: str, explanation: str | None) -> Markup:
 def _dot(style: str) -> Markup:
     line = element("line", x1=2, x2=28, y1=6.5, y2=6.5, class_=f"interval {style}")
     return _symbol(30, line, element("circle", cx=15, cy=6.5, r=4.5, class_=f"dot {style}"))
-
-
-def _ceiling() -> Markup:
-    return _upright("ceiling")
 
 
 def _upright(style: str) -> Markup:

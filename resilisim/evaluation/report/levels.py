@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from resilisim.evaluation.report.cells import NOTHING, PRIVILEGED_NOTE, name_cell, plain, with_interval
-from resilisim.evaluation.report.content import CellLike, Section, Table
+from resilisim.evaluation.report.content import CellLike, Table
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.pooling import Rate, level_rates, mean_of
-from resilisim.evaluation.report.published import LEVEL_NAMES, prompts_reference
+from resilisim.evaluation.report.published import LEVEL_NAMES
 from resilisim.evaluation.report.rows import PromptPools
 from resilisim.evaluation.statistics import Estimate, clustered_proportion
 
 MEANS_HAVE_NONE = "With one task only, a mean or difference has no interval."
-
-
-def levels_section(facts: RunFacts, pools: PromptPools) -> Section:
-    """Return the table of levels, with the published one folded away below it."""
-    text = (
-        "Full success, partial success and failure add up to 100. All flawed prompts of a policy count as one; the "
-        "mean gives every policy the same weight."
-    )
-    return Section("prompts", "Full, partial, failed", [text, levels_table(facts, pools), prompts_reference()])
 
 
 def levels_table(facts: RunFacts, pools: PromptPools) -> Table:

@@ -27,9 +27,8 @@ def page_markdown(page: Page) -> str:
     parts = [f"# {escape(page.heading)}", escape(page.lead)]
     parts += [f"> **{escape(warning)}**" for warning in page.warnings]
     if page.cards:
-        cards = Table(
-            "Key figures", ("figure", "value", ""), [(card.name, card.figure, card.detail) for card in page.cards], 3
-        )
+        rows = [(card.name, card.figure, card.whose, card.detail) for card in page.cards]
+        cards = Table("Key figures", ("figure", "value", "whose", ""), rows, 4)
         parts.append(table_markdown(cards))
     for section in page.sections:
         blocks = _blocks(section.blocks)
@@ -85,8 +84,8 @@ def _blocks(blocks: Sequence[Block]) -> list[str]:
 
 def _fold(fold: Fold) -> list[str]:
     inside = _blocks(fold.blocks)
-    if not inside:
-        return []
+    if not inside or fold.stands_for_chart:
+        return inside
     return ["<details>", f"<summary>{escape_html(fold.summary)}</summary>", *inside, "</details>"]
 
 

@@ -79,8 +79,8 @@ def flaw_costs(facts: RunFacts, most_plans: int = MOST_PLANS) -> FlawCosts:
         return FlawCosts(deviations, {}, (f"What obeying the plans would bring is not known here: {error}.",))
     mode = environment.get("parameters", "lenient")
     meaning = (
-        "obey: every step of the flawed plan done to the letter, again until it succeeds, then completion signalled, "
-        f"with parameters of calls checked as in this run ({mode}); deviate: V*, without believing the plan."
+        "obey: the flawed plan followed to the letter, repeating each step until it succeeds, then completion "
+        f"signalled, with parameters of calls checked as in this run ({mode}); deviate: V*, without believing the plan."
     )
     notes = [meaning]
     if len(chosen) < len(deviations):

@@ -14,7 +14,7 @@ from resilisim.evaluation.statistics import Estimate, FloatArray, cross_fitted_b
 from resilisim.evaluation.summary import GroupSummary, summarise_group
 
 PROMPT_SEPARATOR = ":"  # between a prompt type and the flaw that its plan was given
-_VECTORS = ("count", "outcome", "partial", "optimum", "luck", "turns")
+_VECTORS = ("count", "outcome", "partial", "optimum", "ceiling", "luck", "turns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +150,8 @@ def _merged(groups: Sequence[GroupSums], prompt_type: str, num_tasks: int) -> Gr
         merged.privileged = merged.privileged or group.privileged
         merged.tries_again = merged.tries_again or group.tries_again
         merged.optimum_gap = max(merged.optimum_gap, group.optimum_gap)
+        merged.num_after_search += group.num_after_search
+        merged.num_without_ceiling += group.num_without_ceiling
     return merged
 
 

@@ -145,7 +145,7 @@ def _reference(
         summary_rows=summary_rows,
         notes=(*notes, NOT_OURS),
     )
-    return Fold(f"Published figures of other systems ({CITATION}, table {number})", (table,))
+    return Fold(f"Published figures of other systems ({CITATION}, table {number})", (table,), is_published=True)
 
 
 def _levels(levels: tuple[Levels, ...]) -> tuple[str, ...]:

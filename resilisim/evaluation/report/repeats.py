@@ -13,6 +13,7 @@ from resilisim.evaluation.report.content import Block, CellLike, Paragraph, Sect
 from resilisim.evaluation.report.drawing import series_style
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.line_chart import Line, LinePanel, line_charts
+from resilisim.evaluation.report.rows import policies_of
 from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import GroupSummary
 
@@ -23,18 +24,20 @@ MOST_PROMPTS = 4  # with a chart
 
 def repeats_section(facts: RunFacts) -> Section | None:
     """Return pass@k and pass^k, or None where no task has several episodes of one policy and prompt."""
-    curves = [(row, _curve(facts, row)) for row in facts.rows if not row.tries_again]
+    order = policies_of(facts)
+    rows = sorted((row for row in facts.rows if not row.tries_again), key=lambda row: order.index(row.policy))
+    curves = [(row, _curve(facts, row)) for row in rows]
     curves = [(row, curve) for row, curve in curves if len(curve) > 1]
     if not curves:
         return None
     tries = sorted({number for _, curve in curves for number in curve})
     text = (
-        "pass@k: the chance that at least one of k episodes of a task succeeds, on k draws of luck; pass^k: the chance "
-        "that all k do. Both are unbiased estimates from the episodes of each task, averaged over tasks (Chen et al., "
-        "2021; Yao et al., 2024)."
+        "pass@k: the chance that at least one of k episodes of a task succeeds; pass^k: the chance that all k do. Both "
+        "are raw: unbiased estimates from the episodes of each task, averaged over tasks (Chen et al., 2021; Yao et "
+        "al., 2024)."
     )
     blocks: list[Block] = [text, *_charts(curves, tries), beside_a_chart(repeats_table(curves, tries))]
-    return Section("repeats", "Again and again", blocks)
+    return Section("repeats", "Repeats: pass@k and pass^k", blocks)
 
 
 def repeats_table(
@@ -61,10 +64,9 @@ def repeats_table(
 def _charts(
     curves: Sequence[tuple[GroupSummary, dict[int, tuple[Estimate, Estimate]]]], tries: Sequence[int]
 ) -> list[Block]:
-    """Return one chart per prompt type, with the policies that are not privileged first."""
+    """Return one chart per prompt type."""
     prompts = list(dict.fromkeys(row.prompt_type for row, _ in curves))
-    ordered = sorted(curves, key=lambda entry: entry[0].privileged)
-    drawn = list(dict.fromkeys(row.policy for row, _ in ordered))[:MOST_DRAWN]
+    drawn = list(dict.fromkeys(row.policy for row, _ in curves))[:MOST_DRAWN]
     panels = []
     for prompt in prompts[:MOST_PROMPTS]:
         lines = []

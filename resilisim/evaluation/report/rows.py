@@ -1,12 +1,11 @@
-"""What sections share: labels of rows, marks of success, policies in the order of the run."""
+"""What sections share: which policy comes first, and groups of a run by policy and prompt type."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from resilisim.evaluation.accumulate import GroupSums
-from resilisim.evaluation.report.charts import Mark
-from resilisim.evaluation.report.drawing import RowLabel
 from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.pooling import Pool, base_prompt, pool
 from resilisim.evaluation.summary import GroupSummary, ordered_groups
@@ -15,27 +14,34 @@ from resilisim.evaluation.summary import GroupSummary, ordered_groups
 PROMPT_ORDER = ("baseline", "chain_of_thought", "optimal", "flawed")
 
 
-def labels_of(rows: Sequence[GroupSummary]) -> list[RowLabel]:
-    """Return what stands beside the rows of a chart."""
-    several_prompts = len({row.prompt_type for row in rows}) > 1
-    labels = []
-    for number, row in enumerate(rows):
-        repeated = number > 0 and rows[number - 1].policy == row.policy
-        full_name = f"{row.policy} under {row.prompt_type}" + (" (privileged)" if row.privileged else "")
-        prompt = row.prompt_type if several_prompts else ""
-        labels.append(RowLabel("" if repeated else row.policy, prompt, row.privileged, full_name))
-    return labels
+def merit(row: GroupSummary) -> tuple[bool, bool, float]:
+    """Return what rows are sorted by, the best first.
+
+    Luck-adjusted success as a share of the ceiling decides. Policies that have none, because they may try again, follow
+    by their raw success; privileged ones, which are no fair comparison, come last.
+    """
+    share = row.adjusted_share.value
+    return row.privileged, math.isnan(share), -round(row.success.value if math.isnan(share) else share, 9)
 
 
-def success_marks(row: GroupSummary) -> list[Mark]:
-    """Return the mark of a row's success."""
-    style = "privileged" if row.privileged else "raw"
-    return [Mark(row.success, style, f"{row.policy} under {row.prompt_type}, success")]
+def ranked(rows: Sequence[GroupSummary]) -> list[GroupSummary]:
+    """Return rows by prompt type, in the order in which these were met, and within each the best first."""
+    prompts = list(dict.fromkeys(row.prompt_type for row in rows))
+    return sorted(rows, key=lambda row: (prompts.index(row.prompt_type), merit(row)))
 
 
 def policies_of(facts: RunFacts) -> list[str]:
-    """Return the policies of a run in the order of its command."""
-    return list(dict.fromkeys(row.policy for row in facts.rows))
+    """Return the policies of a run, the best first: by the mean of what rows are sorted by over their episodes."""
+    own: dict[str, list[GroupSummary]] = {}
+    for row in facts.rows:
+        own.setdefault(row.policy, []).append(row)
+
+    def mean_merit(policy: str) -> tuple[bool, bool, float]:
+        rows = own[policy]
+        worth = math.fsum(merit(row)[2] * row.num_episodes for row in rows) / sum(row.num_episodes for row in rows)
+        return any(row.privileged for row in rows), any(merit(row)[1] for row in rows), round(worth, 9)
+
+    return sorted(own, key=mean_merit)
 
 
 class PromptPools:
@@ -45,8 +51,9 @@ class PromptPools:
         facts: The run's facts.
 
     Attributes:
-        policies: Policies in the order of the command.
+        policies: Policies, the best first.
         prompts: Prompt types without their flaws, those of the ResiliBench paper first and in its order.
+        rows: Summaries of policies under prompt types, by prompt and the best first.
     """
 
     def __init__(self, facts: RunFacts) -> None:
@@ -58,6 +65,8 @@ class PromptPools:
         found = dict.fromkeys(prompt for _, prompt in self._pools)
         known = [prompt for prompt in PROMPT_ORDER if prompt in found]
         self.prompts = known + [prompt for prompt in found if prompt not in PROMPT_ORDER]
+        pools = (self.get(policy, prompt) for prompt in self.prompts for policy in self.policies)
+        self.rows = ranked([entry.summary for entry in pools if entry is not None])
 
     def get(self, policy: str, prompt: str) -> Pool | None:
         """Return the pool of a policy under a prompt type, or None if it has no episodes."""

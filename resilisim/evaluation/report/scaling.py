@@ -11,7 +11,7 @@ from resilisim.evaluation.agent_measures import combined_performance_score, devi
 from resilisim.evaluation.contestants import model_of, policy_of
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import NOTHING, name_cell, percent, plain, with_interval
-from resilisim.evaluation.report.content import Block, CellLike, Section, Table
+from resilisim.evaluation.report.content import Block, CellLike, Section, Table, beside_a_chart
 from resilisim.evaluation.report.drawing import NUM_SERIES, series_style
 from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.levels import proportion
@@ -79,9 +79,9 @@ def scaling_section(facts: RunFacts, pools: PromptPools) -> Section | None:
     if not players:
         return None
     blocks: list[Block] = [
-        "The same agent with several models, by the size that a model's name states (others follow by name).",
+        "Raw success of one agent with several models, by the size that a model's name states (others follow by name).",
         *_charts(players, pools),
-        scaling_table(facts, players, pools),
+        beside_a_chart(scaling_table(facts, players, pools)),
         evenness_table(players, pools),
         scaling_reference(),
     ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.bar_chart import Part, bar_chart
 from resilisim.evaluation.report.cells import NOTHING, name_cell, plain
-from resilisim.evaluation.report.content import Block, CellLike, Section, Table
+from resilisim.evaluation.report.content import Block, CellLike, Fold, Section, Table, beside_a_chart
 from resilisim.evaluation.report.drawing import NUM_SERIES, RowLabel, series_style
 from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.rows import policies_of
@@ -53,8 +53,8 @@ def errors_section(facts: RunFacts) -> Section | None:
         TEXT,
         legend.parts_legend(shown + (["others"] if len(names) > len(shown) else [])),
         chart,
-        errors_table(facts, errors, executions),
-        kinds_table(facts),
+        beside_a_chart(errors_table(facts, errors, executions)),
+        Fold("Messages by what they were", [kinds_table(facts)]),
     ]
     return Section("errors", "Errors", blocks)
 

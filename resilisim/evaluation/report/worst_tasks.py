@@ -8,7 +8,7 @@ import numpy as np
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
 from resilisim.evaluation.report.cells import REGRET_ADDS_UP, percent, plain
-from resilisim.evaluation.report.content import Cell, CellLike, Section, Table
+from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Table
 from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.statistics import FloatArray
 
@@ -16,12 +16,10 @@ WORST_TASKS = 10
 SHOWN_REGRET = 0.0005  # less than this prints as 0.0 points
 
 
-def worst_tasks_section(facts: RunFacts) -> Section | None:
-    """Return the tasks with the most points lost by calls, or None if no policy has a ceiling to lose from."""
+def worst_tasks(facts: RunFacts) -> list[Block]:
+    """Return the tasks with the most points lost by calls; nothing where no call cost anything."""
     sums = facts.sums
     comparable = [group for group in sums.groups.values() if not group.tries_again]
-    if not comparable:
-        return None
     ordinary = [group for group in comparable if not group.privileged]
     groups = ordinary or comparable
     count = _total(sums, [group.count for group in groups])
@@ -47,16 +45,14 @@ def worst_tasks_section(facts: RunFacts) -> Section | None:
                 percent(float(regret[task])),
             ]
         )
-    if not rows:
-        return Section("tasks", "Worst tasks", ["No call cost anything on any task."])
     whose = "the policies that are not privileged" if ordinary else "all policies"
-    text = f"Where calls cost most, over {whose} and all prompt types. Few episodes lie behind each line."
-    return Section("tasks", "Worst tasks", [text, _table(rows)])
+    caption = f"The tasks on which calls cost most, over {whose} and all prompts"
+    return [Fold("The costliest tasks", [_table(f"{caption}, in percent of their episodes", rows)])] if rows else []
 
 
-def _table(rows: Sequence[Sequence[CellLike]]) -> Table:
+def _table(caption: str, rows: Sequence[Sequence[CellLike]]) -> Table:
     return Table(
-        "The tasks with the most points lost by calls, in percent of their episodes",
+        caption,
         (
             "task",
             "type",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums
+from resilisim.evaluation.records import fitting_ceiling
 from resilisim.evaluation.robustness.plan import OPTIMAL, STANDARD, flawed_prompt
 from resilisim.evaluation.robustness.references import SettingReferences
 from resilisim.evaluation.robustness.results import (
@@ -85,6 +86,7 @@ class PlayedRuns:
 def analyse_axis(
     played: PlayedRuns,
     prompts: Sequence[str],
+    tools: str,
     axis: str,
     standard: float,
     points: Mapping[float, tuple[str, SettingReferences]],
@@ -94,6 +96,7 @@ def analyse_axis(
     Args:
         played: The runs.
         prompts: Their prompts.
+        tools: Option `tools` of their environments.
         axis: Name of the axis.
         standard: Its value in the standard setting.
         points: For each value, ascending, the name of its run and the references.
@@ -102,21 +105,26 @@ def analyse_axis(
     curves = []
     for policy in played.policies:
         for prompt in prompts:
+            who = played.profiled(policy, prompt)
+            ceiling = fitting_ceiling(prompt, tools, who.privileged)
+            told = ceiling == "known_probabilities"
             scores = [played.scores(run, policy, prompt) for run, _ in points.values()]
             usual = played.scores(STANDARD, policy, prompt)
             curve = [
                 _point(value, played.summary(run, policy, prompt), None if value == standard else (here, usual))
                 for (value, (run, _)), here in zip(points.items(), scores, strict=True)
             ]
-            area = share_of_area(scores, [reference.optimum for reference in references], list(points))
-            if played.profiled(policy, prompt).tries_again:
+            ceilings = [reference.optimum if told else reference.after_search for reference in references]
+            area = share_of_area(scores, ceilings, list(points))
+            if who.tries_again:
                 area = Twofold(_nothing(area.raw), _nothing(area.adjusted))  # it has no ceiling
-            curves.append(Curve(played.profiled(policy, prompt), tuple(curve), area))
+            curves.append(Curve(who, tuple(curve), area, ceiling))
     return AxisProfile(
         axis,
         standard,
         tuple(points),
         tuple(float(reference.optimum.mean()) for reference in references),
+        tuple(float(reference.after_search.mean()) for reference in references),
         tuple(float(reference.plan_following.mean()) for reference in references),
         tuple(curves),
     )

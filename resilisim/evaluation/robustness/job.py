@@ -14,6 +14,7 @@ from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.contestants import PolicySpec
 from resilisim.evaluation.models import ModelSpec
 from resilisim.evaluation.plan import EnvironmentSettings
+from resilisim.evaluation.records import fitting_ceiling
 from resilisim.evaluation.results import EvaluationResult
 from resilisim.evaluation.robustness.analysis import PlayedRuns, analyse_axis, analyse_flaws
 from resilisim.evaluation.robustness.plan import (
@@ -36,8 +37,11 @@ from resilisim.evaluation.robustness.results import AxisProfile, FlawsProfile, P
 from resilisim.evaluation.robustness.store import write_profile
 from resilisim.evaluation.runner import RunInterrupted, evaluate
 from resilisim.evaluation.statistics import FloatArray
+from resilisim.evaluation.texts import RecordTexts
 from resilisim.tasks import Task
+from resilisim.tasks.searches import all_searches_needed
 from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.retrieval import ToolRetriever
 
 
 class ProfileInterrupted(KeyboardInterrupt):
@@ -49,7 +53,8 @@ class ProfileReferences:
     """What is exact about the tasks of a profile.
 
     Attributes:
-        settings: V* and plan following of each task, for each setting of the axes of numbers and the standard one.
+        settings: V*, V* after searches and plan following of each task, for each setting of the axes of numbers and the
+            standard one.
         sound_obey: Chance of success by doing the sound plan to the letter; shape (num_tasks,).
         obey: The same for each flaw and severity; NaN where a plan cannot carry the flaw.
         carried: For each flaw the tasks whose plans carry it at every severity; shape (num_tasks,).
@@ -77,6 +82,7 @@ class ProfileJob:
         own_library: The tool library if it is not the default one.
         workers: Processes.
         model: The language models of LLM agents.
+        record_texts: Whose texts stay in the records.
         progress: Whether single runs show their progress; None shows it for those of more than two seconds.
         arguments: What all runs have in common, for `profile.json`.
     """
@@ -92,6 +98,7 @@ class ProfileJob:
     own_library: ToolLibrary | None = field(repr=False)
     workers: int
     model: ModelSpec = field(repr=False)
+    record_texts: RecordTexts | None
     progress: bool | None
     arguments: Mapping[str, Any] = field(repr=False)
 
@@ -111,8 +118,10 @@ class ProfileJob:
         """
         count = on_task if on_task is not None else _ignore
         points = self.points
+        searches = self._searches()
         solved = {
-            settings: setting_references(self.tasks, settings, self.library, count) for settings in self._settings()
+            settings: setting_references(self.tasks, settings, self.library, count, searches)
+            for settings in self._settings()
         }
         if not points.flaws:
             return ProfileReferences(solved, np.empty(0), {}, {})
@@ -164,11 +173,20 @@ class ProfileJob:
                 workers=self.workers,
                 library=self.own_library,
                 model=self.model,
+                record_texts=self.record_texts,
                 progress=self.progress,
                 **asdict(run.environment),
             )
         except RunInterrupted as error:
             raise ProfileInterrupted(f"{where}: {error}") from error
+
+    def _searches(self) -> list[int | None]:
+        """Return how many searches each task needs, None where no prompt leaves the tools to be found."""
+        if all(fitting_ceiling(prompt, self.standard.tools) == "known_probabilities" for prompt in self.prompts):
+            return [None] * len(self.tasks)
+        model = self.standard.embedding_model
+        search_many = None if model is None else ToolRetriever(self.library, model).search_many
+        return [searches.fewest for searches in all_searches_needed(self.tasks, self.library, search_many)]
 
     def _settings(self) -> tuple[EnvironmentSettings, ...]:
         return number_settings(self.points, self.standard)
@@ -214,7 +232,7 @@ class ProfileJob:
             for run in runs
             if run.axis in (axis, STANDARD)
         }
-        return analyse_axis(played, self.prompts, axis, standard, dict(sorted(points.items())))
+        return analyse_axis(played, self.prompts, self.standard.tools, axis, standard, dict(sorted(points.items())))
 
     def _flaws(self, played: PlayedRuns, references: ProfileReferences) -> FlawsProfile | None:
         if not self.points.flaws:

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
 from resilisim.evaluation.arguments import (
     TaskSpec,
     check_environment,
-    check_integer,
     check_policies,
     check_prompts,
+    check_record_texts,
     check_seeds,
     check_tasks,
 )
@@ -29,6 +29,7 @@ from resilisim.evaluation.robustness.plan import (
 )
 from resilisim.evaluation.robustness.results import ProfileResult
 from resilisim.evaluation.robustness.store import merge_with_earlier
+from resilisim.evaluation.texts import RecordTexts
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
@@ -52,6 +53,7 @@ def profile(
     library: ToolLibrary | None = None,
     workers: int = 1,
     model: ModelSpec = None,
+    record_texts: RecordTexts | None = None,
     progress: bool | None = None,
 ) -> ProfileResult:
     """Play policies in the standard setting, and in others that are worse or better in one thing at a time.
@@ -75,6 +77,7 @@ def profile(
         library: The tool library; the default one if omitted.
         workers: Processes.
         model: The language models of LLM agents, as in `evaluate`.
+        record_texts: Whose texts stay in the records, as in `evaluate`.
         progress: Whether single runs show their progress; None shows it for those of more than two seconds.
 
     Returns:
@@ -99,6 +102,7 @@ def profile(
         library=library,
         workers=workers,
         model=model,
+        record_texts=record_texts,
         progress=progress,
     )
     return job.play(job.solve())
@@ -116,6 +120,7 @@ def plan_profile(
     library: ToolLibrary | None = None,
     workers: int = 1,
     model: ModelSpec = None,
+    record_texts: RecordTexts | None = None,
     progress: bool | None = None,
 ) -> ProfileJob:
     """Return the profile that arguments mean, ready to be solved and played; nothing is written yet.
@@ -131,6 +136,7 @@ def plan_profile(
         library: See `profile`.
         workers: See `profile`.
         model: See `profile`.
+        record_texts: See `profile`.
         progress: See `profile`.
 
     Raises:
@@ -170,8 +176,9 @@ def plan_profile(
         environment,
         own_library,
         library,
-        check_integer("workers", workers, least=1),
+        check_integer("workers", workers, 1, MAX_WORKERS),
         model,
+        check_record_texts(record_texts),
         progress,
         arguments,
     )

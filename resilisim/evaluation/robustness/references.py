@@ -34,16 +34,23 @@ class SettingReferences:
     Attributes:
         optimum: V* of each task's start; shape (num_tasks,).
         plan_following: The chance of the required tools in order, each again until it succeeds; shape (num_tasks,).
+        after_search: V* after the fewest searches that show the task's tools, and V* where they are unknown or nobody
+            has to search; shape (num_tasks,).
         gap: By how much any V* may be too low; 0 where all are exact.
     """
 
     optimum: FloatArray
     plan_following: FloatArray
+    after_search: FloatArray
     gap: float
 
 
 def setting_references(
-    tasks: Sequence[Task], settings: EnvironmentSettings, library: ToolLibrary, on_task: Callable[[int], None]
+    tasks: Sequence[Task],
+    settings: EnvironmentSettings,
+    library: ToolLibrary,
+    on_task: Callable[[int], None],
+    searches: Sequence[int | None],
 ) -> SettingReferences:
     """Solve all tasks under a setting.
 
@@ -52,6 +59,7 @@ def setting_references(
         settings: The setting.
         library: Their tool library.
         on_task: Called with the number of tasks solved since the last call.
+        searches: For each task the fewest searches that show its tools; None where that is unknown or does not matter.
 
     Raises:
         ExactLimitError: A task is too large to be solved; the text names it.
@@ -74,6 +82,7 @@ def setting_references(
     return SettingReferences(
         np.array([references.known_probabilities for references in found]),
         np.array([references.plan_following for references in found]),
+        np.array([references.after_search[number or 0] for references, number in zip(found, searches, strict=True)]),
         max((references.known_probabilities_gap for references in found), default=0.0),
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.errors import unknown_name
+from resilisim.evaluation.records import Ceiling
 from resilisim.evaluation.robustness.scores import Twofold
 from resilisim.evaluation.statistics import Estimate
 
@@ -40,7 +41,7 @@ class CurvePoint:
         value: The point.
         success: Share of full successes.
         adjusted: The same with the luck of the draws taken out.
-        share_of_ceiling: Successes divided by the sum of V*.
+        share_of_ceiling: Successes divided by the sum of the ceilings.
         change: Success here minus success in the standard setting, task by task; None in the standard setting itself.
     """
 
@@ -68,12 +69,14 @@ class Curve:
     Attributes:
         who: Whose they are.
         points: One for each value of the axis.
-        area: Mean success along the axis as a share of the mean V* along it.
+        area: Mean success along the axis as a share of the mean ceiling along it.
+        ceiling: Which reference that is (`records.fitting_ceiling`).
     """
 
     who: ProfiledPolicy
     points: tuple[CurvePoint, ...]
     area: Twofold
+    ceiling: Ceiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class AxisProfile:
         standard: Its value in the standard setting.
         values: Its points, ascending; shape (num_values,), as the references.
         optimum: Mean V*.
+        after_search: Mean V* after the fewest searches that show the tools, with V* where they are unknown; that of V*
+            where no prompt leaves the tools to be found.
         plan_following: Mean chance of the required tools in order, each again until it succeeds.
         curves: One for each policy and prompt.
     """
@@ -93,8 +98,18 @@ class AxisProfile:
     standard: float
     values: tuple[float, ...]
     optimum: tuple[float, ...]
+    after_search: tuple[float, ...]
     plan_following: tuple[float, ...]
     curves: tuple[Curve, ...]
+
+    @property
+    def searches(self) -> bool:
+        """Whether `after_search` is anybody's ceiling."""
+        return any(curve.ceiling == "known_after_search" for curve in self.curves)
+
+    def ceiling_of(self, curve: Curve) -> tuple[float, ...]:
+        """Return the mean ceiling of a curve at each point."""
+        return self.after_search if curve.ceiling == "known_after_search" else self.optimum
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the axis as JSON values."""
@@ -103,6 +118,7 @@ class AxisProfile:
             "standard": self.standard,
             "values": list(self.values),
             "optimum": list(self.optimum),
+            "known_after_search": list(self.after_search) if self.searches else None,
             "plan_following": list(self.plan_following),
             "curves": [
                 {
@@ -112,6 +128,7 @@ class AxisProfile:
                     "tries_again": curve.who.tries_again,
                     "points": [point.to_mapping() for point in curve.points],
                     "area": curve.area.to_mapping(),
+                    "ceiling": curve.ceiling,
                 }
                 for curve in self.curves
             ],

@@ -151,29 +151,29 @@ def trapezoid_weights(values: Sequence[float]) -> FloatArray:
     return weights
 
 
-def share_of_area(scores: Sequence[TaskScores], optima: Sequence[FloatArray], values: Sequence[float]) -> Twofold:
-    """Estimate the mean success along an axis as a share of the mean V* along it (trapezoid rule).
+def share_of_area(scores: Sequence[TaskScores], ceilings: Sequence[FloatArray], values: Sequence[float]) -> Twofold:
+    """Estimate the mean success along an axis as a share of the mean ceiling along it (trapezoid rule).
 
     Every task that is finished at all points counts once, however many episodes it has.
 
     Args:
         scores: Scores at each point.
-        optima: V* of each task at each point, shape (num_tasks,) each.
+        ceilings: Ceiling of each task at each point, shape (num_tasks,) each.
         values: The points, ascending.
     """
     finished = np.logical_and.reduce([here.count > 0 for here in scores])
     weights = trapezoid_weights(values)
-    raw, adjusted, ceiling = (np.zeros(len(finished)) for _ in range(3))
-    for here, optimum, weight in zip(scores, optima, weights, strict=True):
+    raw, adjusted, area = (np.zeros(len(finished)) for _ in range(3))
+    for here, ceiling, weight in zip(scores, ceilings, weights, strict=True):
         count = np.maximum(here.count, 1.0)
         raw += weight * here.outcome / count
         adjusted += weight * here.adjusted / count
-        ceiling += weight * optimum
-    raw, adjusted, ceiling = (np.where(finished, part, 0.0) for part in (raw, adjusted, ceiling))
+        area += weight * ceiling
+    raw, adjusted, area = (np.where(finished, part, 0.0) for part in (raw, adjusted, area))
     episodes = int(sum(here.count[finished].sum() for here in scores))
-    total = float(ceiling.sum())
+    total = float(area.sum())
     scale = int(finished.sum()) / total if total else math.nan
-    share = twofold_ratio(raw, adjusted, ceiling, episodes, scale)
+    share = twofold_ratio(raw, adjusted, area, episodes, scale)
     return Twofold(_within(share.raw, 0.0, math.inf), _within(share.adjusted, 0.0, math.inf))
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 from resilisim.policies.llm.literals import NotALiteral, listed_values, object_at
 from resilisim.policies.llm.tools import ToolSpec
 
-FENCE: Final = re.compile(r"\s*```(json|python|text|yaml|tool|action|sql|)[^\S\n]*\n?", re.IGNORECASE)
+FENCE: Final = re.compile(r"\s*```((?:json|python|text|yaml|tool|action|sql)\b|)[^\S\n]*\n?", re.IGNORECASE)
+_BEFORE_BRACKET: Final = re.compile(r"\s*(?:[*`]{1,5}\s*)?(?=[{(\[])")
 
 
 def arguments_at(text: str, start: int, words: str, spec: ToolSpec | None, attached: bool) -> dict[str, Any]:
@@ -28,12 +29,12 @@ def arguments_at(text: str, start: int, words: str, spec: ToolSpec | None, attac
     fence = FENCE.match(text, start)
     if fence is not None:
         return _fenced(text, fence.end(), fence.group(1).lower(), spec)
-    opening = words.lstrip()[:1]
-    if opening == "{":
-        return object_at(text, text.index("{", start))[0]
-    if opening in ("(", "["):
-        return _listed(text, text.index(opening, start), words, spec, attached)
-    return bare_argument(words, spec)
+    bracket = _BEFORE_BRACKET.match(text, start)
+    if bracket is None:
+        return bare_argument(words, spec)
+    if text[bracket.end()] == "{":
+        return object_at(text, bracket.end())[0]
+    return _listed(text, bracket.end(), words, spec, attached)
 
 
 def _fenced(text: str, start: int, language: str, spec: ToolSpec | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH
+from resilisim.envs.feedback import progress_for
 from resilisim.envs.protocol import NATIVE_FUNCTIONS, native_tools
 from resilisim.errors import nearest_name
 from resilisim.policies.base import Info
@@ -21,7 +22,9 @@ Action = str | Mapping[str, Any]
 _NAME = re.compile(r"[\w.\-]{1,200}\Z")
 _EXCERPT_LENGTH = 200
 # What prompts say about writing tags is of no use to agents that have their own way of calling, and would mislead them.
-_CALLING_SECTIONS = re.compile(r"^## (?:Finding tools|Calling tools)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_CALLING_SECTIONS = re.compile(
+    r"^## (?:Finding tools|Calling tools)\n.*?(?=^## |\Z)|^Then act: .*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +68,13 @@ class ConversationToolbox:
         send: Sends a message to the environment.
         prompt: The first observation.
         native: Whether to write messages as native calls instead of tags.
+        finish: How whoever reads the replies ends the episode, which they say; empty if that is not its to do.
     """
 
-    def __init__(self, send: Send, prompt: str, native: bool = False) -> None:
+    def __init__(self, send: Send, prompt: str, native: bool = False, finish: str = "") -> None:
         self._send = send
         self._native = native
+        self._finish = finish
         # The words that say how to write calls ("finish") are no names of tools.
         self._shown = [task_of(prompt)]
 
@@ -88,9 +93,14 @@ class ConversationToolbox:
         if len(text) > MAX_MESSAGE_LENGTH:  # under the native protocol, too: both are to give the same episodes
             problem = f"the call has {len(text):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
             return ToolResult(f"Error: {problem}", problem)
-        result = result_of(await self._send(native_action(function, given) if self._native else text))
+        result = result_of(await self._send(native_action(function, given) if self._native else text), self._finish)
         self._shown.append(result.text)
         return result
+
+    def message(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+        """Return a call as a message of the text protocol; None if it is none that can be sent."""
+        read = self._read_json(name, arguments)
+        return None if isinstance(read, str) else _tag(*read)
 
     def _read_json(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | str:
         try:
@@ -179,8 +189,8 @@ def finish_action(native: bool) -> Action:
     return native_action("finish", {}) if native else messages.FINISH
 
 
-def result_of(reply: Reply) -> ToolResult:
-    """Return what a call brought, from the environment's reply to it."""
+def result_of(reply: Reply, finish: str = "") -> ToolResult:
+    """Return what a call brought, from the environment's reply to it, for an agent that ends the episode so."""
     words, _, progress = reply.observation.rpartition("\n\n")
     if not words:
         words, progress = progress, ""
@@ -196,13 +206,18 @@ def result_of(reply: Reply) -> ToolResult:
         value = dict(info["tool_info"])
     else:
         error = " ".join(words.split())
-    return ToolResult(words, error, value, progress)
+    return ToolResult(words, error, value, progress_for(progress, finish))
 
 
 def _specs() -> tuple[ToolSpec, ...]:
     functions = [tool["function"] for tool in native_tools()]
+    # Parameters of the tool that is called may also stand beside its name.
     return tuple(
-        ToolSpec(function["name"], function["description"], function["parameters"])
+        ToolSpec(
+            function["name"],
+            function["description"],
+            {**function["parameters"], "additionalProperties": function["name"] == "tool_call"},
+        )
         for function in functions
         if function["name"] in NATIVE_FUNCTIONS and function["name"] != "finish"
     )

@@ -136,7 +136,7 @@ class AgentOptions:
 
     max_llm_calls: int = limit(100, "calls of the model in one episode; the next one ends the episode", least=1)
     max_total_tokens: int | None = limit(None, "tokens, prompts included, after which an episode ends", least=1)
-    max_tokens: int | None = limit(1024, "longest reply in tokens; none leaves it to the model", 1, optional=True)
+    max_tokens: int | None = limit(None, "longest reply in tokens, thoughts included; none leaves it to the model", 1)
     temperature: float | None = number(
         0.0, "sampling temperature; none leaves it to the model", least=0.0, most=2.0, optional=True
     )

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from resilisim.chat import ChatModel, RoleModels
 from resilisim.chat.prices import PriceTable
 from resilisim.envs.conversation import public_info
+from resilisim.envs.feedback import FINISH_HINT
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import Info
 from resilisim.policies.llm.conversation import (
@@ -57,6 +58,8 @@ class LlmPolicy(ABC, Generic[Options]):
     options_class: ClassVar[type[Any]] = AgentOptions
     components: ClassVar[tuple[str, ...]] = ("agent",)
     uses_native_calls: ClassVar[bool] = False
+    # How its model ends the episode where it reads the environment's replies, in the form that it writes.
+    finish_form: ClassVar[str] = ""
 
     # Here, because an object whose options are refused is collected, too.
     _episode: _Episode | None = None
@@ -229,17 +232,22 @@ class _Episode:
         native = self._policy.uses_native_calls and info.get("protocol") == "native"
         return AgentRun(
             task=task_of(prompt),
-            tools=ConversationToolbox(self._send, prompt, native),
+            tools=ConversationToolbox(self._send, prompt, native, self._finish_form(native)),
             models=self._policy.models,
             options=self._policy.options,
             prompt=prompt,
             native=native,
+            parameters=info.get("parameters", "lenient"),
             send_message=self._send,
             hooks=self._hooks,
             prices=self._prices,
             turns_left=info.get("turns_left"),
             turns_at_start=info.get("turns_left"),
         )
+
+    def _finish_form(self, native: bool) -> str:
+        form = self._policy.finish_form
+        return FINISH_HINT["native"] if native and form else form
 
     async def _send(self, action: Action) -> Reply:
         """Hand over a message from within the loop, and wait for the reply."""

@@ -6,14 +6,16 @@ with what is wrong and the words in question. Only replies of models are read, n
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from resilisim.chat.json_answers import json_object_in
+from resilisim.envs.protocol import has_finish_mark, named_call
 from resilisim.policies.llm.argument_reading import FENCE, arguments_at, bare_argument
 from resilisim.policies.llm.literals import (
     LONGEST_READ,
@@ -30,26 +32,34 @@ LONGEST_THOUGHT: Final = 4_000  # characters of a thought that are kept
 _THOUGHT_TAGS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</think>", re.IGNORECASE)
 
-_LABEL = r"^[ \t>*#_`-]{0,20}%s(?:[ \t]{1,5}\d{1,3})?[ \t*_]{0,20}:"
 _FLAGS = re.IGNORECASE | re.MULTILINE
-_ACTION = re.compile(_LABEL % "action", _FLAGS)
+
+
+def _label(name: str) -> re.Pattern[str]:
+    """Return what finds a label: plain, bold with its colon in or outside of the stars, or a heading without one."""
+    numbered = rf"{name}(?:[ \t]{{1,5}}\d{{1,3}})?"
+    with_colon = rf"[ \t>*#_`-]{{0,20}}{numbered}[ \t*_`]{{0,20}}:(?:\*{{1,3}}|_{{1,3}}(?=\s))?"
+    heading = rf"(?:\#{{1,6}}[ \t]{{0,5}}|\*\*|__){numbered}(?:\*\*|__)?[ \t]{{0,20}}$"
+    return re.compile(rf"^(?:{with_colon}|{heading})", _FLAGS)
+
+
+_ACTION = _label("action")
 _ACTION_IN_LINE = re.compile(r"\baction:", re.IGNORECASE)
-_INPUT = re.compile(_LABEL % r"action[ \t_]input", _FLAGS)
-_ANSWER = re.compile(_LABEL % r"final[ \t]answer", _FLAGS)
-_OBSERVATION = re.compile(_LABEL % "observation", _FLAGS)
-_NEXT = re.compile(_LABEL % "(?:thought|action|observation|final[ \t]answer)", _FLAGS)
+_INPUT = re.compile(_label("(?:action[ \\t_])?(?:input|arguments|parameters|args)").pattern.removeprefix("^"), _FLAGS)
+_ANSWER = _label(r"final[ \t]answer")
+_OBSERVATION = _label("observation")
+_NEXT = _label("(?:thought|action|observation|final[ \\t]answer)")
 _LEADING_LABEL = re.compile(r"\A\s{0,20}[*#_]{0,5}thought(?:[ \t]{1,5}\d{1,3})?[*_]{0,5}:[*_ \t]{0,20}", re.IGNORECASE)
 
 _BLOCK = re.compile(
     r"```[\w-]{0,20}[^\S\n]*\n(.*?)(?:```|\Z)|<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL | re.IGNORECASE
 )
+_TAG = re.compile(r"\s*<tool_call>", re.IGNORECASE)
+_FINISH = re.compile(r"<finish>([^<]{0,20000})</finish>", re.IGNORECASE)
 _OBJECT_LINE = re.compile(r"^[^\S\n]{0,20}\{", re.MULTILINE)
 _MOST_BLOCKS: Final = 16  # fences of a reply that are looked into for an action
 _NAME = re.compile(r"[\s*`\"']{0,50}([A-Za-z_][\w.\-]{0,199})[`\"'*]{0,5}")
 _GAP = re.compile(r"[^\S\n]*:?\s*")
-
-_NAME_KEYS = ("action", "tool", "name", "tool_name", "function")
-_ARGUMENT_KEYS = ("action_input", "arguments", "parameters", "args", "input", "tool_input")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +149,9 @@ def read_arguments(raw: str) -> dict[str, Any] | Unreadable:
 def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadable:
     """Find the first action in a reply.
 
-    Read are `Action: NAME {json}`, and what models write instead: `NAME[...]`, `NAME(key="value")`, a separate line
-    `Action Input:`, fences, an object that names the tool and stands alone, `Final Answer:`, a bare text for a tool
-    with one parameter.
+    Read are `Action: NAME {json}`, and what models write instead: bold labels, `NAME[...]`, `NAME(key="value")`, a
+    separate line `Action Input:`, fences and backticks, an object that names the tool and stands alone or in the tags
+    `<tool_call>`, `Final Answer:`, `<finish/>`, a bare text for a tool with one parameter.
 
     Args:
         text: The reply; what it says from "Observation:" on is passed over.
@@ -154,65 +164,92 @@ def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadabl
     marker = _first_marker(shown)
     if marker is None:
         return _without_marker(shown, tools)
-    start, end, is_answer = marker
+    start, end, kind = marker
     thought = _thought(shown[:start])
-    if is_answer:
+    if kind == "answer":
         return Action("finish", {"answer": _region(shown, end).strip(" \t\n*")}, thought)
-    return _action_at(shown, end, thought, tools)
+    found = _action_at(shown, end, thought, tools)
+    if kind == "words" and isinstance(found, Unreadable) and found.name is None:
+        elsewhere = _without_marker(shown, tools)
+        return elsewhere if isinstance(elsewhere, Action) else found
+    return found
 
 
-def _first_marker(text: str) -> tuple[int, int, bool] | None:
-    """Return where an action is announced: start and end of the words, and whether they announce an answer."""
+def _first_marker(text: str) -> tuple[int, int, Literal["label", "words", "answer"]] | None:
+    """Return where an action is announced: start and end of the words, and how they announce it."""
     action = _ACTION.search(text)
     answer = _ANSWER.search(text)
     if answer is not None and (action is None or answer.start() < action.start()):
-        return answer.start(), answer.end(), True
-    found = action or _ACTION_IN_LINE.search(text)
-    return None if found is None else (found.start(), found.end(), False)
+        return answer.start(), answer.end(), "answer"
+    if action is not None:
+        return action.start(), action.end(), "label"
+    words = _ACTION_IN_LINE.search(text)
+    return None if words is None else (words.start(), words.end(), "words")
 
 
 def _without_marker(text: str, tools: Sequence[ToolSpec]) -> Action | Unreadable:
-    """Read a reply that announces no action: it may be one all the same, or an object that names a tool."""
-    start = _after_fence(text, 0)
-    named = _NAME.match(text, start)
-    if named is not None and _named(named.group(1), tools)[1] is not None:
-        rest = text[named.end() :].lstrip()
-        if not rest or rest[0] in "{([":
-            return _action_at(text, 0, "", tools)
-    for shape, thought in _objects_alone(text):
-        action = _action_from_object(shape, thought, tools)
-        if action is not None:
-            return action
+    """Read a reply that announces no action: it may be a call all the same, hold one that stands alone, or finish."""
+    refused: Unreadable | None = None
+    for part, before, is_tagged in _parts(text):
+        found: Action | Unreadable | None = None
+        if is_tagged or _begins_with_call(part, tools):
+            found = _action_at(part, 0, _thought(before), tools)
+        else:
+            with contextlib.suppress(NotALiteral):
+                value, end = object_at(part, 0)
+                found = _action_from_object(value, _thought(before), tools) if end == len(part) else None
+        if isinstance(found, Action):
+            return found
+        refused = refused or found
+    finish = _finish_in(text)
+    if finish is not None:
+        return finish
     problem = "the reply is empty" if not text.strip() else "the reply holds no action"
-    return Unreadable(problem, excerpt(text), thought=_thought(text))
+    return refused or Unreadable(problem, excerpt(text), thought=_thought(text))
 
 
-def _objects_alone(text: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield objects that stand for themselves, and the words before: one in the midst of a sentence is only quoted.
+def _parts(text: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield what may stand for itself, the words before it, and whether it is tagged as a call.
 
-    That is one that fills a fence or a tag, or one that is all of the reply, but for a line that is labelled a thought.
+    That is all of the reply, what fills a fence or a tag, and what follows a line that is labelled a thought. An object
+    in the midst of a sentence is only quoted.
     """
-    blocks = itertools.islice(_BLOCK.finditer(text), _MOST_BLOCKS)
-    parts = [(found.group(1) or found.group(2) or "", text[: found.start()]) for found in blocks]
+    yield text.strip(), "", False
+    for found in itertools.islice(_BLOCK.finditer(text), _MOST_BLOCKS):
+        is_tagged = found.group(2) is not None
+        yield (found.group(2 if is_tagged else 1) or "").strip(), text[: found.start()], is_tagged
     first_line = _OBJECT_LINE.search(text) if _LEADING_LABEL.match(text) else None
-    begin = 0 if first_line is None else first_line.start()
-    for part, before in [*parts, (text[begin:], text[:begin])]:
-        inside = part.strip()
-        try:
-            value, end = object_at(inside, 0)
-        except NotALiteral:
-            continue
-        if end == len(inside):
-            yield value, _thought(before)
+    if first_line is not None:
+        yield text[first_line.start() :].strip(), text[: first_line.start()], False
+
+
+def _begins_with_call(text: str, tools: Sequence[ToolSpec]) -> bool:
+    """Return whether a text begins with the name of a tool, and with nothing but arguments behind it."""
+    named = _NAME.match(text)
+    if named is None or _named(named.group(1), tools)[1] is None:
+        return False
+    rest = text[named.end() :].lstrip()
+    return not rest or rest[0] in "{(["
+
+
+def _finish_in(text: str) -> Action | None:
+    """Return the end that `<finish/>` or `<finish>answer</finish>` says, if the reply does not only speak of it."""
+    closed = _FINISH.search(text)
+    if closed is not None and closed.group(1).strip():
+        return Action("finish", {"answer": closed.group(1).strip()}, _thought(text[: closed.start()]))
+    return Action("finish", {}, _thought(text)) if has_finish_mark(text) else None
 
 
 def _action_at(text: str, position: int, thought: str, tools: Sequence[ToolSpec]) -> Action | Unreadable:
-    position = _after_fence(text, position)
+    position = _after_opening(text, position)
     begun = text[position : position + 50].lstrip()
     if begun.startswith("{"):
         return _object_action(text, text.index("{", position), thought, tools)
     named = _NAME.match(text, position)
     if named is None:
+        finish = _finish_in(_region(text, position))
+        if finish is not None:
+            return replace(finish, thought=thought)
         return Unreadable("the action begins with no name", excerpt(text[position:].strip()), thought=thought)
     return _with_arguments(text, named.end(), *_named(named.group(1), tools), thought)
 
@@ -235,11 +272,11 @@ def _object_action(text: str, position: int, thought: str, tools: Sequence[ToolS
 
 
 def _arguments_behind(text: str, position: int) -> tuple[int, bool]:
-    """Return where arguments begin behind a tool's name, and whether `Action Input:` announces them."""
+    """Return where arguments begin behind a tool's name, and whether a label such as `Action Input:` announces them."""
     gap = _GAP.match(text, position)
     start = gap.end() if gap is not None else position
-    labelled = _INPUT.match(text, text.rfind("\n", 0, start) + 1)
-    return (labelled.end(), True) if labelled is not None and labelled.end() > position else (start, False)
+    labelled = _INPUT.match(text, start)
+    return (start, False) if labelled is None else (labelled.end(), True)
 
 
 def _with_arguments(text: str, name_end: int, name: str, spec: ToolSpec | None, thought: str) -> Action | Unreadable:
@@ -259,15 +296,12 @@ def _action_from_object(
     value: Mapping[str, Any], thought: str, tools: Sequence[ToolSpec]
 ) -> Action | Unreadable | None:
     """Return the action of an object that names a tool and its arguments; None if it names none."""
-    inner = value.get("function")
-    if isinstance(inner, dict):
-        value = inner
-    name = next((value[key] for key in _NAME_KEYS if isinstance(value.get(key), str)), None)
-    key = next((key for key in _ARGUMENT_KEYS if key in value), None)
-    name, spec = _named((name or "").strip()[:200], tools)
-    if not name or (key is None and spec is None):
+    named = named_call(value)
+    if named is None:
         return None
-    given = value.get(key) if key is not None else None
+    (name, spec), given = _named(named[0][:200], tools), named[1]
+    if given is None and spec is None:
+        return None
     if given is None:
         return Action(name, {}, thought)
     if isinstance(given, dict):
@@ -283,9 +317,11 @@ def _action_from_object(
         return Unreadable(f"the arguments of {name} cannot be read: {problem}", excerpt(raw), name, thought)
 
 
-def _after_fence(text: str, position: int) -> int:
-    fence = FENCE.match(text, position)
-    return position if fence is None else fence.end()
+def _after_opening(text: str, position: int) -> int:
+    """Return where an action begins that stands in a fence, in tags, or in both."""
+    while (opening := FENCE.match(text, position) or _TAG.match(text, position)) is not None:
+        position = opening.end()
+    return position
 
 
 def _region(text: str, position: int) -> str:

@@ -17,6 +17,7 @@ AGENT_SCHEMA: Final = "resilisim-agent-1"
 # What can happen inside an agent. The text completes "what it is".
 EVENT_KINDS: Final[dict[str, str]] = {
     "malformed_reply": "a reply of the model that could not be read",
+    "cut_reply": "a reply of the model that was cut off at its limit of tokens",
     "invalid_action": "an action that is none of those offered",
     "warning": "a fallback was taken",
     "failure": "a component gave up; the first one is what a failed episode is put down to",
@@ -37,7 +38,7 @@ EVENT_KINDS: Final[dict[str, str]] = {
     "restart": "the trial began anew in a fresh episode",
     "answer": "the agent's answer",
 }
-WARNING_KINDS: Final = frozenset({"malformed_reply", "invalid_action", "warning", "failure", "limit"})
+WARNING_KINDS: Final = frozenset({"malformed_reply", "cut_reply", "invalid_action", "warning", "failure", "limit"})
 
 # Who can be the first to fail.
 FAILING_COMPONENTS: Final = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Protocol
@@ -13,14 +14,20 @@ from resilisim.chat.prices import PriceTable
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.conversation import Action, Reply
 from resilisim.policies.llm.options import AgentOptions
+from resilisim.policies.llm.reading import Unreadable
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
+from resilisim.policies.llm.templates import shared_text
 from resilisim.policies.llm.tools import Toolbox
 from resilisim.seeding import Draws
+from resilisim.tool_library.parameters import ParameterMode
 
 LOGGER = logging.getLogger("resilisim.agents")
 LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so; the record has it all
 CONTEXT_OVERFLOW: Final = "context_overflow"  # the limit that a conversation hits which is too long for its model
 EXCERPT_LENGTH = 300  # characters of a reply that an event repeats
+CUT_OFF: Final = "the reply was cut off, because it reached the limit of tokens: think and write less"
+
+_THOUGHT = re.compile(r"<(/?)think>", re.IGNORECASE)
 
 _UNSET: Final[Any] = object()
 
@@ -91,6 +98,7 @@ class AgentRun:
         options: The agent's options.
         prompt: The whole first observation; the task if there is no environment.
         native: Whether the model should call tools natively.
+        parameters: How the parameters of calls are checked.
         send_message: Sends a message to the environment; None where there is none.
         hooks: What the player of the episode offers.
         prices: Prices of models, for the record.
@@ -114,6 +122,7 @@ class AgentRun:
     options: AgentOptions
     prompt: str = ""
     native: bool = False
+    parameters: ParameterMode = "strict"
     send_message: Callable[[Action], Awaitable[Reply]] | None = None
     hooks: EpisodeHooks = field(default_factory=EpisodeHooks)
     prices: PriceTable = field(default_factory=PriceTable)
@@ -126,6 +135,15 @@ class AgentRun:
     fresh_trials: bool = False
     is_over: bool = False
     kept_answer: str | None = None
+
+    @property
+    def facts(self) -> str:
+        """What every agent's prompt says about the tools, in the same words: parameters, luck, and turns left."""
+        return shared_text(
+            "facts",
+            parameters=shared_text(f"parameters_{self.parameters}"),
+            turns_left="not limited" if self.turns_left is None else str(self.turns_left),
+        )
 
     @property
     def calls_left(self) -> int:
@@ -176,7 +194,11 @@ class AgentRun:
         reply = await self._reply(number, request, role)
         cost = self.prices.cost_of_reply(model.name, reply)
         self.transcript.add_call(request, reply, model.name, self.turn, cost)
-        return _cut(reply, request.stop)
+        stopped = _stopped(reply, request.stop)
+        if stopped.is_cut:
+            self.note("cut_reply", role, f"cut off after {reply.usage.completion_tokens:,} tokens")
+            self.count("cut_replies")
+        return stopped
 
     async def _reply(self, number: int, request: ChatRequest, role: str) -> ChatReply:
         journal = self.hooks.journal
@@ -255,6 +277,22 @@ class AgentRun:
         if kind in WARNING_KINDS:
             LOGGER.warning("%s: %s: %s", component, kind, text)
 
+    def unreadable(
+        self, component: str, reply: ChatReply, what: Unreadable, counter: str = "malformed_replies"
+    ) -> Unreadable:
+        """Write down that a reply could not be read, and return what its component is to be told.
+
+        Args:
+            component: Who wrote the reply.
+            reply: The reply; one that was cut off is told so, since its other problems may come from that.
+            what: What is wrong.
+            counter: What to count it as.
+        """
+        told = replace(what, problem=f"{CUT_OFF} ({what.problem})") if reply.is_cut else what
+        self.note("malformed_reply", component, told.problem, excerpt=told.excerpt)
+        self.count(counter)
+        return told
+
     def fail(self, component: str, reason: str) -> None:
         """Write down that a component gave up; the first to do so is what a failed episode is put down to."""
         if component not in FAILING_COMPONENTS:
@@ -270,7 +308,25 @@ def _component_of(role: str) -> str:
     return role if role in FAILING_COMPONENTS else "agent"
 
 
-def _cut(reply: ChatReply, stop: Sequence[str]) -> ChatReply:
-    """Return a reply that ends where it should have been stopped: not every endpoint obeys."""
-    ends = [place for place in (reply.text.find(mark) for mark in stop) if place >= 0]
-    return replace(reply, text=reply.text[: min(ends)]) if ends else reply
+def _stopped(reply: ChatReply, stop: Sequence[str]) -> ChatReply:
+    """Return a reply that ends where it should have been stopped: not every endpoint obeys.
+
+    What stands in thoughts that are over stops nothing.
+    """
+    shown = _without_thoughts(reply.text) if stop else ""
+    ends = [place for place in (shown.find(mark) for mark in stop) if place >= 0]
+    return replace(reply, text=reply.text[: min(ends)], finish_reason="stop") if ends else reply
+
+
+def _without_thoughts(text: str) -> str:
+    """Return a text of the same length with blanks in place of thoughts that are over."""
+    marks = list(_THOUGHT.finditer(text))
+    begun = 0 if marks and marks[0].group(1) else None  # closed, but never opened
+    parts, end = [], 0
+    for mark in marks:
+        if mark.group(1) and begun is not None:
+            parts += [text[end:begun], " " * (mark.end() - begun)]
+            begun, end = None, mark.end()
+        elif not mark.group(1) and begun is None:
+            begun = mark.start()
+    return "".join([*parts, text[end:]])

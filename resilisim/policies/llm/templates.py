@@ -15,6 +15,7 @@ from resilisim.provenance import content_hash
 from resilisim.workflows.templating import read_template
 
 EXAMPLES_NAME = "examples"
+_SHARED = "resilisim.policies.llm"  # the package with the texts of all agents
 NO_EXAMPLES, DEFAULT_EXAMPLES = "none", "default"
 
 
@@ -41,7 +42,7 @@ class PromptTexts:
     @property
     def hash(self) -> str:
         """SHA-256 of all texts: what a record says about the prompts that were used."""
-        return content_hash([dict(self.texts), self.examples_text])
+        return content_hash([dict(self.texts), packaged_texts(_SHARED), self.examples_text])
 
 
 def load_prompts(package: str, folder: str | None, examples: str) -> PromptTexts:
@@ -64,6 +65,11 @@ def load_prompts(package: str, folder: str | None, examples: str) -> PromptTexts
         {name: text for name, text in texts.items() if name != EXAMPLES_NAME},
         _examples(examples, texts.get(EXAMPLES_NAME, "")),
     )
+
+
+def shared_text(name: str, **values: str) -> str:
+    """Return a text that all agents' prompts have in common, with its placeholders replaced."""
+    return string.Template(packaged_texts(_SHARED)[name]).substitute(values).strip()
 
 
 @functools.cache  # the user's files are read every time: they change while somebody works on them
@@ -93,7 +99,7 @@ def _own_templates(folder: Path, packaged: Mapping[str, str]) -> dict[str, str]:
             texts[path.stem] = _read(path, "template")
             continue
         placeholders = string.Template(packaged[path.stem]).get_identifiers()
-        needed = [name for name in placeholders if name != EXAMPLES_NAME]
+        needed = [name for name in placeholders if name not in (EXAMPLES_NAME, "facts")]
         texts[path.stem] = read_template(path, placeholders, needed)
     return texts
 

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+from resilisim.errors import nearest_name
+
+_LONGEST_NAME: Final = 100  # characters of a name that are looked at and repeated
+_TYPES: Final[Mapping[str, Any]] = {
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "array": list | tuple,
+    "object": Mapping,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +47,35 @@ class ToolSpec:
         """Return name and parameters, such as `tool_call(name: string, parameters?: object)`; ? is optional."""
         needed = self.required
         parts = [
-            f"{name}{'' if name in needed else '?'}: {schema.get('type', 'any')}"
+            f"{name}{'' if name in needed else '?'}: {' or '.join(_kinds(schema)) or 'any'}"
             for name, schema in self.parameters.get("properties", {}).items()
         ]
         return f"{self.name}({', '.join(parts)})"
+
+    def checked(self, arguments: Mapping[str, Any]) -> dict[str, Any] | str:
+        """Return arguments as the tool takes them, or what is wrong with their names and types, on one line.
+
+        An object or a list that was written as a text of JSON is one. Of schemas, the types of parameters are looked
+        at; what else they say is left to the tool.
+        """
+        schemas = self.parameters.get("properties", {})
+        for name in arguments:
+            if name not in schemas and not self.parameters.get("additionalProperties"):
+                cut = name[:_LONGEST_NAME]
+                near = nearest_name(cut, schemas)
+                hint = f"did you mean {near!r}? Its" if near else "its"
+                return f"{self.name} has no parameter {cut!r}: {hint} signature is {self.signature()}"
+        for name in self.required:
+            if name not in arguments:
+                return f"{self.name} needs the parameter {name!r}: its signature is {self.signature()}"
+        checked: dict[str, Any] = {}
+        for name, given in arguments.items():
+            kinds = _kinds(schemas.get(name))
+            value = _from_text(given, kinds)
+            if kinds and not any(_is_of(value, kind) for kind in kinds):
+                return f"{self.name}: {name!r} is {_kind_of(value)}, expected {' or '.join(map(str, kinds))}"
+            checked[name] = value
+        return checked
 
     def to_function(self) -> dict[str, Any]:
         """Return the tool as an OpenAI-compatible endpoint expects it."""
@@ -47,6 +84,42 @@ class ToolSpec:
             "type": "function",
             "function": {"name": self.name, "description": self.description, "parameters": schema},
         }
+
+
+def _kinds(schema: object) -> list[str]:
+    """Return the types that a schema allows; none at all if it does not say so plainly."""
+    if not isinstance(schema, Mapping):
+        return []
+    options = schema.get("anyOf")
+    if isinstance(options, list):
+        kinds = [_kinds(option) for option in options]
+        return [kind for several in kinds for kind in several] if all(kinds) else []
+    wanted = schema.get("type")
+    kinds_of_type = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
+    return [kind for kind in kinds_of_type if isinstance(kind, str)]
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    """Tell whether a value is of a type of JSON Schema; types that are none of it are left to the tool."""
+    if kind in ("integer", "number"):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and (kind == "number" or isinstance(value, int) or value.is_integer())
+    return kind not in _TYPES or isinstance(value, _TYPES[kind])
+
+
+def _kind_of(value: Any) -> str:
+    return "a number" if _is_of(value, "number") else next(k for k in _TYPES if _is_of(value, k))
+
+
+def _from_text(value: Any, kinds: Sequence[str]) -> Any:
+    """Return the object or list that a text is, if one is wanted and no text."""
+    if not isinstance(value, str) or "string" in kinds or not {"object", "array"} & set(kinds):
+        return value
+    try:
+        read = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return read if isinstance(read, Mapping | list) else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,21 @@ class Optimum:
         place = counters[NEXT_PLACE]
         return float(self.values[turns_left, row, place, counters[NUM_FAILURES], consecutive, self._loop(state)])
 
+    def after_search(self, searches: int) -> float:
+        """Return V* after so many different searches at the start, 0.0 to 1.0.
+
+        It is V* with that many turns fewer, and the most that is left to somebody who has to make these searches before
+        the last required tool can succeed, whenever they are made: a search changes nothing but the turns left, and
+        different ones are no loop (docs/decisions.md).
+
+        Args:
+            searches: How many, at least 0.
+        """
+        state = start_state(self.problem)
+        for number in range(min(searches, self.problem.rules.max_turns)):
+            state = next_state(self.problem, state, Message("search", query=str(number)))
+        return self.value(state)
+
     def action_value(self, state: EpisodeState, message: Message) -> float:
         """Return Q*(state, message): the highest probability of full success if this message is sent next."""
         if message.kind != "execute" or is_awaiting_closing(self.problem, state):

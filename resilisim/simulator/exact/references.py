@@ -1,4 +1,4 @@
-"""The four references of a task (SPEC section 7)."""
+"""The references of a task (SPEC section 7)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from typing import Any
 
+from resilisim.errors import MAX_COUNT, check_integer
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.clairvoyant import clairvoyant
 from resilisim.simulator.exact.optimum import Optimum, compute_optimum, solve
@@ -15,6 +17,8 @@ from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.rules import EndRules
 from resilisim.simulator.state import start_state
+from resilisim.tasks import Task
+from resilisim.tasks.searches import SearchMany, searches_needed
 from resilisim.tool_library import ToolLibrary, default_library
 
 
@@ -28,6 +32,7 @@ class References:
         plan_following: The required tools in order, each again until it succeeds, nothing else.
         plan_following_with_search: The same with one turn fewer for each required tool.
         first_call: The tool that the optimal policy calls first.
+        after_search: V* after 0, 1, ... different searches at the start; never more are needed than tools are required.
     """
 
     known_probabilities: float
@@ -35,6 +40,7 @@ class References:
     plan_following: float
     plan_following_with_search: float
     first_call: str
+    after_search: tuple[float, ...]
 
 
 def solved_references(problem: Problem) -> References:
@@ -50,6 +56,7 @@ def _references_of(optimum: Optimum) -> References:
         plan_following=plan_following(optimum.problem),
         plan_following_with_search=plan_following_with_search(optimum.problem),
         first_call=optimum.best_action(start).tool or "",
+        after_search=tuple(optimum.after_search(number) for number in range(len(optimum.problem.required) + 1)),
     )
 
 
@@ -64,7 +71,7 @@ def solve_all(problems: Iterable[Problem], threads: int = 2) -> dict[Problem, Re
 
 
 def references(
-    required_tools: Sequence[str],
+    required_tools: Sequence[str] | Task,
     *,
     library: ToolLibrary | None = None,
     law: BenchmarkLaw | None = None,
@@ -72,30 +79,45 @@ def references(
     clairvoyant_seeds: int = 200,
     salt: str = EVALUATION_SALT,
     instance_id: str | None = None,
-) -> dict[str, float | str]:
-    """Compute the references of a required list.
+    search_many: SearchMany | None = None,
+) -> dict[str, float | str | None]:
+    """Compute the references of a task, or of a list of required tools.
 
     Args:
-        required_tools: Names in the required order.
+        required_tools: Names in the required order, or a task.
         library: Tool library; the default one if omitted.
         law: Success law; the benchmark's if omitted.
         rules: End rules; the benchmark's if omitted.
         clairvoyant_seeds: Seeds 0, 1, ... that the clairvoyant bound is estimated over; 0 leaves it out.
         salt: Salt of the luck that the clairvoyant agent sees.
-        instance_id: Task whose luck it is; by default an id made from the list.
+        instance_id: Task whose luck it is; by default the given task, or an id made from the list.
+        search_many: What answers searches (`tasks.searches.searches_needed`); retrieval with the default model if
+            omitted.
 
     Returns:
         `known_probabilities`, `known_probabilities_gap`, `plan_following`, `plan_following_with_search`, `first_call`,
-        and, with seeds, `clairvoyant` and its standard error `clairvoyant_se`.
+        and, with seeds, `clairvoyant` and its standard error `clairvoyant_se`. Of a task also `known_after_search`, the
+        ceiling of an agent that has to find its tools, with `searches_needed`; where nobody knows that number both are
+        None, and `no_search_ceiling` says why.
 
     Raises:
-        InvalidInputError: Unknown, repeated or missing tools.
+        InvalidInputError: Unknown, repeated or missing tools, or too many seeds.
         ExactLimitError: The task is too large to be solved.
     """
-    problem = build_problem(library or default_library(), required_tools, law, rules)
-    result: dict[str, float | str] = asdict(_references_of(solve(problem)))
+    clairvoyant_seeds = check_integer("clairvoyant_seeds", clairvoyant_seeds, 0, MAX_COUNT)
+    library = library or default_library()
+    task = required_tools if isinstance(required_tools, Task) else None
+    names = required_tools.required_tools if isinstance(required_tools, Task) else required_tools
+    problem = build_problem(library, names, law, rules)
+    result: dict[str, Any] = asdict(_references_of(solve(problem)))
+    after_search = result.pop("after_search")
+    if task is not None:
+        searches = searches_needed(task, library, search_many)
+        result["known_after_search"] = None if searches.fewest is None else after_search[searches.fewest]
+        result |= {"searches_needed": searches.fewest, "no_search_ceiling": searches.reason}
+        instance_id = instance_id or task.instance_id
     if clairvoyant_seeds > 0:
-        task = instance_id or "tools_" + hashlib.sha256("\n".join(required_tools).encode()).hexdigest()[:12]
-        mean, error = clairvoyant(problem, range(clairvoyant_seeds), salt, task)
+        luck_of = instance_id or "tools_" + hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
+        mean, error = clairvoyant(problem, range(clairvoyant_seeds), salt, luck_of)
         result |= {"clairvoyant": mean, "clairvoyant_se": error}
     return result

@@ -19,7 +19,10 @@ SHARE = 3
 
 
 def duplication(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
-    """Repeat steps, each copy somewhere after its original and before the last step, which has to wait for it."""
+    """Repeat steps, each copy somewhere after its original and before the last step, which has to wait for it.
+
+    A copy has no limits: one that may be left at once would do nothing.
+    """
     last = len(plan.steps) - 1
     copies: list[tuple[int, int]] = []  # place in the original that the copy comes before, and what is copied
     for _ in range(num_extra_steps(severity, _spare_turns(plan))):
@@ -31,7 +34,7 @@ def duplication(plan: Plan, severity: str, draws: Draws) -> Change | Unfit:
     for index in range(len(plan.steps) + 1):
         for place, source in copies:
             if place == index:
-                copied = plan.steps[source]
+                copied = plan.copy_of(source)
                 steps.append(copied)
                 edits.append(Edit("duplicated", len(steps), source + 1, None, None, copied.tool))
         if index < len(plan.steps):

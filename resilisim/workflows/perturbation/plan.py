@@ -171,6 +171,11 @@ class Plan:
             expected_outcome=expected_outcome(tool),
         )
 
+    def copy_of(self, index: int) -> Step:
+        """Return a step to be done once more, until it succeeds; the step itself where it has no limits."""
+        step = self.steps[index]
+        return replace(step, max_tries=None, skip_from=None) if step.is_limited else step
+
     def useless_step(self, name: str, before: str | None) -> Step:
         """Return a step for a tool that is of no use, with the reason that sound plans give for required tools."""
         tool = self.shop.library[name]

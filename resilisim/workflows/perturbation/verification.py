@@ -116,7 +116,8 @@ def _redundancy_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     if not extra:
         return "is not the original with steps added"
     if flawed.flaw.method == "duplication":
-        return None if _places(extra, plan.steps) is not None else "adds a step that it did not hold"
+        copies = [plan.copy_of(index) for index in range(len(plan.steps))]
+        return None if all(step in copies for step in extra) else "adds a step that it did not hold"
     return _usefulness_problem(extra, plan)
 
 

@@ -58,7 +58,7 @@ def test_markdown_has_the_tables_of_the_page(tmp_path: Path, kind: str) -> None:
     assert len(found) == len(shown)
     for mine, its in zip(found, shown, strict=True):
         assert mine == its[-len(mine) :]
-    for name, figure, _ in markdown_tables(text)[0]:
+    for name, figure, _, _ in markdown_tables(text)[0]:
         assert name in page.texts
         assert figure in page.texts
     assert ("Not finished" in text) == (kind == "unfinished")

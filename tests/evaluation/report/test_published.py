@@ -48,7 +48,7 @@ def test_tables_that_overlap_agree() -> None:
     ],
 )
 def test_published_rows_are_folded_away_and_say_what_they_are(fold: published.Fold, number: int, rows: int) -> None:
-    assert not fold.is_open
+    assert fold.is_published
     assert "Published figures of other systems" in fold.summary
     (table,) = fold.blocks
     assert isinstance(table, Table)

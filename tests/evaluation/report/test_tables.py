@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from resilisim.evaluation.report import agents, levels, loss_totals, repeats, scaling, success, tool_errors
+from resilisim.evaluation.report import agents, by_task_type, levels, losses, repeats, results, scaling, tool_errors
 from resilisim.evaluation.report.broken import broken_episodes, broken_section
 from resilisim.evaluation.report.content import Cell, CellLike, Fold, Section, Table
 from resilisim.evaluation.report.facts import RunFacts, read_facts
@@ -92,12 +92,31 @@ def test_levels_are_the_shares_of_the_records(facts: RunFacts, records: list[Rec
 
 def test_every_rate_has_an_interval(facts: RunFacts) -> None:
     pools = PromptPools(facts)
-    for table in (success.success_table(facts.rows), levels.levels_table(facts, pools), drops_table(facts, pools)):
+    for table in (results.success_table(facts.rows), levels.levels_table(facts, pools), drops_table(facts, pools)):
         assert table is not None
         for row in table.rows:
             for cell in row[1:]:
                 if isinstance(cell, Cell) and cell.text not in {"–", ""}:
                     assert cell.detail.startswith("["), row
+
+
+def test_task_types_have_the_shares_of_their_tasks(facts: RunFacts, records: list[Record]) -> None:
+    counts = Counter(task.task_type for task in facts.sums.tasks)
+    table = by_task_type.shares_table(facts, PromptPools(facts), counts)
+    *rows, searching, known, tasks = table.rows
+    assert [text_of(cell) for cell in tasks[2:]] == [f"{count}" for count in counts.values()]
+    assert len(rows) == 4 * 3
+    optimum = {record["instance_id"]: (record["task_type"], record["optimum"]) for record in records}
+    for place, name in enumerate(counts, start=2):
+        mean = statistics.fmean(value for kind, value in optimum.values() if kind == name)
+        assert [text_of(known[place]), text_of(searching[place])] == [format_percent(mean), format_percent(0.75 * mean)]
+        for row in rows:
+            policy, prompt = text_of(row[0]), text_of(row[1])
+            own = [record for record in chosen(records, policy, prompt) if record["task_type"] == name]
+            if policy == "exact-optimum":  # its luck is all that there is between V* and its outcome
+                assert text_of(row[place]) == "100.0"
+            elif not any(record["outcome"] or abs(record["luck"]) > 1e-9 for record in own):
+                assert text_of(row[place]) == "0.0"
 
 
 def test_drops_are_differences_of_the_same_episodes(facts: RunFacts, records: list[Record]) -> None:
@@ -131,14 +150,9 @@ def test_flaws_by_severity_are_the_shares_of_their_records(facts: RunFacts, reco
     assert any("not known" in note for note in table.notes)  # these tasks are nobody's
 
 
-def test_a_run_without_flawed_prompts_has_no_such_section(tmp_path: Path) -> None:
-    facts = read_facts(write_run(tmp_path, list(synthetic_run(num_tasks=3, num_seeds=1))))
-    assert flaws_section(facts, PromptPools(facts)) is None
-
-
 def test_totals_of_lost_points_are_sums_over_messages(facts: RunFacts, records: list[Record]) -> None:
     ordinary = [record for record in records if not record["privileged"]]
-    table = loss_totals.totals_table(facts, "tool")
+    table = losses.totals_table(facts, "tool")
     assert table is not None
     for row in table.rows:
         steps = [step for record in ordinary for step in record["steps"] if step["tool"] == text_of(row[0])]
@@ -147,7 +161,7 @@ def test_totals_of_lost_points_are_sums_over_messages(facts: RunFacts, records: 
         assert text_of(row[3]) == f"{len(steps):,}"
         lost = math.fsum(step["regret"] for step in steps if step["label"])
         assert text_of(row[4]) == format_percent(lost / len(ordinary))
-    table = loss_totals.totals_table(facts, "policy")
+    table = losses.totals_table(facts, "policy")
     assert table is not None
     for row in table.rows:
         own = [record for record in records if record["policy"] == text_of(row[0])]
@@ -155,7 +169,7 @@ def test_totals_of_lost_points_are_sums_over_messages(facts: RunFacts, records: 
 
 
 def test_the_costliest_calls_lead_to_their_episodes(facts: RunFacts, records: list[Record]) -> None:
-    table = loss_totals.costliest_calls(facts)[0]
+    table = losses.costliest_calls(facts)[0]
     assert isinstance(table, Table)
     costs = [
         step["regret"] for record in records for step in record["steps"] if step["label"] not in {None, "information"}
@@ -194,8 +208,9 @@ def test_pass_at_k_and_pass_hat_k_of_k_1_are_success(facts: RunFacts) -> None:
         assert numbers == sorted(numbers, reverse=text_of(row[2]) == "pass^k")
 
 
-def test_a_run_with_one_seed_has_no_such_section(tmp_path: Path) -> None:
+def test_a_run_without_flaws_models_or_repeats_has_no_such_section(tmp_path: Path) -> None:
     facts = read_facts(write_run(tmp_path, list(synthetic_run(num_tasks=3, num_seeds=1))))
+    assert flaws_section(facts, PromptPools(facts)) is None
     assert repeats.repeats_section(facts) is None
     assert agents.agents_section(facts) is None
     assert scaling.scaling_section(facts, PromptPools(facts)) is None

@@ -37,6 +37,7 @@ from resilisim.evaluation.report.viewer.texts import (
     readable_message,
 )
 from resilisim.evaluation.store import RunStore
+from resilisim.evaluation.texts import opened, replies_of, stored
 from resilisim.provenance import content_hash, encode_json_line
 from tests.evaluation.synthetic import synthetic_run
 
@@ -63,8 +64,26 @@ def unpacked(pack: Pack) -> list[dict[str, Any]]:
     tables, columns = index["tables"], index["columns"]
     steps = [row for block in pack.steps for row in unpack_block(block)]
     texts = [row for block in pack.texts for row in unpack_block(block)]
-    assert len(steps) == index["step_starts"][-1] == pack.num_packed
-    assert len(texts) == index["text_starts"][-1] == pack.num_with_texts
+    talks = [row for block in pack.talks for row in unpack_block(block)]
+    strings = [text for brought, *_ in talks for text in brought]
+    starts = index["starts"]
+    assert len(steps) == starts["steps"][-1] == pack.num_packed
+    assert len(texts) == starts["texts"][-1] == pack.num_with_texts
+    assert len(talks) == starts["talks"][-1] == pack.num_with_talks == len(index["with_talks"])
+    assert len(strings) == starts["strings"][-1]
+    for block, (first, last) in zip(pack.talks, itertools.pairwise(starts["strings"]), strict=True):
+        assert sum(len(brought) for brought, *_ in unpack_block(block)) == last - first
+
+    def talk(row: int) -> Any:
+        if row not in index["with_talks"]:
+            return None
+        _, prompt, replies, calls = talks[index["with_talks"].index(row)]
+        told = [[(role, strings[number]) for role, number in call[2]] for call in calls]
+        return {
+            "prompt": None if prompt is None else strings[prompt],
+            "replies": replies,
+            "calls": [(call[0], call[1], heard, call[3], call[4]) for call, heard in zip(calls, told, strict=True)],
+        }
 
     def named(table: str, number: int) -> Any:
         return None if number < 0 else tables[table][number]
@@ -112,6 +131,7 @@ def unpacked(pack: Pack) -> list[dict[str, Any]]:
                     for kind, tool, success, error, attempt, chance, value, action, luck, cause in steps[row]
                 ],
                 "messages": texts[row]["messages"] if row < len(texts) else None,
+                "talk": talk(row),
             }
         )
     return episodes
@@ -156,6 +176,75 @@ def test_failures_come_first_then_what_cost_most_whatever_order_they_arrived_in(
     assert order == [episode["index"] for episode in unpacked(packed(records[::-1]))]
     expected = sorted(records, key=lambda record: (record["outcome"], -round(record["regret"], 9), record["index"]))
     assert order == [record["index"] for record in expected]
+
+
+def with_texts(record: EpisodeRecord, prompt: str, said: str = "") -> EpisodeRecord:
+    """Return a record that holds what was said, packed; of an agent with two calls if it said something."""
+    replies = [f"reply {number} of {record['index']} {prompt}" for number in range(len(record["steps"]))]
+    spoken: Any = {**record, "texts": {"prompt": prompt, "replies": replies}}
+    if said:
+        messages = [
+            {"role": "system", "content": f"You are an agent. {prompt}"},
+            {"role": "user", "content": prompt},
+            {"role": "assistant", "content": said},
+            {"role": "user", "content": f"Observation: {replies[0]}"},
+        ]
+        sent = {"text": record["steps"][0]["message"], "tool_calls": [], "thoughts": f"I think. {said}"}
+        wrote = {"text": said, "tool_calls": [{"id": "1", "name": "finish", "arguments": "{}"}]}
+        calls = [
+            {"role": "planner", "turn": 0, "messages": [0, 1], "reply": sent},
+            {"role": "agent", "turn": 1, "messages": [0, 1, 2, 3], "reply": wrote},
+        ]
+        agent = {"messages": messages, "calls": calls, "structure": {}, "events": [], "components": {}}
+        spoken["agent"] = agent
+    return stored(spoken, "all")
+
+
+def test_what_was_said_comes_out_turn_by_turn_and_once() -> None:
+    records = list(synthetic_run(("random", "plan-follower"), ("baseline",), num_tasks=6, num_seeds=2))
+    for number, record in enumerate(records):
+        if number % 3:
+            records[number] = with_texts(record, f"prompt of {record['instance_id']}", "words" * (number % 3 - 1))
+    pack = packed(records)
+    assert pack.num_with_talks == pack.num_talks == sum("texts" in record for record in records)
+    prompts = {record["instance_id"] for number, record in enumerate(records) if number % 3}
+    assert unpack_block(pack.index)["starts"]["strings"][-1] == 2 * len(prompts)  # with the system's, each once
+    for episode in unpacked(pack):
+        record, talk = records[episode["index"]], episode["talk"]
+        if "texts" not in record:
+            assert talk is None
+            continue
+        assert talk["prompt"] == f"prompt of {record['instance_id']}"
+        assert talk["replies"] == replies_of(opened(record))
+        if "agent" in record:
+            told = [("system", f"You are an agent. {talk['prompt']}"), ("user", talk["prompt"])]
+            first = ("planner", 0, told, "I think. words", None)  # what was written is what was sent
+            assert talk["calls"] == [first, ("agent", 1, [], "", "words\nfinish({})")]
+
+
+def test_conversations_go_first_and_older_and_fresh_trials_are_shown() -> None:
+    records = [
+        with_texts(record, content_hash(number) * 9, content_hash(-number))
+        for number, record in enumerate(synthetic_run(("random",), ("baseline",), num_tasks=30, num_seeds=3))
+    ]
+    whole = packed(records)
+    room = sum(map(len, (whole.index, *whole.steps, *whole.texts)))
+    for share in (0, 3_000, 12_000):
+        pack = packed(records, Budget(whole=room + share))
+        assert pack.num_with_texts == pack.num_packed == len(records)
+        assert sum(map(len, pack.talks)) <= share
+        assert (pack.num_with_talks > 0) is (share > 0)
+        assert pack.num_with_talks < pack.num_talks == len(records)
+        talks = [episode["talk"] for episode in unpacked(pack)]
+        assert talks == [episode["talk"] for episode in unpacked(whole)][: pack.num_with_talks] + [None] * (
+            len(records) - pack.num_with_talks
+        )
+    old: Any = opened(records[0])
+    del old["texts"]  # as older versions wrote it, and with a fresh episode after its first call
+    old["agent"]["events"] = [{"kind": "restart", "component": "agent", "text": "", "turn": 3, "call": 1}]
+    (episode,) = unpacked(packed([old]))
+    assert episode["talk"]["prompt"] is None
+    assert [call[1] for call in episode["talk"]["calls"]] == [-1, 1]
 
 
 @pytest.mark.parametrize(("numbers", "texts"), [(6_000, 2_000), (9_000, 900), (40_000, 0), (1_500, 10**6)])
@@ -297,7 +386,8 @@ def evil_run(folder: Path) -> Path:
         own = {"policy": EVIL, "task_type": EVIL, "instance_id": EVIL + record["instance_id"], "ended_by": EVIL}
         flaw = {"type": EVIL, "severity": EVIL, "method": EVIL, "edits": [{"what": EVIL, "before": EVIL}]}
         losses = {EVIL: record["regret"]}
-        records.append({**record, **own, "required_tools": [EVIL], "steps": steps, "flaw": flaw, "losses": losses})
+        evil = {**record, **own, "required_tools": [EVIL], "steps": steps, "flaw": flaw, "losses": losses}
+        records.append(with_texts(evil, EVIL, EVIL))
     arguments = {"num_episodes": len(records), "policy_names": [EVIL]}
     with RunStore(folder, arguments, len(records)) as store:
         for record in records:
@@ -309,13 +399,13 @@ def evil_run(folder: Path) -> Path:
 def test_no_text_of_a_record_leaves_its_block(tmp_path: Path) -> None:
     section = viewer_section(evil_run(tmp_path / "run <b>"))
     blocks = re.findall(r'<script type="application/x-resilisim-pack" id="(pack-[a-z0-9-]+)">([^<]*)</script>', section)
-    assert [name for name, _ in blocks] == ["pack-index", "pack-steps-0", "pack-texts-0"]
+    assert [name for name, _ in blocks] == ["pack-index", "pack-steps-0", "pack-texts-0", "pack-talks-0"]
     assert section.count("<script") == section.count("</script") == len(blocks)
     for _, block in blocks:
         assert re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", block)
         text = json.dumps(unpack_block(block), ensure_ascii=False)
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", text)
-    assert "alert" in json.dumps(unpack_block(blocks[2][1]))
+    assert all("alert" in json.dumps(unpack_block(block)) for _, block in blocks[2:])
     assert "alert" not in section
     assert "episode show &#x27;run &lt;b&gt;&#x27; NUMBER" in section  # the command, quoted for a shell
 
@@ -335,12 +425,13 @@ def test_the_page_says_how_much_of_the_run_is_in_it(tmp_path: Path) -> None:
         }
         for record in synthetic_run(num_tasks=10, num_seeds=2)
     ]
-    small = Packer(Budget(numbers=6_000, texts=4_000))
+    small = Packer(Budget(numbers=6_500, texts=4_000))
     large = Packer()
     for record in records:
         small.add(record)
         large.add(record)
-    assert f"In this file: {len(records)} episodes with all texts" in viewer_section(tmp_path, large)
+    section = viewer_section(tmp_path, large)
+    assert f"In this file: {len(records)} episodes with all that was sent. The records kept no prompts" in section
     section = viewer_section(tmp_path, small)
     found = re.search(r"Of ([\d,]+) episodes ([\d,]+) are listed here, failures first", section)
     assert found is not None
@@ -348,7 +439,18 @@ def test_the_page_says_how_much_of_the_run_is_in_it(tmp_path: Path) -> None:
     pack = small.pack("show", {})
     assert found[2] == str(pack.num_packed)
     assert 0 < pack.num_with_texts < pack.num_packed
-    assert f"The texts of {pack.num_with_texts:,} of them are in this file" in section
+    assert f"What was sent is in this file for {pack.num_with_texts:,} of them" in section
+    for number, record in enumerate(records):
+        large.add(with_texts({**record, "index": len(records) + number}, content_hash(number)))
+    half = f"Prompts, thoughts and replies are here for the {len(records):,} whose records kept them."
+    assert half in viewer_section(tmp_path, large)
+    least = Packer(Budget(whole=0))
+    for number, record in enumerate(records):
+        least.add(with_texts(record, content_hash(number)))
+    gone = (
+        f"the first to go where room is short: of the {len(records):,} episodes that have them, they are here for 0, "
+    )
+    assert gone in viewer_section(tmp_path, least)
 
 
 def test_the_script_makes_no_markup_of_data_and_asks_no_network() -> None:

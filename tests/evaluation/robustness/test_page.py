@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from resilisim import benchmark_tasks, bound
 from resilisim.errors import StoreError
 from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
 from resilisim.evaluation.robustness.profile import ProfileResult, profile
 from resilisim.evaluation.robustness.results import RunState
 from resilisim.evaluation.summary import format_interval, format_percent
+from resilisim.simulator import EndRules
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
 
 VOID = {"br", "hr", "img", "meta", "link", "col"}
@@ -111,6 +113,28 @@ def test_markdown_has_the_same_tables(result: ProfileResult, tmp_path: Path) -> 
     assert widths  # every row has a cell for every heading
     for axis in result.axes:
         assert f"| **optimum V\\*** | {' | '.join(format_percent(value) for value in axis.optimum)} |" in text
+
+
+def test_where_tools_must_be_found_the_ceiling_is_what_searching_leaves(tmp_path: Path) -> None:
+    tasks = benchmark_tasks()[:3]
+    chosen = ["plan-follower", "exact-optimum"]
+    found = profile(chosen, tasks, 1, out=tmp_path, prompts=["baseline"], axes=["turns"], turns=(7,), progress=False)
+    (axis,) = found.axes
+    for turns, optimum, after_search in zip(axis.values, axis.optimum, axis.after_search, strict=True):
+        values = [bound(task, rules=EndRules(int(turns)), clairvoyant_seeds=0) for task in tasks]
+        assert optimum == pytest.approx(sum(value["known_probabilities"] for value in values) / 3)
+        assert after_search == pytest.approx(sum(value["known_after_search"] for value in values) / 3)
+        assert after_search < optimum
+    searching, told = axis.curves
+    assert (searching.ceiling, told.ceiling) == ("known_after_search", "known_probabilities")
+    for curve, ceilings in ((searching, axis.after_search), (told, axis.optimum)):
+        successes = [point.success.value for point in curve.points]
+        assert curve.area.raw.value == pytest.approx(sum(successes) / sum(ceilings))
+        for point, ceiling in zip(curve.points, ceilings, strict=True):
+            assert point.share_of_ceiling.value == pytest.approx(point.success.value / ceiling)
+    row = " | ".join(format_percent(value) for value in axis.after_search)
+    assert f"| **after search** | {row} |" in write_profile_markdown(found, tmp_path / "found.md").read_text("utf-8")
+    assert "where tools must be found" in write_profile_page(found).read_text(encoding="utf-8")
 
 
 def test_runs_are_linked_once_they_have_a_report(result: ProfileResult) -> None:

@@ -39,8 +39,9 @@ def task_of(tools: list[str]) -> Task:
 def test_references_are_those_of_each_task_under_the_setting() -> None:
     tasks = toy_tasks(5)
     counted: list[int] = []
+    searches = [None, 0, 1, 1, None]
     for changed in (STANDARD, replace(STANDARD, base=0.55, max_turns=6)):
-        found = setting_references(tasks, changed, LIBRARY, counted.append)
+        found = setting_references(tasks, changed, LIBRARY, counted.append, searches)
         for place, task in enumerate(tasks):
             expected = references(
                 task.required_tools,
@@ -50,6 +51,13 @@ def test_references_are_those_of_each_task_under_the_setting() -> None:
             )
             assert found.optimum[place] == expected["known_probabilities"]
             assert found.plan_following[place] == expected["plan_following"]
+            fewer = references(
+                task.required_tools,
+                law=BenchmarkLaw(base=changed.base),
+                rules=EndRules(max_turns=changed.max_turns - (searches[place] or 0)),
+                clairvoyant_seeds=0,
+            )
+            assert found.after_search[place] == pytest.approx(fewer["known_probabilities"], abs=1e-15)
         assert found.gap == 0.0
     assert sum(counted) == 2 * len(tasks)
 
@@ -68,7 +76,7 @@ def test_more_reliable_tools_and_more_turns_never_lower_the_optimum(
 
     def optimum(base: float, turns: int) -> float:
         changed = replace(STANDARD, base=base, max_turns=turns)
-        return float(setting_references([task], changed, LIBRARY, ignore).optimum[0])
+        return float(setting_references([task], changed, LIBRARY, ignore, [None]).optimum[0])
 
     here = optimum(base, turns)
     assert optimum(base + further * (1.0 - base), turns) >= here - 1e-12
@@ -78,7 +86,7 @@ def test_more_reliable_tools_and_more_turns_never_lower_the_optimum(
 def test_a_task_that_cannot_be_solved_is_named() -> None:
     tasks = [*toy_tasks(1), task_of(list(LIBRARY.names))]
     with pytest.raises(ExactLimitError, match=f"task {tasks[1].instance_id}, 40 turns: the exact optimum of 30"):
-        setting_references(tasks, replace(STANDARD, max_turns=40), LIBRARY, ignore)
+        setting_references(tasks, replace(STANDARD, max_turns=40), LIBRARY, ignore, [None, None])
 
 
 def test_obedience_in_strict_mode_is_what_flaws_cost() -> None:

@@ -66,11 +66,48 @@ def read(text: str) -> tuple[str, dict]:
         "Action: search {'query': 'x y'}",
         'I look for it. Action: search {"query": "x y"}',
         '<think>Action: finish {}</think>Action: search {"query": "x y"}',
+        '**Thought:** t\n\n**Action:** search\n**Action Input:** {"query": "x y"}\n**Observation:** made up',
+        '**Thought**: t\n\n**Action**: **search**\n**Action Input**: `{"query": "x y"}`',
+        '### Action: `search`\n### Action Input:\n```json\n{"query": "x y"}\n```\nObservation: made up',
+        '__Action:__ search\n__Arguments:__ {"query": "x y"}',
+        '## Thought\nt\n\n## Action\nsearch\n\n## Action Input\n{"query": "x y"}\n\n## Observation\nmade up',
+        '**Action**\n`search({"query": "x y"})`',
+        '- Action: search\n- Action Input: {"query": "x y"}\nAction: finish {}',
+        'Action: search Action Input: {"query": "x y"}',
+        'Action: search({"query": "x y"})',
+        'Action: `search({"query": "x y"})`',
+        '```\nsearch({"query": "x y"})\n```',
+        'Action:\n```\nsearch({"query": "x y"})\n```',
+        'Action: <tool_call>{"name": "search", "arguments": {"query": "x y"}}</tool_call>',
+        '<tool_call>\n{"name": "search", "arguments": {"query": "x y"}}\n{"name": "finish"}\n</tool_call>',
+        '<tool_call>search {"query": "x y"}</tool_call><tool_response>no</tool_response><tool_call>finish</tool_call>',
+        'My next action: a search.\n<tool_call>{"name": "search", "arguments": {"query": "x y"}}</tool_call>',
         'no opening tag: Action: finish {}</think>\nAction: search {"query": "x y"}',
     ],
 )
 def test_one_action_in_many_hands(text):
     assert read(text) == ("search", {"query": "x y"})
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<finish/>", None),
+        ("All is done.\n<finish/>", None),
+        ("Thought: all is done, my last action: none.\n<finish />", None),
+        ("Action: <finish/>", None),
+        ("**Action:** `finish`", None),
+        ("Action: finish()", None),
+        ("finish", None),
+        ("finish()", None),
+        ('<tool_call>{"name": "finish"}</tool_call>', None),
+        ("<finish>it is 4</finish>", "it is 4"),
+        ("Thought: done\n**Final Answer:** it is 4", "it is 4"),
+        ('**Action:** finish\n**Action Input:** {"answer": "it is 4"}', "it is 4"),
+    ],
+)
+def test_every_form_of_finish_ends(text, answer):
+    assert read(text) == ("finish", {} if answer is None else {"answer": answer})
 
 
 def test_a_bracket_that_is_never_closed_is_refused():
@@ -137,6 +174,8 @@ def test_the_thought_is_what_stands_before_the_action():
         ("<think>I never stop thinking", "empty"),
         ("Let me see.", "no action"),
         ("Finish the task now", "no action"),
+        ("When the task is complete, I will tell you with <finish/>.", "no action"),
+        ("I do not say <finish/> yet.", "no action"),
         ("Observation: all done\nAction: finish[1]", "empty"),
         ("Action:", "no name"),
         ("Action: 42", "no name"),

@@ -17,6 +17,7 @@ from resilisim.chat.prices import Price, PriceTable
 from resilisim.chat.types import TokenUsage
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.policies.llm.options import AgentOptions, read_options
+from resilisim.policies.llm.reading import Unreadable
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS
 from resilisim.policies.llm.run import AgentRun, EpisodeHooks, StopAgent
 from tests.policies.llm.toolboxes import ScriptedToolbox
@@ -120,6 +121,30 @@ def test_each_component_asks_its_own_model():
     assert [call["model"] for call in run.transcript.calls] == ["small", "large"]
 
 
+def test_a_reply_that_was_cut_off_is_counted_unless_it_went_on_behind_its_end():
+    cut = [ChatReply(text, finish_reason="length", usage=TokenUsage(3, 8)) for text in ("go", "go STOP on")]
+    run, _ = run_of(*cut)
+    first, second = asked(run, 2, stop=("STOP",))
+    assert (first.is_cut, second.is_cut) == (True, False)
+    assert dict(run.transcript.counters) == {"cut_replies": 1}
+    assert [(event["kind"], event["text"]) for event in run.transcript.events] == [
+        ("cut_reply", "cut off after 8 tokens")
+    ]
+    problem = Unreadable("the reply holds no action", "go")
+    told = run.unreadable("agent", first, problem).problem
+    assert told.startswith("the reply was cut off, because it reached the limit of tokens")
+    assert told.endswith("(the reply holds no action)")
+    assert run.unreadable("agent", second, problem) == problem
+    assert run.transcript.counters["malformed_replies"] == 2
+
+
+def test_thoughts_beside_the_text_are_kept_in_the_record():
+    run, _ = run_of(ChatReply("go", thoughts="Why not?", dropped=("temperature",)))
+    asked(run)
+    reply = run.transcript.calls[0]["reply"]
+    assert (reply["thoughts"], reply["dropped"]) == ("Why not?", ["temperature"])
+
+
 @pytest.mark.parametrize(
     ("text", "stop", "kept"),
     [
@@ -128,6 +153,10 @@ def test_each_component_asks_its_own_model():
         ("STOP", ("STOP",), ""),
         ("nothing of it", ("STOP",), "nothing of it"),
         ("stop", ("STOP",), "stop"),
+        ("<think>STOP here?</think>go STOP on", ("STOP",), "<think>STOP here?</think>go "),
+        ("STOP here?</think>go STOP on", ("STOP",), "STOP here?</think>go "),
+        ("<THINK>STOP <think> STOP</think>go</think>STOP", ("STOP",), "<THINK>STOP <think> STOP</think>go</think>"),
+        ("<think>never closed STOP on", ("STOP",), "<think>never closed "),
         ("kept whole", (), "kept whole"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.tools import ToolResult, ToolSpec, describe_tools
 from tests.policies.llm.toolboxes import spec
@@ -31,6 +33,54 @@ def test_a_tool_as_endpoints_want_it():
         "type": "object",
         "properties": {},
     }
+
+
+TYPED = ToolSpec(
+    "find",
+    "Finds.",
+    {
+        "properties": {
+            "query": {"type": "string"},
+            "top": {"type": "integer"},
+            "filter": {"type": ["object", "null"]},
+            "since": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+            "any": {"anyOf": [{"type": "number"}, {"$ref": "#/x"}]},
+        },
+        "required": ["query"],
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "checked"),
+    [
+        ({"query": "x", "top": 2.0, "filter": None, "since": None, "any": []}, None),
+        ({"query": "x", "filter": '{"a": [1]}'}, {"query": "x", "filter": {"a": [1]}}),
+        ({"query": '{"a": 1}'}, None),
+        ({"query": "x", "tup": 2}, "find has no parameter 'tup': did you mean 'top'? Its signature is find(query: st"),
+        ({"query": "x", "y" * 10**6: 2}, f"find has no parameter '{'y' * 100}': its signature is find("),
+        ({"top": 2}, "find needs the parameter 'query': its signature is find("),
+        ({"query": 5}, "find: 'query' is a number, expected string"),
+        ({"query": "x", "top": 2.5}, "find: 'top' is a number, expected integer"),
+        ({"query": "x", "top": float("inf")}, "find: 'top' is a number, expected integer"),
+        ({"query": "x", "top": True}, "find: 'top' is boolean, expected integer"),
+        ({"query": "x", "filter": "[1, 2]"}, "find: 'filter' is array, expected object or null"),
+        ({"query": "x", "filter": "{a}"}, "find: 'filter' is string, expected object or null"),
+        ({"query": "x", "since": "now"}, "find: 'since' is string, expected number or null"),
+    ],
+)
+def test_arguments_are_checked_against_the_signature(arguments, checked):
+    told = TYPED.checked(arguments)
+    if isinstance(checked, str):
+        assert isinstance(told, str)
+        assert told.startswith(checked)
+    else:
+        assert told == (arguments if checked is None else checked)
+
+
+def test_a_tools_parameters_may_stand_beside_its_name():
+    tool_call = CONVERSATION_TOOLS[2]
+    assert tool_call.checked({"name": "reader", "source": "x"}) == {"name": "reader", "source": "x"}
 
 
 def test_a_list_of_tools():

@@ -24,7 +24,7 @@ from resilisim.policies.ppo import planner as planner_module
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.planner import PolicyPlanner
-from resilisim.simulator.exact import obey_plan, plan_following, solve
+from resilisim.simulator.exact import plan_following, solve
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.problem import build_problem
 from resilisim.simulator.rules import EndRules
@@ -34,6 +34,7 @@ from resilisim.tool_library import default_library
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import ExactPlanner, Workflow, no_similar_tools, resolve_planner
 from resilisim.workflows import planner as planners_module
+from resilisim.workflows.costs import follow_steps
 from tests.workflows.toy_workflows import LIBRARY, task
 
 TASKS = benchmark_tasks()[::500]
@@ -96,7 +97,10 @@ def test_plans_end_and_predict_what_they_are_worth(tmp_path, seed):
         indices = [library.index(name) for name in workflow.tools]
         assert len(set(indices)) == len(indices) <= 10
         assert set(one.required_tools) <= set(workflow.tools) or len(indices) == 10
-        assert workflow.predicted_success_probability == obey_plan(problem, indices).success
+        assert not any(step.is_limited for step in workflow.steps if step.tool in one.required_tools)
+        assert workflow.predicted_success_probability == pytest.approx(
+            follow_steps(problem, workflow.steps).success, abs=1e-12
+        )
         assert workflow.predicted_success_probability <= solve(problem).value(start_state(problem)) + 1e-12
         assert Workflow.from_mapping(workflow.to_mapping()) == workflow
         assert workflow.planner == planner.name == f"policy:{tmp_path}"
@@ -212,8 +216,8 @@ def test_any_weights_plan_for_other_libraries_and_rules(folder, required, turns,
         one = task(*required)
     workflow, problem = PolicyPlanner(folder, LIBRARY, rules=rules).plan(one), problem_of(one, LIBRARY, rules)
     assert 1 <= len(workflow.steps) <= min(turns, 5)
-    indices = [LIBRARY.index(name) for name in workflow.tools]
-    assert workflow.predicted_success_probability == obey_plan(problem, indices).success
+    expected = follow_steps(problem, workflow.steps, "ignore").success
+    assert workflow.predicted_success_probability == pytest.approx(expected, abs=1e-12)
 
 
 EMBEDDINGS = {"width": 8, "heads": 2, "tool_embeddings": True}

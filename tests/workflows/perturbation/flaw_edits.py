@@ -65,7 +65,8 @@ def _check_claim(edit: Edit, old: tuple[Step, ...], new: tuple[Step, ...], sourc
         assert (edit.original_step, edit.before, edit.after) == (None, None, now.tool)
         assert all(step.tool != now.tool for step in old)
     elif edit.what == "duplicated":
-        assert now == was
+        assert was is not None
+        assert now == replace(was, max_tries=None, skip_from=None)
         assert (edit.before, edit.after) == (None, now.tool)
     elif edit.what in MOVES:
         first, second = (edit.before or "").split(", ")

@@ -16,9 +16,9 @@ from resilisim.workflows.costs import CostCalculator, PlanCosts
 from resilisim.workflows.perturbation import SEVERITIES
 
 CALCULATOR = CostCalculator()
-# A helper that is moved behind what needs it takes its turns later: more of the list can then succeed in order, though
-# success gets rarer. So it is with few plans, and only where nothing else was moved.
-ORDER_FLAWS_MAY_HELP_COVERAGE = 0.04
+# A helper that is moved behind what needs it takes its turns later, and a step that is missing leaves its turns to
+# others: more of the list can then succeed in order, though success gets rarer. So it is with few plans.
+FLAWS_THAT_MAY_HELP_COVERAGE = {"sequential_order": 0.04, "missing_step": 0.02}
 
 
 @functools.cache
@@ -40,7 +40,7 @@ def test_who_obeys_a_flaw_loses(flaw, method):
         assert after.deviate == before.deviate
         assert after.price_of_obedience > before.price_of_obedience
         helped.append(after.obey_coverage > before.obey_coverage + 1e-12)
-    assert np.mean(helped) <= (ORDER_FLAWS_MAY_HELP_COVERAGE if flaw == "sequential_order" else 0.0)
+    assert np.mean(helped) <= FLAWS_THAT_MAY_HELP_COVERAGE.get(flaw, 0.0)
 
 
 @pytest.mark.parametrize(("flaw", "method"), METHODS)
@@ -71,15 +71,20 @@ def test_severities_order_the_damage_on_average(flaw, method):
 )
 def test_some_flaws_leave_no_chance(method):
     flaw = next(flaw for flaw, of in METHODS if of == method)
-    assert {costs_of(task.required_tools, one.workflow).obey for task, one in all_flawed(flaw, method)} == {0.0}
+    for task, one in all_flawed(flaw, method):
+        edited = [one.workflow.steps[edit.step - 1] for edit in one.edits if edit.what.startswith("parameter")]
+        if any(step.is_limited for step in edited):
+            continue  # a plan goes on from a refused call that it may leave
+        assert costs_of(task.required_tools, one.workflow).obey == 0.0
 
 
-def test_planned_workflows_claim_what_deviating_is_worth():
+def test_planned_workflows_claim_what_following_them_is_worth():
     for task, workflow in planned():
         found = CALCULATOR.costs(task.required_tools, workflow.steps)
         optimum = known_probabilities(build_problem(LIBRARY, task.required_tools))
-        assert found.deviate == optimum == workflow.predicted_success_probability
-        assert 0.0 < found.obey <= optimum + 1e-12
+        assert found.deviate == optimum
+        assert found.obey == pytest.approx(workflow.predicted_success_probability, abs=1e-12)
+        assert 0.93 * optimum <= found.obey <= optimum + 1e-12
         assert found.obey <= found.obey_coverage <= 1.0
 
 
@@ -87,8 +92,12 @@ def test_planned_workflows_claim_what_deviating_is_worth():
 def test_costs_are_those_of_obeying_with_strict_parameters(flaw, method):
     for task, one in flawed(flaw, method, "moderate"):
         steps = one.workflow.steps
-        refused = [bool(check_parameters(LIBRARY[step.tool], step.parameters, "strict")) for step in steps]
+        refused = [
+            number if check_parameters(LIBRARY[step.tool], step.parameters, "strict") else 0
+            for number, step in enumerate(steps, start=1)
+        ]
+        limits = [(step.max_tries, step.skip_from) for step in steps]
         problem = build_problem(LIBRARY, task.required_tools)
-        expected = obey_plan(problem, [LIBRARY.index(step.tool) for step in steps], refused)
+        expected = obey_plan(problem, [LIBRARY.index(step.tool) for step in steps], refused, limits)
         found = costs_of(task.required_tools, one.workflow)
         assert (found.obey, found.obey_coverage) == (expected.success, expected.coverage)

@@ -88,9 +88,13 @@ def test_short_plans(tools, method, expected):
 def test_plans_of_the_benchmark_that_cannot_carry_a_flaw_are_the_short_ones(flaw, method):
     for task, one in outcomes(flaw, method, "severe"):
         if isinstance(one, FlawRefusal):
-            steps = len(ExactPlanner().plan(task).steps)
-            validates = any(tool.endswith("validator") for tool in task.required_tools)
-            assert not validates if method == "validation_removal" else steps <= 3
+            steps = ExactPlanner().plan(task).tools
+            if method == "validation_removal":
+                assert not any(tool.endswith("validator") for tool in task.required_tools)
+            elif method == "middle_step_removal":
+                assert not any(tool in task.required_tools for tool in steps[1:-1])
+            else:
+                assert len(steps) <= 3
 
 
 def test_both_reasons_where_no_method_was_named():

@@ -28,6 +28,7 @@ from resilisim.evaluation.report.profile.tables import (
     value_text,
 )
 from resilisim.evaluation.report.profile.texts import (
+    AFTER_SEARCH,
     AXIS_TEXTS,
     AXIS_TITLES,
     FLAWS_TEXT,
@@ -54,6 +55,7 @@ def axis_section(axis: AxisProfile, result: ProfileResult) -> Section:
     several = len(result.arguments["prompts"]) > 1
     levels = [
         Level(axis.optimum, "optimum", "optimum V*"),
+        *([Level(axis.after_search, "after-search", f"{AFTER_SEARCH}, where tools must be found")] * axis.searches),
         Level(axis.plan_following, "required-retried", f"{REQUIRED_RETRIED}, in their order"),
     ]
     series = [_series(curve, number, several) for number, curve in enumerate(axis.curves)]
@@ -76,6 +78,7 @@ def axis_section(axis: AxisProfile, result: ProfileResult) -> Section:
     ]
     entries = [
         (line_symbol("optimum"), "optimum V*"),
+        *([(line_symbol("after-search"), f"{AFTER_SEARCH}, where tools must be found")] * axis.searches),
         (line_symbol("required-retried"), f"{REQUIRED_RETRIED}, in their order"),
     ]
     entries += [

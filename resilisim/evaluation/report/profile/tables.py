@@ -8,6 +8,7 @@ from resilisim.evaluation.report.cells import NOTHING, name_cell, percent, plain
 from resilisim.evaluation.report.content import Cell, CellLike, Table
 from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.report.profile.texts import (
+    AFTER_SEARCH,
     CHANGE_NOTE,
     DROP_NOTE,
     EXACT_NOTE,
@@ -44,7 +45,7 @@ def areas_table(result: ProfileResult) -> Table:
         rows.append(cells)
     spans = [(f"{axis.axis} {_range(axis)}", 2) for axis in result.axes]
     return Table(
-        f"Mean success along an axis in percent of the mean V* along it, with {INTERVALS}",
+        f"Mean success along an axis in percent of the mean ceiling along it, with {INTERVALS}",
         ("policy", *("raw", "luck-adjusted") * len(result.axes)),
         rows,
         groups=(("", 1), *spans),
@@ -58,6 +59,8 @@ def axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
         for curve in axis.curves
     ]
     rows.append(["optimum V*", *(percent(value) for value in axis.optimum)])
+    if axis.searches:
+        rows.append([AFTER_SEARCH, *(percent(value) for value in axis.after_search)])
     rows.append([REQUIRED_RETRIED, *(percent(value) for value in axis.plan_following)])
     value = value_text(axis.axis, axis.standard)
     standard = f"a reliability of {value}" if axis.axis == RELIABILITY else f"{value} {axis.axis}"
@@ -66,7 +69,7 @@ def axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
         ("policy", *(value_text(axis.axis, value) for value in axis.values)),
         rows,
         is_stacked=True,
-        summary_rows=2,
+        summary_rows=2 + axis.searches,
         notes=(EXACT_NOTE, f"The standard setting has {standard}; it is always among the points."),
     )
 
@@ -75,13 +78,13 @@ def axis_details_table(axis: AxisProfile, several_prompts: bool) -> Table:
     """Return everything about each point: raw, adjusted, share of the ceiling, change against the standard setting."""
     rows: list[list[CellLike]] = []
     for curve in axis.curves:
-        for point, optimum in zip(curve.points, axis.optimum, strict=True):
+        for point, ceiling in zip(curve.points, axis.ceiling_of(curve), strict=True):
             change = point.change
             rows.append(
                 [
                     curve_cell(curve, several_prompts),
                     value_text(axis.axis, point.value),
-                    percent(optimum),
+                    percent(ceiling),
                     with_interval(point.success),
                     with_interval(point.adjusted),
                     with_interval(point.share_of_ceiling),
@@ -94,7 +97,7 @@ def axis_details_table(axis: AxisProfile, several_prompts: bool) -> Table:
         (
             "policy",
             axis.axis,
-            "ceiling V*",
+            "ceiling",
             "success",
             "luck-adjusted",
             "share of ceiling",

@@ -26,6 +26,7 @@ FLAWS_TEXT = (
     "that believes the plan ends at obey; one that does not can still reach deviate."
 )
 
+AFTER_SEARCH = "after search"  # the ceiling where tools must be found
 REQUIRED_RETRIED = "required tools, retried"  # the reference of which no policy bears the name
 
 READING: Mapping[str, str] = {
@@ -38,15 +39,20 @@ READING: Mapping[str, str] = {
         "too. The plan in a sound prompt also runs tools that these depend on where that helps, so obeying it brings "
         "more as a rule. A policy that follows a plan has luck besides and can lie on either side of both."
     ),
-    "share of ceiling": "Success divided by V*. The raw share can exceed 100% by luck.",
+    AFTER_SEARCH: (
+        "The same with the turns left after the fewest searches, with the clauses of the work order, that show the "
+        "required tools. It is the ceiling where a prompt leaves the tools to be found (baseline, chain of thought); "
+        "elsewhere the ceiling is V*."
+    ),
+    "share of ceiling": "Success divided by the ceiling. The raw share can exceed 100% by luck.",
     "luck-adjusted": (
         "Success with the luck of the draws taken out: mean(outcome − β × luck), β fitted on other tasks. It estimates "
         "the same rate as the raw share of successes, with less noise. Charts show it where it is offered; agents that "
         "try again in fresh episodes have raw rates only."
     ),
     "mean along an axis": (
-        "The area under the curve (trapezoid rule) divided by the area under that of V*. A raw share can exceed 100% "
-        "by luck."
+        "The area under the curve (trapezoid rule) divided by the area under that of the ceiling. A raw share can "
+        "exceed 100% by luck."
     ),
     "obey": (
         "The chance of success of doing the plan in the prompt to the letter, sound or flawed, each step again until "

@@ -18,7 +18,7 @@ from resilisim.tasks.benchmark import benchmark_tasks
 __all__ = ["Packer", "viewer_assets", "viewer_section"]
 
 # In this order: each uses functions of those before it.
-SCRIPTS = ("dom.js", "pack.js", "search.js", "list.js", "trace.js", "turns.js", "episode.js", "viewer.js")
+SCRIPTS = ("dom.js", "pack.js", "search.js", "said.js", "list.js", "trace.js", "turns.js", "episode.js", "viewer.js")
 BLOCK_TYPE = "application/x-resilisim-pack"  # no script to a browser: it keeps the text and does nothing
 
 
@@ -62,24 +62,34 @@ def viewer_assets() -> tuple[str, str]:
 
 
 def _coverage(pack: Pack) -> Child:
-    """Say which episodes and which texts are in the page."""
+    """Say which episodes, which messages and which conversations are in the page, and what went first."""
+    chosen = "failures first, then those whose calls cost most"
     parts = []
     if pack.num_packed < pack.num_episodes:
-        parts.append(
-            f"Of {count_of(pack.num_episodes, 'episode')} {pack.num_packed:,} are listed here, failures first, then "
-            "those whose calls cost most."
-        )
+        parts.append(f"Of {count_of(pack.num_episodes, 'episode')} {pack.num_packed:,} are listed here, {chosen}.")
     if pack.num_with_texts < pack.num_packed:
-        parts.append(f"The texts of {pack.num_with_texts:,} of them are in this file, chosen in the same way.")
-    return " ".join(parts) or (
-        f"In this file: {count_of(pack.num_episodes, 'episode')} with all texts, of which only very long ones are cut."
-    )
+        parts.append(f"What was sent is in this file for {pack.num_with_texts:,} of them, chosen in the same way.")
+    if not parts:
+        parts.append(f"In this file: {count_of(pack.num_episodes, 'episode')} with all that was sent.")
+    if pack.num_talks == 0:
+        parts.append("The records kept no prompts, thoughts and replies (--record-texts).")
+    elif pack.num_with_talks < pack.num_talks:
+        parts.append(
+            "Prompts, thoughts and replies are the first to go where room is short: of the "
+            f"{pack.num_talks:,} episodes that have them, they are here for {pack.num_with_talks:,}, {chosen}."
+        )
+    elif pack.num_talks < pack.num_episodes:
+        parts.append(f"Prompts, thoughts and replies are here for the {pack.num_talks:,} whose records kept them.")
+    else:
+        parts.append("So are prompts, thoughts and replies; only very long texts are cut.")
+    return " ".join(parts)
 
 
 def _blocks(pack: Pack) -> Markup:
     blocks = {"pack-index": pack.index}
     blocks |= {f"pack-steps-{number}": block for number, block in enumerate(pack.steps)}
     blocks |= {f"pack-texts-{number}": block for number, block in enumerate(pack.texts)}
+    blocks |= {f"pack-talks-{number}": block for number, block in enumerate(pack.talks)}
     # Base64 holds nothing that needs to be escaped, and in this element nothing may be.
     return Markup(
         "\n".join(f'<script type="{BLOCK_TYPE}" id="{name}">{block}</script>' for name, block in blocks.items())

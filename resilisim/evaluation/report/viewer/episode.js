@@ -1,11 +1,15 @@
 // An opened episode: what it was, how its chance of success went, and its turns.
 
 const NO_TEXTS = "The texts of this episode are not in this file; the command below shows them.";
+const NO_TALK =
+  "What the agent was told, thought and heard is not in this file: the record kept none of it, or there was no room. " +
+  "The command below shows what there is.";
 
 const MORE_THAN_ALL =
   "More than 100, because luck gave back what a call had given away, and a later call lost it again.";
 
-function episodeView(episodes, row, steps, texts, navigation, width) {
+function episodeView(episodes, row, steps, said, navigation, width) {
+  const { texts, talk } = said;
   const episode = episodes.episode(row);
   const command = `${episodes.index.command} ${episode.number}`;
   const heading = make(
@@ -26,13 +30,14 @@ function episodeView(episodes, row, steps, texts, navigation, width) {
     make("div", { class: "viewer-chart" }, traceChart(steps, episode.optimum, width)),
     traceLegend(),
     texts?.edits ? flawEdits(episode, texts.edits) : null,
-    texts === null ? make("p", { class: "note" }, NO_TEXTS) : null,
-    turnList(steps, texts?.messages, command),
+    texts !== null && talk !== null ? null : make("p", { class: "note" }, texts === null ? NO_TEXTS : NO_TALK),
+    talk?.prompt ? foldedText("Prompt", [["", talk.prompt]], command, said.sought) : null,
+    turnList(steps, said, command),
     texts?.agent ? agentPart(texts.agent) : null,
     make(
       "p",
       { class: "viewer-command" },
-      texts?.agent ? "Every call of the model, with its prompt: " : "In a terminal: ",
+      "In a terminal: ",
       make("code", {}, command),
     ),
   );
@@ -55,9 +60,10 @@ function facts(episode) {
   return definitions(entries, "keys");
 }
 
-// A long text behind its first line.
+// A long text behind its first line that says something, which a greeting does not.
 function folded(text) {
-  const line = text.split("\n", 1)[0];
+  const lines = text.split("\n");
+  const line = lines.find((one) => one.length > 40) ?? lines[0];
   if (text.length <= 160) return make("span", { class: "viewer-text" }, text);
   return make(
     "details",

@@ -1,13 +1,15 @@
 // The list of episodes: search, filters, order, and pages of rows.
 
 const PAGE_ROWS = 25;
+const PAUSE = 250; // milliseconds without a keystroke before texts are looked through
 
 class EpisodeList {
   constructor(episodes) {
     this.episodes = episodes;
     this.filters = filtersOf(episodes);
     this.state = { query: "", chosen: {}, order: "costliest" };
-    this.rows = chosenRows(episodes, this.filters, this.state);
+    this.said = new SaidSearch(episodes);
+    this.rows = chosenRows(episodes, this.filters, this.state, this.said.found);
     this.page = 0;
     this.build();
     this.show();
@@ -17,7 +19,7 @@ class EpisodeList {
     this.search = make("input", {
       type: "search",
       id: "viewer-search",
-      placeholder: "task, tool, policy, cause, or episode number",
+      placeholder: "task, tool, policy, cause, episode number, or words that were said",
       autocomplete: "off",
       spellcheck: "false",
     });
@@ -27,6 +29,7 @@ class EpisodeList {
     this.selects = this.filters.map((filter) => this.select(filter));
     this.reset = button("Clear all", () => this.clear(), { class: "viewer-clear" });
     this.counts = make("p", { class: "viewer-counts", role: "status", "aria-live": "polite" });
+    this.looking = make("span", { class: "viewer-looking muted", hidden: true });
     this.body = make("tbody");
     this.pager = make("div", { class: "viewer-pager" });
     const columns = [
@@ -59,7 +62,7 @@ class EpisodeList {
         labelled("Order", this.order),
         this.folded(),
       ),
-      make("div", { class: "viewer-status" }, this.counts, this.reset),
+      make("div", { class: "viewer-status" }, this.counts, this.looking, this.reset),
       this.table,
       this.pager,
     );
@@ -86,9 +89,34 @@ class EpisodeList {
 
   change(what) {
     this.state = { ...this.state, ...what };
-    this.rows = chosenRows(this.episodes, this.filters, this.state);
+    this.rows = chosenRows(this.episodes, this.filters, this.state, this.said.found);
     this.page = 0;
     this.show();
+    if ("query" in what) this.lookLater();
+  }
+
+  // The words that are searched for.
+  words() {
+    return wordsOf(this.state.query);
+  }
+
+  // Names are found at once; what was said is looked through when nobody is typing.
+  lookLater() {
+    clearTimeout(this.timer);
+    this.said.run += 1; // whatever is under way looks for words that nobody wants any more
+    const words = this.said.missing(this.state.query);
+    this.looking.hidden = words.length === 0;
+    this.looking.textContent = "searching what was said…";
+    if (words.length > 0) this.timer = setTimeout(() => this.look(words), PAUSE);
+  }
+
+  async look(words) {
+    const progress = (share) => {
+      this.looking.textContent = `searching what was said… ${Math.floor(100 * share)}%`;
+    };
+    if (!(await this.said.look(words, progress))) return;
+    this.looking.hidden = true;
+    this.change({});
   }
 
   clear() {

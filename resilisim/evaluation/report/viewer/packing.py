@@ -1,14 +1,16 @@
 """The episodes of a run packed for the viewer, in one pass and in bounded memory.
 
-A pack has three parts. The index holds what the list of episodes shows, in columns of numbers, and is unpacked when the
-page opens. Steps and texts lie in chunks, of which only that of an opened episode is unpacked. Rows of all three are
-in one order, failures first and the costliest first, so that whatever does not fit is missing at the end.
+A pack has four parts. The index holds what the list of episodes shows, in columns of numbers, and is unpacked when the
+page opens. Steps, texts (what an agent sent) and talks (what it was told, thought and heard) lie in chunks, which are
+unpacked when an episode of theirs is opened, or when words are looked for in them. Rows of all four are in one order,
+failures first and the costliest first, so that whatever does not fit is missing at the end; talks are the first to go,
+then texts, then episodes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,9 +19,10 @@ from resilisim.evaluation.records import EpisodeRecord, StepRecord
 from resilisim.evaluation.report.viewer.blocks import encode, pack_block, pack_chunks, printable
 from resilisim.evaluation.report.viewer.names import EntryTable, NameTable, short
 from resilisim.evaluation.report.viewer.ranking import Shortlist, rank_of
+from resilisim.evaluation.report.viewer.talks import TalkRows, talk_of
 from resilisim.evaluation.report.viewer.texts import episode_texts
 
-PACK_FORMAT: Final = "resilisim-viewer-1"
+PACK_FORMAT: Final = "resilisim-viewer-2"
 DESCRIPTION_LENGTH = 1_500
 MILLION = 1_000_000  # shares are kept in millionths
 ROW_BYTES = 400  # that a row of the index takes in memory, about
@@ -51,17 +54,33 @@ class _PackedEpisode:
 
 
 @dataclass(frozen=True, slots=True)
+class _Starts:
+    """For each kind of chunk the number of each chunk's first row, with the number of all rows at the end.
+
+    `strings` numbers the texts that rows of talks bring with them; `with_talks` is the row of the index of each talk.
+    """
+
+    steps: list[int]
+    texts: Sequence[int] = (0,)
+    talks: Sequence[int] = (0,)
+    strings: Sequence[int] = (0,)
+    with_talks: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """How much of a run is packed; sizes in bytes.
 
     Attributes:
         numbers: Of index and steps in the page.
         texts: Of texts in the page.
-        memory: What steps, and again texts, may take before they are packed.
+        whole: Of everything in the page: what the others leave is for talks.
+        memory: What steps, and again texts, and again talks, may take before they are packed.
     """
 
     numbers: int = 8_500_000
     texts: int = 7_500_000
+    whole: int = 16_000_000
     memory: int = 64_000_000
 
 
@@ -73,17 +92,23 @@ class Pack:
         index: Block of the index.
         steps: Blocks of the steps.
         texts: Blocks of the texts.
+        talks: Blocks of the talks.
         num_episodes: Episodes of the run.
         num_packed: Those whose numbers are in the blocks.
         num_with_texts: Those whose texts are.
+        num_with_talks: Those whose talks are.
+        num_talks: Episodes of the run whose records have kept a talk.
     """
 
     index: str
     steps: list[str]
     texts: list[str]
+    talks: list[str]
     num_episodes: int
     num_packed: int
     num_with_texts: int
+    num_with_talks: int
+    num_talks: int
 
 
 class Packer:
@@ -97,7 +122,9 @@ class Packer:
         self._budget = budget or Budget()
         self._numbers: Shortlist[_PackedEpisode] = Shortlist(self._budget.memory)
         self._texts: Shortlist[bytes] = Shortlist(self._budget.memory)
+        self._talks: Shortlist[tuple[int, bytes]] = Shortlist(self._budget.memory)
         self._num_episodes = 0
+        self._num_talks = 0
         names = ("prompts", "types", "seeds", "levels", "endings", "causes", "tools", "kinds", "errors")
         self._names = {name: NameTable() for name in names}
         entries = ("policies", "tasks", "flaws")
@@ -113,6 +140,11 @@ class Packer:
         if self._texts.accepts(rank):
             texts = encode(episode_texts(record))
             self._texts.add(rank, len(texts), texts)
+        talk = talk_of(record)
+        if talk is not None:
+            self._num_talks += 1
+            if self._talks.accepts(rank):
+                self._talks.add(rank, len(talk), (record["index"], talk))
 
     def pack(self, command: str, descriptions: Mapping[str, str]) -> Pack:
         """Return the blocks of the episodes so far.
@@ -127,23 +159,42 @@ class Packer:
         extra = {"command": printable(command), "descriptions": known}
         kept = self._numbers.in_order()
         steps, step_starts = pack_chunks((episode.steps for episode in kept), self._budget.numbers)
-        index = self._index(kept, step_starts, [0], extra)
+        starts = _Starts(step_starts)
+        index = self._index(kept, starts, extra)
         while steps and (size := len(index) + sum(map(len, steps))) > self._budget.numbers:
             staying = min(len(steps) - 1, len(steps) * self._budget.numbers // size)
             steps, step_starts = steps[:staying], step_starts[: staying + 1]
-            index = self._index(kept, step_starts, [0], extra)
+            starts = _Starts(step_starts)
+            index = self._index(kept, starts, extra)
         texts, text_starts = pack_chunks(self._texts.in_order()[: step_starts[-1]], self._budget.texts)
-        index = self._index(kept, step_starts, text_starts, extra)
-        return Pack(index, steps, texts, self._num_episodes, step_starts[-1], text_starts[-1])
+        room = self._budget.whole - len(index) - sum(map(len, steps)) - sum(map(len, texts))
+        row_of = {episode.row[0]: row for row, episode in enumerate(kept[: text_starts[-1]])}
+        talks = [(row_of[index], talk) for index, talk in self._talks.in_order() if index in row_of]
+        rows = TalkRows(talk for _, talk in talks)
+        blocks, talk_starts = pack_chunks(rows, room)
+        with_talks = [row for row, _ in talks[: talk_starts[-1]]]
+        string_starts = [sum(rows.num_strings[:start]) for start in talk_starts]
+        starts = _Starts(step_starts, text_starts, talk_starts, string_starts, with_talks)
+        index = self._index(kept, starts, extra)
+        return Pack(
+            index,
+            steps,
+            texts,
+            blocks,
+            self._num_episodes,
+            step_starts[-1],
+            text_starts[-1],
+            talk_starts[-1],
+            self._num_talks,
+        )
 
     def _index(
         self,
         kept: list[_PackedEpisode],
-        step_starts: list[int],
-        text_starts: list[int],
+        starts: _Starts,
         extra: Mapping[str, object],
     ) -> str:
-        shown = kept[: step_starts[-1]]
+        shown = kept[: starts.steps[-1]]
         columns = {name: [episode.row[place] for episode in shown] for place, name in enumerate(COLUMNS)}
         causes, tools = EntryTable(), EntryTable()  # of the shown episodes alone: sets can be as many as episodes
         columns["causes"] = [causes.number(episode.causes) for episode in shown]
@@ -157,8 +208,9 @@ class Packer:
                 "episodes": self._num_episodes,
                 "tables": {**tables, **entries, **sets},
                 "columns": columns,
-                "step_starts": step_starts,
-                "text_starts": text_starts,
+                "starts": {name: getattr(starts, name) for name in ("steps", "texts", "talks", "strings")},
+                "with_talks": starts.with_talks,
+                "num_talks": self._num_talks,
                 **extra,
             }
         )

@@ -42,8 +42,8 @@ function add(counts, name) {
 }
 
 // Rows that have every chosen value and every word of the query, in the chosen order.
-function chosenRows(episodes, filters, state) {
-  const tests = wordTests(episodes, state.query);
+function chosenRows(episodes, filters, state, said) {
+  const tests = wordTests(episodes, state.query, said);
   for (const filter of filters) {
     const wanted = state.chosen[filter.key];
     if (wanted === undefined || wanted === "") continue;
@@ -77,11 +77,11 @@ function toolTest(episodes, wanted) {
   return (row) => holding[columns.tools[row]];
 }
 
-// One test per word. A word is looked up in the tables once, so a row is decided by a few numbers.
-function wordTests(episodes, query) {
+// One test per word. A word is looked up in the tables once, so a row is decided by a few numbers. What was said counts
+// as soon as it has been looked through.
+function wordTests(episodes, query, said) {
   const { tables, columns } = episodes;
-  const set = query.toLowerCase().split(/\s+/).filter(Boolean);
-  return set.map((word) => {
+  return wordsOf(query).map((word) => {
     const has = (text) => text.toLowerCase().includes(word) || words(text).toLowerCase().includes(word);
     const hits = (names) => names.map((name) => has(name));
     const tool = hits(tables.tools);
@@ -103,6 +103,8 @@ function wordTests(episodes, query) {
     };
     const number = /^#?\d+$/.test(word) ? Number(word.replace("#", "")) : -1;
     const names = Object.keys(found);
-    return (row) => columns.index[row] === number || names.some((name) => found[name][columns[name][row]]);
+    const spoken = said.get(word);
+    return (row) =>
+      columns.index[row] === number || names.some((name) => found[name][columns[name][row]]) || spoken?.[row] === 1;
   });
 }

@@ -24,13 +24,15 @@ class Viewer {
     const row = this.episodes.rowOf.get(number);
     if (row === undefined) return this.missing(number);
     this.opened = row;
-    const [steps, texts] = await Promise.all([this.episodes.steps(row), this.episodes.texts(row)]);
-    if (this.opened === row) this.show(row, steps, texts);
+    const { episodes } = this;
+    const parts = await Promise.all([episodes.steps(row), episodes.texts(row), episodes.talk(row)]);
+    if (this.opened === row) this.show(row, ...parts);
   }
 
-  show(row, steps, texts) {
+  show(row, steps, texts, talk) {
+    const said = { texts, talk, sought: this.list.words() };
     const width = () => Math.min(1080, Math.max(300, this.place.clientWidth));
-    const { view, heading } = episodeView(this.episodes, row, steps, texts, this.navigation(row), width());
+    const { view, heading } = episodeView(this.episodes, row, steps, said, this.navigation(row), width());
     const chart = view.querySelector(".viewer-chart");
     this.redraw = () => chart.replaceChildren(traceChart(steps, this.episodes.columns.optimum[row], width()));
     this.place.replaceChildren(view);

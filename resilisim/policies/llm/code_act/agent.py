@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from resilisim.chat import ChatMessage
 from resilisim.policies.llm.code_act.functions import PRELUDE, Finished, ToolFunctions, describe_functions
-from resilisim.policies.llm.code_act.reading import Block, Proposal, read_proposal, words_of
+from resilisim.policies.llm.code_act.reading import Block, Proposal, call_as_proposal, read_proposal, words_of
 from resilisim.policies.llm.options import AgentOptions, limit, number
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Finish, Unreadable, excerpt
@@ -37,6 +37,7 @@ class CodeAct(LlmPolicy[CodeActOptions]):
     name = "code-act"
     options_class = CodeActOptions
     components = ("agent",)
+    finish_form = "finish(answer) in a block"
 
     async def play(self, run: AgentRun) -> str | None:
         """Run block after block until the code, or a reply, finishes; the answer is what finish was given."""
@@ -73,10 +74,11 @@ class CodeAct(LlmPolicy[CodeActOptions]):
 
     async def _ask(self, run: AgentRun, messages: list[ChatMessage]) -> tuple[Proposal, str]:
         reply = await run.ask("agent", messages)
-        proposal = read_proposal(reply.text, is_cut=reply.finish_reason == "length")
+        proposal = read_proposal(reply.text, is_cut=reply.is_cut)
+        if isinstance(proposal, Unreadable) and not reply.is_cut:
+            proposal = call_as_proposal(reply.text, run.tools) or proposal
         if isinstance(proposal, Unreadable):
-            run.note("malformed_reply", "agent", proposal.problem, excerpt=proposal.excerpt)
-            run.count("malformed_replies")
+            proposal = run.unreadable("agent", reply, proposal)
         return proposal, _kept(proposal, reply.text)
 
     async def _observe(
@@ -96,6 +98,7 @@ class CodeAct(LlmPolicy[CodeActOptions]):
         return self.prompts.fill(
             "system",
             functions=describe_functions(run.tools),
+            facts=run.facts,
             shown=f"{self.options.output_chars:,}",
             examples=self.prompts.examples(),
         )

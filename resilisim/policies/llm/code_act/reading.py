@@ -7,7 +7,11 @@ import textwrap
 from dataclasses import dataclass
 from typing import Final
 
-from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, visible
+from resilisim.envs.protocol import has_finish_mark
+from resilisim.policies.llm.code_act.functions import python_name
+from resilisim.policies.llm.react.loop import FINISH, finish_answer
+from resilisim.policies.llm.reading import Action, Finish, Unreadable, excerpt, read_action, visible
+from resilisim.policies.llm.tools import Toolbox
 
 LONGEST_READ: Final = 200_000  # characters of a reply; a block that a sandbox takes is shorter
 LONGEST_WORDS: Final = 2_000  # characters kept of what stands before a block
@@ -21,7 +25,6 @@ _NEXT_FENCE = re.compile(r"[^\S\n]*```\w")  # with a language it opens a block, 
 _TAG_END = re.compile(r"</execute>", re.IGNORECASE)
 _FINISH = re.compile(r"<finish>", re.IGNORECASE)
 _CLOSED_FINISH = re.compile(r"<finish>((?:(?!</?finish>).)*)</finish>", re.IGNORECASE | re.DOTALL)
-_BARE_FINISH = re.compile(r"<finish\s{0,5}/>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,20 @@ def read_proposal(text: str, is_cut: bool = False) -> Proposal:
     if not code.strip():
         return Unreadable("the block of code is empty", excerpt(shown[start:]))
     return Block(code, excerpt(shown[:start].strip(), LONGEST_WORDS))
+
+
+def call_as_proposal(text: str, tools: Toolbox) -> Block | Finish | None:
+    """Return the code of a single call that a reply makes in another form than code; None if it makes none.
+
+    Models that were trained to call tools by JSON do so here, too.
+    """
+    action = read_action(text, (*tools.specs, FINISH))
+    if not isinstance(action, Action):
+        return None
+    if action.name == FINISH.name:
+        return Finish(finish_answer(action.arguments))
+    spec = next((spec for spec in tools.specs if spec.name == action.name), None)
+    return None if spec is None else Block(f"print({python_name(spec)}(**{action.arguments!r}))", action.thought)
 
 
 def words_of(text: str) -> str:
@@ -122,4 +139,4 @@ def _finish(text: str) -> str | None:
     closed = _CLOSED_FINISH.search(text)
     if closed is not None:
         return closed[1].strip()
-    return "" if _BARE_FINISH.search(text) else None
+    return "" if has_finish_mark(text) else None

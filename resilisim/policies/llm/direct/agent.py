@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatReply
-from resilisim.envs.protocol import native_tools
-from resilisim.policies.llm.conversation import Reply
+from resilisim.envs.protocol import has_tag, native_tools, signals_completion, through_first_call
+from resilisim.policies.llm.conversation import ConversationToolbox, Reply
 from resilisim.policies.llm.options import AgentOptions, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.react.dialogue import IGNORED, kept_calls
-from resilisim.policies.llm.reading import excerpt, visible
-from resilisim.policies.llm.run import AgentRun, EpisodeEnded
+from resilisim.policies.llm.reading import Action, excerpt, read_action, visible
+from resilisim.policies.llm.run import CUT_OFF, AgentRun, EpisodeEnded
 
 # What an event of the environment says about the message that brought it about.
 _EVENT_KINDS: Final = {"format_error": "malformed_reply", "rejected": "invalid_action"}
@@ -28,10 +28,11 @@ class DirectOptions(AgentOptions):
 
 
 class Direct(LlmPolicy[DirectOptions]):
-    """A chat with the environment: one reply of the model is one message, nothing is read, mended or added.
+    """A chat with the environment: one reply of the model is one message, as it stands.
 
     The environment reads tags, native calls and completion signals, and answers what it cannot read with a reminder.
-    It also ends the episode; the agent has no answer of its own.
+    It also ends the episode; the agent has no answer of its own. Only a call that is written in another form, such as
+    `Action: NAME {json}`, is put into the tags that the environment reads.
     """
 
     name = "direct"
@@ -42,12 +43,12 @@ class Direct(LlmPolicy[DirectOptions]):
     async def play(self, run: AgentRun) -> str | None:
         """Pass messages on until the environment ends the episode."""
         functions = native_tools() if run.native else []
-        chat = [ChatMessage("system", self.prompts.fill("system", examples=self.prompts.examples()))]
+        chat = [ChatMessage("system", self.prompts.fill("system", facts=run.facts, examples=self.prompts.examples()))]
         chat.append(ChatMessage("user", run.prompt))
         while True:
             reply = await run.ask("agent", chat, tools=functions)
             try:
-                answer = await run.send(_native_message(reply) if run.native else reply.text)
+                answer = await run.send(_native_message(reply) if run.native else _in_tags(reply.text, run))
             except EpisodeEnded as end:
                 if end.reply is not None:
                     _note(run, reply, end.reply)
@@ -58,13 +59,25 @@ class Direct(LlmPolicy[DirectOptions]):
     def _exchange(self, reply: ChatReply, answer: Reply) -> list[ChatMessage]:
         """Return what the chat keeps of a turn: the reply without thoughts, and what the environment said."""
         longest = self.options.history_chars
-        words, observation = excerpt(visible(reply.text), longest), excerpt(answer.observation, longest)
+        words = excerpt(through_first_call(visible(reply.text)), longest)
+        observation = excerpt(answer.observation, longest)
+        if reply.is_cut and answer.info.get("event") in _EVENT_KINDS:
+            observation = f"{CUT_OFF[:1].upper()}{CUT_OFF[1:]}.\n\n{observation}"
         calls = kept_calls(reply.tool_calls)
         if not calls:
             return [ChatMessage("assistant", words or "(an empty reply)"), ChatMessage("user", observation)]
         answers = [observation, *(IGNORED for _ in calls[1:])]
         results = [ChatMessage("tool", text, tool_call_id=call.id) for call, text in zip(calls, answers, strict=True)]
         return [ChatMessage("assistant", words, tool_calls=calls), *results]
+
+
+def _in_tags(text: str, run: AgentRun) -> str:
+    """Return a reply as it stands if it speaks the environment's form, else the call that it makes in another one."""
+    shown = visible(text)
+    if has_tag(shown) or signals_completion(shown) or not isinstance(run.tools, ConversationToolbox):
+        return text
+    action = read_action(shown, run.tools.specs)
+    return (run.tools.message(action.name, action.arguments) if isinstance(action, Action) else None) or text
 
 
 def _native_message(reply: ChatReply) -> Mapping[str, Any]:

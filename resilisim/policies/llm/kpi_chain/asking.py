@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from resilisim.chat import ChatMessage
 from resilisim.policies.llm.kpi_chain.feedback import shortened
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
-from resilisim.policies.llm.reading import excerpt, visible
+from resilisim.policies.llm.reading import Unreadable, excerpt, visible
 from resilisim.policies.llm.run import AgentRun
 
 _MAX_REPEATED: Final = 4_000  # characters of a reply that is shown again to be put right
@@ -54,9 +54,7 @@ async def ask_until_read(
             return read(text)
         except UnreadableReplyError as error:
             problem = str(error)
-        if reply.finish_reason == "length":
-            problem += "; the reply was cut off because it was too long, write less"
-        run.note("malformed_reply", role, problem, excerpt=excerpt(reply.text), attempt=attempt + 1)
+        problem = run.unreadable(role, reply, Unreadable(problem, excerpt(reply.text))).problem
         again = (
             f"Your reply could not be used: {problem}\n\nWrite the whole reply again, in the form that was asked for."
         )

@@ -59,9 +59,9 @@ class ReplanCounts:
             self._lineages[task_id] = lineage_of(task_id, earlier) if earlier else task_id
 
     @property
-    def used_ids(self) -> frozenset[str]:
-        """Every id of any plan so far."""
-        return frozenset(self._lineages)
+    def used_ids(self) -> tuple[str, ...]:
+        """Every id of any plan so far, in the order in which they came."""
+        return tuple(self._lineages)
 
     def lineage(self, task_id: str) -> str:
         """Return what a registered task descends from."""

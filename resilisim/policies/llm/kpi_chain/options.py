@@ -21,5 +21,3 @@ class KpiChainOptions(AgentOptions):
     entities: bool = flag(True, "false: tasks pass on their output as text, with no test (Plan-and-Execute)")
     replanning: bool = flag(True, "false: the first failed task ends the episode")
     memory: bool = flag(True, "false: later tasks get the whole outputs of earlier ones instead of entities")
-    # A plan with its entities is long; the common limit cuts one of eight tasks.
-    max_tokens: int | None = limit(4096, "longest reply in tokens", least=1, optional=True)

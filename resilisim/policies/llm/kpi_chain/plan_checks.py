@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import itertools
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from resilisim.errors import nearest_name
 from resilisim.policies.llm.kpi_chain.references import Reference, is_interpolated, references_in
@@ -29,7 +31,7 @@ class PlanRules:
     entities: bool = True
     memory: bool = True
     kept: tuple[PlanTask, ...] = ()
-    used_ids: frozenset[str] = field(default_factory=frozenset)
+    used_ids: tuple[str, ...] = ()
 
     @property
     def tools(self) -> Mapping[str, ToolSpec]:
@@ -38,10 +40,10 @@ class PlanRules:
 
 
 def check_plan(tasks: list[PlanTask], rules: PlanRules, problems: list[str], warnings: list[str]) -> list[PlanTask]:
-    """Check a plan as a whole, and return it with the dependencies that its references imply.
+    """Check a plan as a whole, and return it with the dependencies that its references imply, in their order.
 
     Args:
-        tasks: The tasks in order.
+        tasks: The tasks as they were written.
         rules: What they have to fit.
         problems: Gets a line for each rule that is broken.
         warnings: Gets a line for everything that was put right.
@@ -50,8 +52,7 @@ def check_plan(tasks: list[PlanTask], rules: PlanRules, problems: list[str], war
     problems += _id_problems(ids, rules)
     earlier = {task.task_id: task for task in rules.kept}
     checked: list[PlanTask] = []
-    for task in tasks:
-        task = _with_implied_dependencies(task, warnings)
+    for task in _sorted([_with_implied_dependencies(task, warnings) for task in tasks], rules, warnings):
         problems += _dependency_problems(task, earlier, ids)
         problems += _reference_problems(task, earlier, rules)
         problems += _signature_problems(task, rules)
@@ -61,12 +62,44 @@ def check_plan(tasks: list[PlanTask], rules: PlanRules, problems: list[str], war
     return checked
 
 
+def _sorted(tasks: list[PlanTask], rules: PlanRules, warnings: list[str]) -> list[PlanTask]:
+    """Return tasks behind those that they depend on, otherwise as they were written, the answer last.
+
+    Tasks that depend on each other in a circle stay last, where they are found out.
+    """
+    waiting = sorted(tasks, key=lambda task: FINAL_ANSWER in task.entity_names)
+    ordered: list[PlanTask] = []
+    missing = {task.task_id for task in tasks}
+    while waiting:
+        ready = (task for task in waiting if not missing & (set(task.dependencies) - {task.task_id}))
+        following = next(ready, None)
+        if following is None:
+            break
+        waiting.remove(following)
+        ordered.append(following)
+        missing = {task.task_id for task in waiting}
+    ordered += waiting
+    if not rules.entities:  # what the last one brings is the answer
+        ordered[-1] = replace(ordered[-1], entities=(replace(ordered[-1].entities[0], name=FINAL_ANSWER),))
+    if [task.task_id for task in ordered] != [task.task_id for task in tasks]:
+        warnings.append(f"the tasks were sorted by their dependencies: {', '.join(task.task_id for task in ordered)}")
+    return ordered
+
+
 def _id_problems(ids: list[str], rules: PlanRules) -> Iterable[str]:
+    taken = {*ids, *rules.used_ids}
     for task_id in dict.fromkeys(ids):
         if ids.count(task_id) > 1:
             yield f"the task_id {task_id!r} stands twice"
         if task_id in rules.used_ids:
-            yield f"the task_id {task_id!r} is used already; write only tasks still to do, under ids such as {task_id}a"
+            free = next(name for name in _ids_like(task_id) if name not in taken)
+            yield f"the task_id {task_id!r} is used already; write only tasks still to do, under ids such as {free}"
+
+
+def _ids_like(task_id: str) -> Iterator[str]:
+    """Yield ids of the same lineage: T3a, T3b, and at last T3z1, T3z2."""
+    yield from (task_id + letter for letter in string.ascii_lowercase)
+    yield from (f"{task_id}z{number}" for number in itertools.count(1))
 
 
 def _with_implied_dependencies(task: PlanTask, warnings: list[str]) -> PlanTask:
@@ -87,7 +120,7 @@ def _dependency_problems(task: PlanTask, earlier: Mapping[str, PlanTask], ids: l
         if needed == task.task_id:
             yield f"{task.task_id}: depends on itself"
         elif needed not in earlier:
-            word = "stands later in the plan" if needed in ids else "does not exist"
+            word = "depends on it in its turn" if needed in ids else "does not exist"
             yield f"{task.task_id}: depends on or refers to {needed!r}, which {word}"
         elif earlier[needed].status == FAILED:
             yield f"{task.task_id}: depends on or refers to {needed!r}, which failed and has no results"

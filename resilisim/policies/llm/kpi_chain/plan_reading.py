@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from resilisim.errors import nearest_name
-from resilisim.policies.llm.kpi_chain.entity_types import ANY, STRING, canonical_type, is_missing, literal
+from resilisim.policies.llm.kpi_chain.entity_types import ANY, ARRAY, DICT, STRING, canonical_type, is_missing, literal
 from resilisim.policies.llm.kpi_chain.plan_checks import PlanRules, check_plan
 from resilisim.policies.llm.kpi_chain.references import has_references
 from resilisim.policies.llm.kpi_chain.types import (
@@ -65,8 +65,7 @@ def read_plan(text: str, rules: PlanRules) -> tuple[Plan, tuple[str, ...]]:
         raise UnreadableReplyError(f"the plan has {len(typed)} tasks; expected at most {MAX_TASKS}")
     reader = _Reader(rules)
     tasks = [
-        reader.task(number, task, raw, number == len(typed))
-        for number, (task, raw) in enumerate(zip(typed, written, strict=True), start=1)
+        reader.task(number, task, raw) for number, (task, raw) in enumerate(zip(typed, written, strict=True), start=1)
     ]
     whole = [task for task in tasks if task is not None]
     if len(whole) == len(tasks):
@@ -91,7 +90,7 @@ class _Reader:
         self.problems: list[str] = []
         self.warnings: list[str] = []
 
-    def task(self, number: int, task: Any, raw: Any, is_last: bool) -> PlanTask | None:
+    def task(self, number: int, task: Any, raw: Any) -> PlanTask | None:
         """Return a task, or None if too little of it can be read to go on."""
         if not isinstance(task, dict):
             self.problems.append(f"task number {number} is no mapping with task_id, task_type and the rest")
@@ -114,7 +113,7 @@ class _Reader:
             task_type=task_type,
             tool_name=self._tool_name(task_id, task_type, task.get("tool_name")),
             inputs=self._inputs(task_id, task.get("input_parameters"), raw.get("input_parameters")),
-            entities=self._entities(task_id, task, is_last),
+            entities=self._entities(task_id, task),
             dependencies=self._dependencies(task_id, raw.get("dependencies")),
         )
 
@@ -168,12 +167,14 @@ class _Reader:
         if flag is not tagged:
             word = "has tags" if tagged else "has no tags"
             self.warnings.append(f"{task_id}: {name!r} {word}, and is_reference says otherwise; the tags count")
-        value = item["value"] if tagged else literal(item["value"], text["value"], kind)
+        # An object or a list that is written as a block of text is one, and the references stand within it.
+        is_value = tagged and kind not in (ARRAY, DICT)
+        value = item["value"] if is_value else literal(item["value"], text["value"], kind)
         return InputParameter(name, stated, value, tagged)
 
-    def _entities(self, task_id: str, task: Mapping[str, Any], is_last: bool) -> tuple[EntitySpec, ...]:
+    def _entities(self, task_id: str, task: Mapping[str, Any]) -> tuple[EntitySpec, ...]:
         if not self._rules.entities:
-            return (EntitySpec(FINAL_ANSWER if is_last else OUTPUT, ANY, "What the task brings."),)
+            return (EntitySpec(OUTPUT, ANY, "What the task brings."),)
         given = [task[name] for name in _ENTITY_FIELDS if task.get(name) is not None]
         if len(given) == 2 and given[0] != given[1]:
             self.problems.append(f"{task_id}: {_ENTITY_FIELDS[0]} and {_ENTITY_FIELDS[1]} differ; write only the first")

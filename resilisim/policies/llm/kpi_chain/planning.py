@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from resilisim.chat import ChatMessage
 from resilisim.policies.llm.kpi_chain.asking import NeverReadable, ask_until_read
 from resilisim.policies.llm.kpi_chain.merging import kept_tasks
@@ -10,7 +12,7 @@ from resilisim.policies.llm.kpi_chain.outcomes import Failed
 from resilisim.policies.llm.kpi_chain.plan_checks import PlanRules
 from resilisim.policies.llm.kpi_chain.plan_reading import read_plan
 from resilisim.policies.llm.kpi_chain.state import ChainState
-from resilisim.policies.llm.kpi_chain.types import Plan, PlanTask
+from resilisim.policies.llm.kpi_chain.types import PENDING, Plan, PlanTask
 from resilisim.policies.llm.kpi_chain.yaml_text import dump_yaml
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, PromptTexts
@@ -20,6 +22,10 @@ _INTERPOLATION = {
     True: "A single text or number may also be written into a longer text: `<JSON_PATH>T1.name</JSON_PATH> parents`.",
     False: "A reference stands alone in its value, never within a longer text.",
 }
+
+
+def _listed(ids: Iterable[str]) -> str:
+    return ", ".join(ids) or "none"
 
 
 class Planners:
@@ -40,7 +46,9 @@ class Planners:
         """Ask for a plan of the whole task; it comes with warnings."""
         rules = self._rules()
         system = self._prompts.fill("planner", plan_format=self._plan_format(), examples=self._examples())
-        request = self._prompts.fill("planner_request", tools=self._tools(), query=self._run.task)
+        request = self._prompts.fill(
+            "planner_request", tools=self._tools(), facts=self._run.facts, query=self._run.task
+        )
         return await ask_until_read(
             self._run,
             "planner",
@@ -53,13 +61,18 @@ class Planners:
         self, state: ChainState, failed: PlanTask, outcome: Failed
     ) -> tuple[Plan, tuple[str, ...]] | NeverReadable:
         """Ask for the tasks that lead from a failure to the answer; they come with warnings."""
-        rules = self._rules(kept_tasks(state.plan, failed.task_id), state.counts.used_ids)
+        kept = kept_tasks(state.plan, failed.task_id)
+        rules = self._rules(kept, state.counts.used_ids)
         request = self._prompts.fill(
             "replanner_request",
             tools=self._tools(),
+            facts=self._run.facts,
             query=self._run.task,
             plan=dump_yaml(state.plan_for_prompt()),
             failed_task=failed.task_id,
+            used_ids=", ".join(state.counts.used_ids),
+            kept_ids=_listed(task.task_id for task in kept if task.status == PENDING),
+            removed_ids=_listed(task.task_id for task in state.plan.tasks if task not in kept),
             feedback=outcome.feedback,
         )
         system = self._prompts.fill("replanner", plan_format=self._plan_format())
@@ -71,7 +84,7 @@ class Planners:
             self._options.retries,
         )
 
-    def _rules(self, kept: tuple[PlanTask, ...] = (), used_ids: frozenset[str] = frozenset()) -> PlanRules:
+    def _rules(self, kept: tuple[PlanTask, ...] = (), used_ids: tuple[str, ...] = ()) -> PlanRules:
         return PlanRules(
             specs=self._run.tools.specs,
             interpolation=self._options.interpolation,

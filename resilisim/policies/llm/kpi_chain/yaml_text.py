@@ -7,6 +7,7 @@ base-60 numbers, `no` as False), a name that stands twice must not silently win,
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -40,6 +41,10 @@ _TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
 _COLLECTION_TAGS = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _FENCED = re.compile(r"^[^\S\n]*(?:```|~~~)[\w-]*[^\S\n]*\n(.*?)(?=^[^\S\n]*(?:```|~~~)|\Z)", re.MULTILINE | re.DOTALL)
 _ODD_BREAK = re.compile("[\r\x85\u2028\u2029\ufeff]")  # only double quotes keep these apart from other breaks
+# A line `name: value`, also as the first of a list's entry.
+_ENTRY = re.compile(r"(?P<head>[^\S\n]*(?:-[^\S\n]+)*(?P<name>[\w-]{1,100})[^\S\n]*:[^\S\n]+)(?P<value>\S.*)\Z")
+_BLOCK_STYLE = re.compile(r"[|>][+-]?[0-9]?[+-]?(?:\s+#.*)?\Z")
+_QUOTED = re.compile(r"(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*')(?:\s+#.*)?\Z")
 _FENCE_LINE = re.compile(r"^[^\S\n]*(?:```|~~~)", re.MULTILINE)
 
 
@@ -78,7 +83,7 @@ def yaml_with(text: str, key: str, beside: tuple[str, ...] = ()) -> tuple[dict[s
     problem: UnreadableReplyError | None = None
     for candidate in islice(_candidates(text, (key, *beside)), _MAX_BLOCKS):
         try:
-            events = _events_of(candidate)
+            events = _lenient_events_of(candidate)
             pair = _value_of(events, typed=True), _value_of(events, typed=False)
         except UnreadableReplyError as error:
             problem = problem or error
@@ -169,6 +174,53 @@ def _events_of(text: str) -> list[Any]:
     if not nodes:
         raise UnreadableReplyError("the reply is empty")
     return nodes
+
+
+def _lenient_events_of(text: str) -> list[Any]:
+    """Return the events of a document; if it is none, of the same with its values in quotes where they need them."""
+    try:
+        return _events_of(text)
+    except UnreadableReplyError:
+        quoted = _with_quotes(text)
+        if quoted == text:
+            raise
+        try:
+            return _events_of(quoted)
+        except UnreadableReplyError:
+            pass
+        raise
+
+
+def _with_quotes(text: str) -> str:
+    """Return a document whose values on one line are in quotes if they hold what YAML takes for structure.
+
+    That is a colon (`value: Report: the third`), a sign that no value begins with, or quotes around a part. Blocks of
+    text are left alone.
+    """
+    lines: list[str] = []
+    block: int | None = None  # column of the name whose block of text this is
+    for line in text.split("\n"):
+        entry = _ENTRY.match(line)
+        column = len(line) - len(line.lstrip())
+        if block is not None and (not line.strip() or column > block):
+            lines.append(line)
+            continue
+        block = None
+        if entry is not None:
+            value = entry["value"].rstrip()
+            if _BLOCK_STYLE.match(value):
+                block = entry.start("name")
+            elif _needs_quotes(value):
+                line = entry["head"] + json.dumps(value, ensure_ascii=False)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _needs_quotes(value: str) -> bool:
+    if value[0] in "\"'":
+        return value.count(value[0]) > 1 and _QUOTED.match(value) is None
+    has_colon = ": " in value or value.endswith(":")
+    return value[0] in "@`%" or (has_colon and value[0] not in "[{&*!|>")
 
 
 def _value_of(nodes: list[Any], typed: bool) -> Any:

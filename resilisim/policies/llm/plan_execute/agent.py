@@ -106,7 +106,7 @@ class _Attempt:
         self._remaining: list[PlanStep] = []
         self._done: dict[int, StepOutcome] = {}
         self._replans = 0
-        self._open = OpenFailures()
+        self._open = OpenFailures(run.task)
 
     async def answer(self) -> str | None:
         """Return the answer, or None if the attempt failed."""
@@ -163,7 +163,7 @@ class _Attempt:
 
     def _put_down_open_failure(self) -> None:
         """Keep the first failure of a step that no later one made good, before what followed from it."""
-        error, self._open = self._open.first(), OpenFailures()
+        error, self._open = self._open.first(), OpenFailures(self._run.task)
         if error is not None:
             self._failures.add(error.component, error.message, error.excerpt)
 

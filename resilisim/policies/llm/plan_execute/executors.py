@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from resilisim.chat import ChatMessage
 from resilisim.policies.llm.plan_execute.plan import PlanStep, StepOutcome, failed, unusable_step
@@ -16,8 +16,6 @@ from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import PromptTexts
 from resilisim.policies.llm.tool_errors import error_of
 from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec
-
-UNLIMITED: Final = "not limited"
 
 
 class StepExecutor(Protocol):
@@ -54,19 +52,20 @@ class ReActExecutor:
         unusable = unusable_step(step, step.needs or (), done)
         if unusable is not None:
             return unusable
+        results = results_for(step, done, self._longest_result)
         question = self._prompts.fill(
             "executor_task",
             objective=self._run.task,
             task=_instruction(step),
-            results=results_for(step, done, self._longest_result),
-            turns_left=turns_left(self._run),
+            results=results,
+            facts=self._run.facts,
         )
         loop = await react_loop(
             self._run,
             role="executor",
             system=self._prompts.fill("executor", tools=loop_tools(self._run.tools)),
             question=question,
-            tools=_WithoutReferences(self._run),
+            tools=_CheckedTools(self._run, results),
             steps=self._steps,
             limit_is_failure=False,
             may_fail=True,
@@ -80,19 +79,25 @@ class ReActExecutor:
             )
             why = "" if last is None else f"; the last error of a tool was: {excerpt(last, 200)}"
             return failed(step, "executor", f"the executor did not finish within {self._steps} steps{why}")
-        if not loop.answer.strip():
+        if not loop.result.strip():
             return failed(step, "executor", "the executor finished without a result")
-        return StepOutcome(step, loop.answer)
+        return StepOutcome(step, loop.result)
 
 
-class _WithoutReferences(Toolbox):
-    """The tools of an episode, which refuse references: a sub-agent is shown results, and passes on values.
+class _CheckedTools(Toolbox):
+    """The tools of an episode, which refuse wrong arguments and references before anything is called.
 
-    What the task itself says in that form is no reference.
+    A sub-agent is shown results and passes on values. What stands in its task and in what it was shown is data, also if
+    it looks like a reference.
+
+    Args:
+        run: The episode.
+        results: Results of earlier steps that the sub-agent was shown.
     """
 
-    def __init__(self, run: AgentRun) -> None:
+    def __init__(self, run: AgentRun, results: str) -> None:
         self._run = run
+        self._data = [run.task, results]
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -100,11 +105,26 @@ class _WithoutReferences(Toolbox):
         return self._run.tools.specs
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool if all that it is passed are values."""
-        left = next((words for words in references_in(arguments).words if words not in self._run.task), None)
-        if left is None:
-            return await self._run.tools.call(name, arguments)
-        return ToolResult("", f"{excerpt(left, 100)} only stands for a result: write the value itself")
+        """Call a tool if it takes the arguments, and if all of them are values."""
+        left = next(iter(references_in(arguments, self._data).words), None)
+        if left is not None:
+            return _refused(f"{excerpt(left, 100)} only stands for a result: write the value itself")
+        checked = checked_arguments(self.specs, name, arguments)
+        if isinstance(checked, str):
+            return _refused(checked)
+        result = await self._run.tools.call(name, checked)
+        self._data.append(result.text)
+        return result
+
+
+def checked_arguments(specs: Iterable[ToolSpec], name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | str:
+    """Return arguments as a tool takes them, or what is wrong; a tool that is not listed is left to the toolbox."""
+    spec = next((spec for spec in specs if spec.name == name), None)
+    return arguments if spec is None else spec.checked(arguments)
+
+
+def _refused(problem: str) -> ToolResult:
+    return ToolResult(f"Error: {problem}", problem)
 
 
 class DirectExecutor:
@@ -128,7 +148,7 @@ class DirectExecutor:
         if step.problem is not None:
             message = f"the arguments of step {step.number} cannot be read: {step.problem.problem}"
             return failed(step, "arguments", message, step.problem.excerpt)
-        references = references_in(step.arguments)
+        references = references_in(step.arguments, (self._run.task,))
         if references.unclear:
             words = ", ".join(references.unclear)
             return failed(step, "reference", f"step {step.number}: {excerpt(words, 100)} names no step", words)
@@ -150,7 +170,11 @@ class DirectExecutor:
     async def _call(self, step: PlanStep, tool: str, arguments: Mapping[str, object]) -> StepOutcome:
         if self._run.turns_left == 0:
             return failed(step, "turns", f"step {step.number}: no turns are left, so {tool} was not called")
-        result = await self._run.tools.call(tool, arguments)
+        checked = checked_arguments(self._run.tools.specs, tool, arguments)
+        if isinstance(checked, str):
+            words = json.dumps(dict(arguments), ensure_ascii=False, default=str)
+            return failed(step, "arguments", f"step {step.number}: {checked}", words)
+        result = await self._run.tools.call(tool, checked)
         error = error_of(result)
         if error is not None:
             return failed(step, "tool", f"{tool}: {error}", result.text)
@@ -163,8 +187,7 @@ class DirectExecutor:
         reply = await self._run.ask("executor", [ChatMessage("user", request)])
         read = read_json(reply.text)
         if isinstance(read, Unreadable):
-            self._run.note("malformed_reply", "executor", f"step {step.number}: {read.problem}", excerpt=read.excerpt)
-            self._run.count("malformed_replies")
+            read = self._run.unreadable("executor", reply, read)
             return failed(step, "executor", f"step {step.number} has no tool, and {read.problem}", visible(reply.text))
         result = read.get("result")
         if result is None or (isinstance(result, str) and not result.strip()):
@@ -186,8 +209,3 @@ def results_for(step: PlanStep, done: Mapping[int, StepOutcome], longest: int) -
     numbers = [number for number, outcome in done.items() if outcome.ok] if step.needs is None else list(step.needs)
     shown = [f"Step {n} ({done[n].step.task}):\n{excerpt(done[n].result, longest)}" for n in sorted(set(numbers))]
     return "\n\n".join(shown) or "(none)"
-
-
-def turns_left(run: AgentRun) -> str:
-    """Return how many turns the environment still gives, for prompts."""
-    return UNLIMITED if run.turns_left is None else str(run.turns_left)

@@ -16,9 +16,13 @@ class OpenFailures:
     does once more what failed, or that was not done because it needs what failed; every other step begins a line of its
     own. The success of a step makes good what failed
     in its line, and nothing else.
+
+    Args:
+        task: The task, in which nothing is a reference to a step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, task: str = "") -> None:
+        self._task = task
         self._lines: dict[int, int] = {}  # number of a step -> number of the step with which its line began
         self._open: dict[int, StepError] = {}  # the first failure of each line
 
@@ -26,7 +30,7 @@ class OpenFailures:
         """Take in what became of a step."""
         step, error = outcome.step, outcome.error
         if error is not None and error.kind == "reference":
-            needed = sorted({*(step.needs or ()), *references_in(step.arguments).numbers})
+            needed = sorted({*(step.needs or ()), *references_in(step.arguments, (self._task,)).numbers})
             cause = next((number for number in needed if self._line(number) in self._open), step.number)
             self._lines[step.number] = self._line(cause)
         line = self._line(step.number)

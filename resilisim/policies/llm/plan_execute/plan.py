@@ -11,7 +11,7 @@ from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable, excerpt
 
 # Why a step failed, and whose doing it is.
 ErrorKind = Literal[
-    "arguments",  # the plan's arguments could not be read
+    "arguments",  # the plan's arguments could not be read, or are none that the tool takes
     "reference",  # it needs a step that failed, does not exist or comes later
     "resolution_unreadable",  # the reply that should have turned references into values could not be read
     "resolution_empty",  # it could be read, and held no value where one was needed

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from resilisim.chat import ChatMessage
-from resilisim.policies.llm.plan_execute.executors import turns_left
 from resilisim.policies.llm.plan_execute.plan import Plan, PlanStep, StepOutcome
 from resilisim.policies.llm.plan_execute.plan_reading import read_plan
 from resilisim.policies.llm.reading import Unreadable, excerpt, visible
@@ -40,7 +39,7 @@ class Planning:
             objective=self.run.task,
             tools=describe_tools(self.run.tools.specs),
             format=self._format(),
-            turns_left=turns_left(self.run),
+            facts=self.run.facts,
             examples=self.prompts.examples(),
         )
         return await self._ask("planner", request)
@@ -66,7 +65,7 @@ class Planning:
             past="\n".join(outcome.to_text(self.longest_result) for outcome in past),
             remaining=_lines(remaining),
             first_number=str(following),
-            turns_left=turns_left(self.run),
+            facts=self.run.facts,
         )
         return await self._ask("replanner", request, done)
 
@@ -82,8 +81,7 @@ class Planning:
             read = read_plan(reply.text, tools, taken)
             if isinstance(read, Plan):
                 return read
-            self.run.note("malformed_reply", role, read.problem, excerpt=read.excerpt)
-            self.run.count("malformed_replies")
+            read = self.run.unreadable(role, reply, read)
             if attempt < ATTEMPTS:
                 words = excerpt(visible(reply.text), 2_000) or "(an empty reply)"
                 again = self.prompts.fill("plan_again", problem=read.problem)

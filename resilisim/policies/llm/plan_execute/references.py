@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 # For instance: result_1, output of step 1.
 _RESULT = r"(?:results?|outputs?)(?:[\s_.-]{1,2}(?:of|from))?(?:[\s_.-]{1,2}steps?)?[\s_.#-]{1,3}"
@@ -41,11 +41,34 @@ class References:
         return bool(self.numbers or self.unclear)
 
 
-def references_in(value: Any) -> References:
-    """Return the references in a value, in texts and names at any depth."""
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Texts in which what looks like a reference is none.
+
+    Attributes:
+        plan: Those that whoever wrote the plan had: the task.
+        values: Those that values come from: the task and results of steps.
+    """
+
+    plan: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+
+
+NO_DATA: Final = Data()
+
+
+def references_in(value: Any, data: Sequence[str] = ()) -> References:
+    """Return the references in a value, in texts and names at any depth.
+
+    Args:
+        value: JSON value.
+        data: Texts of the user and of tools: what stands in them and only looks like a reference is none.
+    """
     numbers, unclear, words = set(), [], []
     for text in _texts(value):
         for found in _REFERENCE.finditer(text):
+            if any(found.group() in known for known in data):
+                continue
             words.append(found.group())
             number = _NUMBER.match(found.group())
             if number is None:
@@ -55,12 +78,13 @@ def references_in(value: Any) -> References:
     return References(frozenset(numbers), tuple(unclear), tuple(words))
 
 
-def fill_in(given: Any, resolved: Any, path: str = "") -> tuple[Any, list[str]]:
+def fill_in(given: Any, resolved: Any, data: Data = NO_DATA, path: str = "") -> tuple[Any, list[str]]:
     """Return arguments with values in place of references; the rest stays as the plan has it.
 
     Args:
         given: The arguments of the plan.
         resolved: The same with values, as a model wrote it.
+        data: What is no reference.
         path: Where they stand, for the problems.
 
     Returns:
@@ -68,16 +92,17 @@ def fill_in(given: Any, resolved: Any, path: str = "") -> tuple[Any, list[str]]:
     """
     if isinstance(given, Mapping):
         if not isinstance(resolved, Mapping):
-            return None, [f"{path or 'arguments'}: missing"] if references_in(given) else []
+            return None, [f"{path or 'arguments'}: missing"] if references_in(given, data.plan) else []
         filled, problems = {}, []
         for name, entry in given.items():
-            filled[name], wrong = _entry(entry, resolved.get(name, _ABSENT), f"{path}.{name}" if path else str(name))
+            place = f"{path}.{name}" if path else str(name)
+            filled[name], wrong = _entry(entry, resolved.get(name, _ABSENT), data, place)
             problems += wrong
         return filled, problems
     entries, problems = [], []
     same_length = isinstance(resolved, list) and len(resolved) == len(given)
-    for place, entry in enumerate(given):
-        value, wrong = _entry(entry, resolved[place] if same_length else _ABSENT, f"{path}[{place}]")
+    for number, entry in enumerate(given):
+        value, wrong = _entry(entry, resolved[number] if same_length else _ABSENT, data, f"{path}[{number}]")
         entries.append(value)
         problems += wrong
     return entries, problems
@@ -86,16 +111,16 @@ def fill_in(given: Any, resolved: Any, path: str = "") -> tuple[Any, list[str]]:
 _ABSENT: Any = object()
 
 
-def _entry(given: Any, resolved: Any, path: str) -> tuple[Any, list[str]]:
-    if not references_in(given):
+def _entry(given: Any, resolved: Any, data: Data, path: str) -> tuple[Any, list[str]]:
+    if not references_in(given, data.plan):
         return given, []
     if resolved is _ABSENT:
         return None, [f"{path}: missing"]
     if isinstance(given, Mapping | list):
-        return fill_in(given, resolved, path)
+        return fill_in(given, resolved, data, path)
     if resolved is None or (isinstance(resolved, str) and not resolved.strip()):
         return None, [f"{path}: empty"]
-    if references_in(resolved):
+    if references_in(resolved, data.values):
         return None, [f"{path}: unresolved"]
     return resolved, []
 

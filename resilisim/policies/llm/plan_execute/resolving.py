@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from resilisim.chat import ChatMessage
 from resilisim.policies.llm.plan_execute.plan import ErrorKind, PlanStep, StepOutcome
-from resilisim.policies.llm.plan_execute.references import fill_in, references_in
+from resilisim.policies.llm.plan_execute.references import Data, fill_in, references_in
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import PromptTexts
@@ -52,14 +52,15 @@ async def resolve(
     arguments = json.dumps(dict(step.arguments), ensure_ascii=False)
     request = prompts.fill("resolver", task=step.task, tool=step.tool or "", arguments=arguments, results=results)
     messages = [ChatMessage("user", request)]
+    data = Data((run.task,), (run.task, *(outcome.result for outcome in needed.values())))
     for attempt in range(1, ATTEMPTS + 1):
         reply = await run.ask("extractor", messages)
-        read = _read(reply.text, step)
+        read = _read(reply.text, step, data)
         if not isinstance(read, Unresolved):
             run.note("resolution", "extractor", f"step {step.number}", step=step.number, arguments=read)
             return read
-        run.note("malformed_reply", "extractor", f"step {step.number}: {read.problem}", excerpt=read.excerpt)
-        run.count("malformed_replies")
+        told = run.unreadable("extractor", reply, Unreadable(read.problem, read.excerpt))
+        read = replace(read, problem=told.problem)
         if attempt == ATTEMPTS:
             break
         run.count("resolution_retries")
@@ -69,7 +70,7 @@ async def resolve(
     return read
 
 
-def _read(text: str, step: PlanStep) -> dict[str, Any] | Unresolved:
+def _read(text: str, step: PlanStep, data: Data) -> dict[str, Any] | Unresolved:
     """Read the values that a reply gives; a reply without any is another failure than one that cannot be read."""
     words = excerpt(visible(text))
     read = read_json(text)
@@ -81,8 +82,8 @@ def _read(text: str, step: PlanStep) -> dict[str, Any] | Unresolved:
     inner = read.get("arguments")
     if isinstance(inner, dict) and "arguments" not in step.arguments:
         read = inner
-    filled, problems = fill_in(dict(step.arguments), read)
-    if not problems and references_in(filled):
+    filled, problems = fill_in(dict(step.arguments), read, data)
+    if not problems and references_in(filled, data.values):
         problems = ["a parameter's name: unresolved"]
     if not problems:
         return dict(filled)

@@ -7,7 +7,7 @@ from typing import Any
 
 from resilisim.policies.llm.options import AgentOptions, limit
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.react.loop import LONGEST_OBSERVATION, LoopStep, loop_instructions, react_loop
+from resilisim.policies.llm.react.loop import FINISH_FORM, LONGEST_OBSERVATION, LoopStep, loop_instructions, react_loop
 from resilisim.policies.llm.run import AgentRun
 
 
@@ -29,6 +29,7 @@ class ReAct(LlmPolicy[ReActOptions]):
     options_class = ReActOptions
     components = ("agent",)
     uses_native_calls = True
+    finish_form = FINISH_FORM
 
     async def play(self, run: AgentRun) -> str | None:
         """Run the loop on the task; the answer is what finish was given."""

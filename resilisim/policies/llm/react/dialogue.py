@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatReply, ToolCall
@@ -104,8 +104,7 @@ async def _ask(
     reply = await run.ask(role, messages, stop=() if functions else STOP, tools=functions)
     turn = _native_turn(reply) if functions and reply.tool_calls else _text_turn(reply.text, specs)
     if isinstance(turn.wish, Unreadable):
-        run.note("malformed_reply", role, turn.wish.problem, excerpt=turn.wish.excerpt)
-        run.count("malformed_replies")
+        return replace(turn, wish=run.unreadable(role, reply, turn.wish))
     return turn
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from resilisim.policies.llm.react.dialogue import Dialogue, Turn, ask_for_turn
-from resilisim.policies.llm.reading import Unreadable
+from resilisim.policies.llm.reading import Finish, Unreadable, read_action
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, NO_EXAMPLES, PromptTexts, load_prompts
 from resilisim.policies.llm.tools import Toolbox, ToolSpec, describe_tools
@@ -19,6 +19,7 @@ FINISH: Final = ToolSpec(
     "Ends the work and gives the answer.",
     {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]},
 )
+FINISH_FORM: Final = 'Action: finish {"answer": "..."}'  # what a text agent that is one loop writes at the end
 NO_PROBLEM: Final = ("", "none", "null", "no", "n/a", "false")
 LONGEST_OBSERVATION: Final = 20_000  # characters of an observation that the model is shown
 
@@ -77,6 +78,14 @@ class LoopResult:
     steps: tuple[LoopStep, ...]
     ended_by: Ending
     problem: str | None = None
+
+    @property
+    def result(self) -> str:
+        """The answer; where finish was given none at all, what was said with it and what the last call brought."""
+        if self.answer is None or self.answer.strip() or self.steps[-1].arguments:
+            return self.answer or ""
+        brought = (step.observation for step in reversed(self.steps[:-1]) if step.error is None)
+        return "\n".join(part for part in (self.steps[-1].thought, next(brought, "")) if part)
 
     def trajectory(self) -> str:
         """Return all steps as one text."""
@@ -152,7 +161,7 @@ async def react_loop(
         wish = turn.wish
         if not isinstance(wish, Unreadable) and wish.name == FINISH.name:
             problem = _problem(wish.arguments) if may_fail else None
-            answer = _answer(wish.arguments) if problem is None else None
+            answer = finish_answer(wish.arguments) if problem is None else None
             keep(LoopStep(turn.thought, wish.name, wish.arguments, error=problem))
             return LoopResult(answer, tuple(done), "finish", problem)
         try:
@@ -181,9 +190,10 @@ def loop_instructions(run: AgentRun, prompts: PromptTexts) -> str:
             the user's are shown as they are.
     """
     if not run.native:
-        return prompts.fill("system", tools=loop_tools(run.tools), examples=prompts.examples())
+        return prompts.fill("system", tools=loop_tools(run.tools), facts=run.facts, examples=prompts.examples())
     is_default = run.options.examples == DEFAULT_EXAMPLES
-    return prompts.fill("system_native", examples=prompts.fill("examples_native") if is_default else prompts.examples())
+    examples = prompts.fill("examples_native") if is_default else prompts.examples()
+    return prompts.fill("system_native", facts=run.facts, examples=examples)
 
 
 async def _carry_out(
@@ -231,7 +241,15 @@ def _shortened(text: str, longest: int) -> str:
     return f"{text[:longest]}\n[cut: {len(text) - longest:,} more characters]"
 
 
-def _answer(arguments: Mapping[str, Any]) -> str:
+def read_end(text: str) -> Finish | None:
+    """Return the end that a reply says in any of the forms that end an agent, for agents that have one of their own."""
+    end = read_action(text, (FINISH,))
+    if isinstance(end, Unreadable) or end.name != FINISH.name:
+        return None
+    return Finish(finish_answer(end.arguments) or end.thought)
+
+
+def finish_answer(arguments: Mapping[str, Any]) -> str:
     """Return the answer that finish was given: `answer`, or the only argument under another name."""
     values = list(arguments.values())
     value = arguments.get("answer", values[0] if len(values) == 1 else "")

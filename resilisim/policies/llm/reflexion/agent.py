@@ -9,7 +9,14 @@ from typing import Any
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.options import AgentOptions, choice, limit
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.react.loop import LONGEST_OBSERVATION, LoopResult, LoopStep, loop_instructions, react_loop
+from resilisim.policies.llm.react.loop import (
+    FINISH_FORM,
+    LONGEST_OBSERVATION,
+    LoopResult,
+    LoopStep,
+    loop_instructions,
+    react_loop,
+)
 from resilisim.policies.llm.reflexion.judging import NO_REFLECTION, Judge, LlmJudge, OracleJudge, reflect
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec
@@ -39,6 +46,7 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
     options_class = ReflexionOptions
     components = ("agent", "evaluator", "reflector")
     uses_native_calls = True
+    finish_form = FINISH_FORM
 
     async def play(self, run: AgentRun) -> str | None:
         """Try until a trial is accepted, or nothing more can be tried.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -18,6 +19,7 @@ LONGEST_LINE: Final = 400
 NO_VERDICT: Final = "no verdict could be read"
 NO_REFLECTION: Final = "it wrote nothing"
 _WORDS: Final = {"true": True, "false": False}
+_MARK: Final = re.compile(r"\[(SUCCESS|FAILURE)\]", re.IGNORECASE)  # how other implementations ask for a verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,7 @@ class LlmJudge:
             read = _read_verdict(reply.text)
             if isinstance(read, Verdict):
                 return read
-            run.note("malformed_reply", "evaluator", read.problem, excerpt=read.excerpt)
-            run.count("unreadable_verdicts")
+            read = run.unreadable("evaluator", reply, read, "unreadable_verdicts")
             if attempt < ATTEMPTS:
                 words = excerpt(visible(reply.text), 2_000) or "(an empty reply)"
                 again = self._prompts.fill("evaluator_again", problem=read.problem)
@@ -159,7 +160,9 @@ def latest(result: LoopResult, longest: int) -> str:
 def _read_verdict(text: str) -> Verdict | Unreadable:
     read = read_json(text, ["success"])
     if isinstance(read, Unreadable):
-        return read
+        shown = visible(text)
+        marks = {word.upper() == "SUCCESS" for word in _MARK.findall(shown)}
+        return read if len(marks) != 1 else Verdict(marks.pop(), excerpt(_MARK.sub("", shown).strip(), LONGEST_LINE))
     success = read["success"]
     if isinstance(success, str):
         success = _WORDS.get(success.strip().lower())

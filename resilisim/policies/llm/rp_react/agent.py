@@ -16,7 +16,7 @@ from resilisim.policies.llm.reading import Finish, Unreadable, excerpt
 from resilisim.policies.llm.rp_react.history import NOTHING, History
 from resilisim.policies.llm.rp_react.marks import STOP, Query, read_move, result_block, written
 from resilisim.policies.llm.rp_react.team import Executor, addressed, checked_specs, offloaded_tools, read_team
-from resilisim.policies.llm.rp_react.toolbox import ExecutorToolbox, describe_variable
+from resilisim.policies.llm.rp_react.toolbox import ExecutorToolbox, Offloading, describe_variable
 from resilisim.policies.llm.rp_react.variables import Variables
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.sandbox import Sandbox, SandboxLimits
@@ -43,8 +43,11 @@ class RPReActOptions(AgentOptions):
     subquestions: int = limit(10, "sub-questions in one task", least=1)
     executor_steps: int = limit(10, "steps of an executor for one sub-question", least=1)
     executors: str = text("all", "all: one with every tool; or NAME:TOOL+TOOL;NAME:TOOL, each with its own")
-    offload_tokens: int = limit(100, "tokens beyond which an output is stored in a variable", least=1)
-    offload_tools: str = text("all", "tools whose long outputs are stored: all, or TOOL+TOOL")
+    offload_tokens: int = limit(1_000, "tokens beyond which an output is stored in a variable", least=1)
+    preview_tokens: int = limit(100, "tokens that are shown of an output that is stored", least=1)
+    offload_tools: str = text("all", "tools whose long outputs are stored: all that return data, or TOOL+TOOL")
+    # All that the limits above may take: planner's replies, and executors' steps, each with a second try.
+    max_llm_calls: int = limit(250, "calls of the model in one episode; the next one ends the episode", least=1)
     block_seconds: float = number(5.0, "running time of Python code in seconds", least=0.01)
     memory_mib: int = limit(64, "memory of Python code in MiB", least=8)
 
@@ -119,8 +122,10 @@ class _Task:
             move = read_move(reply.text)
             if isinstance(move, Finish):
                 return move.answer
+            if isinstance(move, Unreadable):
+                move = run.unreadable(PLANNER, reply, move)
             answer = await self._react_to(move, variables)
-            messages.append(ChatMessage("assistant", written(move, reply.text)))
+            messages.append(ChatMessage("assistant", written(move, reply)))
             messages.append(ChatMessage("user", f"{answer}\n\n{self._remaining(step)}"))
         self.put_down_open_failure()
         run.fail(PLANNER, f"no final answer within {self._options.steps} steps")
@@ -135,8 +140,6 @@ class _Task:
     async def _react_to(self, move: Query | Unreadable, variables: Variables) -> str:
         """Return what the planner is told: a result between its marks, or why there is none."""
         if isinstance(move, Unreadable):
-            self._run.note("malformed_reply", PLANNER, move.problem, excerpt=move.excerpt)
-            self._run.count("malformed_replies")
             return self._prompts.fill("invalid_format", problem=move.problem)
         found = addressed(move.question, self._team)
         if isinstance(found, str):
@@ -163,9 +166,8 @@ class _Task:
     async def _answered(self, executor: Executor, question: str, variables: Variables) -> str:
         """Let an executor answer; empty if it does not."""
         specs, options = self._specs[executor.name], self._options
-        toolbox = ExecutorToolbox(
-            self._run, specs, variables, options.offload_tokens, self._offload_tools, self._prompts
-        )
+        offloading = Offloading(options.offload_tokens, options.preview_tokens, self._offload_tools)
+        toolbox = ExecutorToolbox(self._run, specs, variables, offloading, self._prompts)
         system = self._executor_instructions(specs, toolbox, variables)
         self._run.note("subquestion", PLANNER, question, executor=executor.name)
         self._run.count("subquestions")
@@ -181,7 +183,7 @@ class _Task:
             limit_is_failure=False,  # the planner may make it good
             on_step=self._history.add_step,
         )
-        result = excerpt((outcome.answer or "").strip(), LONGEST_RESULT)
+        result = excerpt(outcome.result.strip(), LONGEST_RESULT)
         if result:
             # The planner is told of stored outputs whatever the executor says of them.
             stored = [describe_variable(variable, self._prompts) for variable in toolbox.stored]
@@ -206,6 +208,7 @@ class _Task:
             "planner",
             capabilities=self._capabilities(),
             address=self._address(),
+            facts=self._run.facts,
             subquestions=str(self._options.subquestions),
             examples=self._prompts.examples(),
         )
@@ -230,6 +233,7 @@ class _Task:
         return self._prompts.fill(
             "executor",
             tools=loop_tools(toolbox),
+            facts=self._run.facts,
             examples=self._executor_examples(toolbox),
             variables="\n".join(kept) or NOTHING,
             history=self._history.to_text(self._options.offload_tokens),

@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from resilisim.chat import ChatReply
+from resilisim.policies.llm.literals import without_surrogates
+from resilisim.policies.llm.react.loop import read_end
 from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, visible
 
 BEGIN_QUERY: Final = "<|begin_search_query|>"
@@ -18,7 +21,8 @@ STOP: Final = (BEGIN_RESULT,)
 
 LONGEST_READ: Final = 200_000  # characters of a reply that are looked at
 LONGEST_QUESTION: Final = 4_000
-LONGEST_WORDS: Final = 2_000  # characters kept of what stands before a mark
+LONGEST_WORDS: Final = 2_000  # characters kept of a reply without a mark
+LONGEST_THOUGHTS: Final = 8_000  # characters kept of the thoughts before a move: their end, which it follows from
 
 _BEGIN = re.compile(r"<\|begin_search_query\|>|<finish>", re.IGNORECASE)
 _ENDS = {
@@ -27,6 +31,7 @@ _ENDS = {
 }
 _ANY_MARK = re.compile(r"<\|((?:begin|end)_search_(?:query|result))\|>|<(/?finish)\s{0,5}/?>", re.IGNORECASE)
 _THOUGHT = re.compile(r"</?think>", re.IGNORECASE)
+_THINKING = re.compile(r"<think>(.*?)(</think>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ Move = Query | Finish | Unreadable
 
 
 def read_move(text: str) -> Move:
-    """Find the first mark of a planner's reply.
+    """Find the first mark of a planner's reply, or the end in a form of other agents.
 
     Marks within closed `<think>` blocks are thoughts. Where a block is never closed and nothing stands outside, the
     marks within it count, for models that ask while they think.
@@ -55,6 +60,9 @@ def read_move(text: str) -> Move:
     move = _first_move(shown)
     if not isinstance(move, Unreadable) or _BEGIN.search(shown):
         return move
+    end = read_end(shown)
+    if end is not None:
+        return end
     thoughts = list(_THOUGHT.finditer(text))[-1:]
     if not thoughts or thoughts[0].group().startswith("</"):
         return move
@@ -67,7 +75,7 @@ def _first_move(shown: str) -> Move:
     if begun is None:
         problem = "the reply is empty" if not shown else "the reply holds neither a sub-question nor a final answer"
         return Unreadable(problem, excerpt(shown))
-    thought = excerpt(shown[: begun.start()].strip(), LONGEST_WORDS)
+    thought = shown[: begun.start()].strip()
     kind = "finish" if begun.group().lower() == "<finish>" else "query"
     ended = _ENDS[kind].search(shown, begun.end())
     words = excerpt(shown[begun.start() :])
@@ -85,18 +93,41 @@ def _first_move(shown: str) -> Move:
     return Query(inner, thought)
 
 
-def written(move: Move, text: str) -> str:
-    """Return a reply as it stays in the conversation: without what follows its first mark."""
+def written(move: Move, reply: ChatReply) -> str:
+    """Return a reply as it stays in the conversation: its thoughts, and its first mark without what follows.
+
+    Thoughts stand there as plain words: what is tagged as a thought many models are not shown again.
+    """
+    thoughts = _thoughts(reply)
     if isinstance(move, Query):
-        thought = f"{move.thought}\n" if move.thought else ""
-        return f"{thought}{BEGIN_QUERY}{move.question}{END_QUERY}"
-    return excerpt(visible(text), LONGEST_WORDS) or "(an empty reply)"
+        told, words = [*thoughts, move.thought], f"{BEGIN_QUERY}{move.question}{END_QUERY}"
+    else:
+        told, words = thoughts, excerpt(visible(reply.text), LONGEST_WORDS) or "(an empty reply)"
+    thought = _THOUGHT.sub("", _without_marks("\n".join(part.strip() for part in told if part.strip()))).strip()
+    if len(thought) > LONGEST_THOUGHTS:
+        thought = f"...{thought[-LONGEST_THOUGHTS:]}"
+    return without_surrogates(f"{thought}\n{words}" if thought else words)
+
+
+def _thoughts(reply: ChatReply) -> list[str]:
+    """Return what a reply marks as thoughts, and what the endpoint gives as such."""
+    text = reply.text[:LONGEST_READ]
+    first = _THOUGHT.search(text)
+    if first is not None and first.group().startswith("</"):  # closed, but never opened
+        text = f"<think>{text}"
+    blocks = [found.groups() for found in _THINKING.finditer(text)]
+    # The move itself may stand in a block that is never closed, and has its own words before it.
+    return [reply.thoughts, *(inner for inner, end in blocks if end or not _BEGIN.search(inner))]
+
+
+def _without_marks(text: str) -> str:
+    """Return a text whose marks are words and have lost their form."""
+    return _ANY_MARK.sub(lambda mark: f"[{mark.group(1) or mark.group(2)}]", text)
 
 
 def result_block(result: str) -> str:
     """Return a result between its marks; marks within it are words and lose their form."""
-    harmless = _ANY_MARK.sub(lambda mark: f"[{mark.group(1) or mark.group(2)}]", result)
-    return f"{BEGIN_RESULT}{harmless}{END_RESULT}"
+    return f"{BEGIN_RESULT}{_without_marks(result)}{END_RESULT}"
 
 
 def identity(question: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from resilisim.chat.estimates import estimated_tokens
@@ -25,6 +25,30 @@ PYTHON: Final = ToolSpec(
 CALLS_ANY_TOOL: Final = "tool_call"  # who has it may also call a tool of the library by its own name
 
 
+# What these say is about tools: names, parameters, dependencies. Without its end it is of little use.
+LIBRARY_TOOLS: Final = ("tool_search", "tool_info")
+
+
+@dataclass(frozen=True, slots=True)
+class Offloading:
+    """Which outputs are stored in variables.
+
+    Attributes:
+        threshold: Tokens beyond which an output is.
+        preview: Tokens that are shown of it.
+        tools: Tools whose outputs are; None is every tool but `LIBRARY_TOOLS`.
+    """
+
+    threshold: int
+    preview: int
+    tools: tuple[str, ...] | None = None
+
+    def concerns(self, tool: str, text: str) -> bool:
+        """Tell whether an output is stored."""
+        is_meant = tool not in LIBRARY_TOOLS if self.tools is None else tool in self.tools
+        return is_meant and estimated_tokens(text) > self.threshold
+
+
 class ExecutorToolbox:
     """The tools of one executor during one sub-question.
 
@@ -32,8 +56,7 @@ class ExecutorToolbox:
         run: The episode.
         specs: The executor's share of the tools.
         variables: The variables of the task.
-        threshold: Tokens beyond which an output is stored.
-        offloaded: Tools whose outputs are stored; None is every tool.
+        offloading: Which outputs are stored.
         prompts: Holds `offloaded`.
 
     Attributes:
@@ -45,8 +68,7 @@ class ExecutorToolbox:
         run: AgentRun,
         specs: Sequence[ToolSpec],
         variables: Variables,
-        threshold: int,
-        offloaded: tuple[str, ...] | None,
+        offloading: Offloading,
         prompts: PromptTexts,
     ) -> None:
         self.specs = (*specs, PYTHON)
@@ -55,8 +77,7 @@ class ExecutorToolbox:
         self._names = {spec.name for spec in specs}
         self._everybodys = {spec.name for spec in run.tools.specs}
         self._variables = variables
-        self._threshold = threshold
-        self._offloaded = offloaded
+        self._offloading = offloading
         self._prompts = prompts
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
@@ -107,11 +128,10 @@ class ExecutorToolbox:
     def _shortened(self, name: str, result: ToolResult) -> ToolResult:
         """Store a long output and leave its beginning."""
         offered = name if name in self._names else CALLS_ANY_TOOL
-        is_listed = self._offloaded is None or offered in self._offloaded
-        if not result.ok or not is_listed or estimated_tokens(result.text) <= self._threshold:
+        if not result.ok or not self._offloading.concerns(offered, result.text):
             return result
         value = value_for_code(name, result)
-        variable = self._variables.store(name, value, result.text, self._threshold)
+        variable = self._variables.store(name, value, result.text, self._offloading.preview)
         self.stored.append(variable)
         self._run.note("offload", "executor", variable.name, tool=name, tokens=variable.tokens)
         self._run.count("offloads")

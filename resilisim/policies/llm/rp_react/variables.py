@@ -51,21 +51,21 @@ class Variables:
         """Names of all variables."""
         return tuple(variable.name for variable in self.stored)
 
-    def store(self, tool: str, value: JsonValue, text: str, threshold: int) -> Variable:
+    def store(self, tool: str, value: JsonValue, text: str, preview: int) -> Variable:
         """Store an output under a new name.
 
         Args:
             tool: Whose output it is.
             value: What Python gets.
             text: What the executor would have been shown.
-            threshold: Tokens of the preview.
+            preview: Tokens of the preview.
         """
         variable = Variable(
             name=f"{PREFIX}{len(self.stored) + 1}",
             tool=tool,
             tokens=estimated_tokens(text),
             kind=type(value).__name__,
-            preview=first_tokens(text, threshold),
+            preview=first_tokens(text, preview),
         )
         self.stored.append(variable)
         self._waiting[variable.name] = value

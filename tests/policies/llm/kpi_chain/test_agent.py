@@ -110,7 +110,8 @@ def test_a_conversation_does_not_grow_with_every_retry():
 def test_a_reply_that_was_cut_off_is_called_so():
     cut = ChatReply(plan_of(tool_task("T1", "it", "final_answer"))[:80], finish_reason="length")
     _, run = play([cut, ONE_STEP, FOUND], searching("here"))
-    assert "cut off because it was too long" in events(run, "malformed_reply")[0]["text"]
+    assert events(run, "malformed_reply")[0]["text"].startswith("the reply was cut off, because it reached the limit")
+    assert run.transcript.counters["cut_replies"] == 1
 
 
 def test_thoughts_are_passed_over():

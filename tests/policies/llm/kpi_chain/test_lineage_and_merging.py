@@ -92,7 +92,7 @@ def test_counts_are_shared_within_a_lineage():
     assert counts.left("T2a") == 0
     assert counts.to_mapping() == {"T2": 2}
     assert counts.lineage("find_again") == "find"
-    assert counts.used_ids == {"T1", "T2", "find", "T2a", "T3a", "find_again"}
+    assert counts.used_ids == ("T1", "T2", "find", "T2a", "T3a", "find_again")
 
 
 def a_plan():

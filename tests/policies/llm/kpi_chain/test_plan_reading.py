@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given as given_by_hypothesis
+from hypothesis import strategies as st
 
 from resilisim.policies.llm.kpi_chain.plan_checks import PlanRules
 from resilisim.policies.llm.kpi_chain.plan_reading import MAX_TASKS, read_plan
@@ -67,9 +69,12 @@ BROKEN = {
     "entity twice": (plan_of(tool_task("T1", "it", "name", "name"), LAST), "'name' stands twice"),
     "dependencies": (plan_of(FIRST, {**LAST, "dependencies": {"a": 1}}), "T2: dependencies has to be a list"),
     "itself": (plan_of({**FIRST, "dependencies": ["T1"]}, LAST), "T1: depends on itself"),
-    "later": (plan_of({**FIRST, "dependencies": ["T2"]}, LAST), "'T2', which stands later"),
+    "later": (plan_of({**FIRST, "dependencies": ["T2"]}, LAST), "'T2', which depends on it in its turn"),
     "missing": (plan_of({**FIRST, "dependencies": ["T7"]}, LAST), "'T7', which does not exist"),
-    "reference to later": (plan_of(tool_task("T1", ref("T2.final_answer"), "name"), LAST), "'T2', which stands later"),
+    "reference to later": (
+        plan_of(tool_task("T1", ref("T2.final_answer"), "name"), LAST),
+        "'T2', which depends on it in its turn",
+    ),
     "reference to nothing": (plan_of(FIRST, answer_task("T2", "T7.name")), "'T7', which does not exist"),
     "reference to no entity": (plan_of(FIRST, answer_task("T2", "T1.nome")), "did you mean 'name'"),
     "half a tag": (plan_of(tool_task("T1", "<JSON_PATH>T0.x", "name"), LAST), "without its partner"),
@@ -95,6 +100,43 @@ BROKEN = {
 def test_a_broken_rule_is_named(text, problem):
     with pytest.raises(UnreadableReplyError, match=problem):
         read_plan(text, RULES)
+
+
+CHAIN = [
+    tool_task("T1", "it", "name"),
+    tool_task("T2", ref("T1.name"), "place", needs=("T1",)),
+    tool_task("T3", ref("T1.name"), "year"),
+    tool_task("T4", f"{ref('T2.place')} {ref('T3.year')}", "record", needs=("T2", "T3")),
+    answer_task("T5", "T4.record", "T1.name"),
+]
+
+
+@given_by_hypothesis(st.permutations(CHAIN), st.booleans())
+def test_tasks_in_any_order_are_sorted_by_what_they_need(tasks, entities):
+    rules = PlanRules(RULES.specs, entities=entities, memory=entities)
+    plan, warnings = read_plan(plan_of(*tasks), rules)
+    ids = [task.task_id for task in plan.tasks]
+    written = [task["task_id"] for task in tasks]
+    assert ids in (["T1", "T2", "T3", "T4", "T5"], ["T1", "T3", "T2", "T4", "T5"])
+    assert (ids.index("T2") < ids.index("T3")) is (written.index("T2") < written.index("T3"))
+    assert [task.entity_names for task in plan.tasks][-1] == (FINAL_ANSWER,)
+    assert any(warning.startswith("the tasks were sorted") for warning in warnings) is (ids != written)
+
+
+def test_a_value_with_a_colon_needs_no_quotes():
+    plan = plan_of(FIRST, LAST).replace("value: it", "value: Report: the third, of 12:30")
+    plan = plan.replace("Search for T1", "Find this: the name").replace("what it is", "@name, not: the title", 1)
+    first = read_plan(plan, RULES)[0].tasks[0]
+    assert first.inputs[0].value == "Report: the third, of 12:30"
+    assert (first.description, first.entities[0].description) == ("Find this: the name", "@name, not: the title")
+
+
+def test_an_object_in_a_block_of_text_is_one_with_its_references():
+    words = '{"source": "x", "rows": "<JSON_PATH>T1.name</JSON_PATH>"}'
+    task = {**FIRST, "task_id": "T2", "tool_name": "run", "input_parameters": [given("parameters", words, "object")]}
+    plan, _ = read_plan(plan_of(FIRST, task, answer_task("T3", "T2.name")), RULES)
+    assert plan.tasks[1].inputs[0].value == {"source": "x", "rows": ref("T1.name")}
+    assert plan.tasks[1].inputs[0].is_reference
 
 
 def test_all_problems_are_told_at_once_but_not_without_end():

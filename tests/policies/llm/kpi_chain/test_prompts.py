@@ -32,7 +32,7 @@ CLAUSES = {
         "put a task before it that brings it",
         "fall back on another way",
         "Keep what succeeded",
-        "an id that no plan has used so far: if T3 failed, T3a",
+        "an id that is not used already: if T3 failed, T3a",
         "The goal stays the same",
         "match the signature of its tool exactly",
         "You only plan",

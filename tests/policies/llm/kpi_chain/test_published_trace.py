@@ -254,6 +254,9 @@ def test_what_the_replanner_is_told():
     assert QUESTION in request
     assert "- wikipedia_search(query: string): Finds articles of an encyclopedia" in request
     assert "## Failed task\n\nT2\n" in request
+    assert "Used already, so that no new task can have them: T1, T2, T3\n" in request
+    assert "depend on the failed task or bring the final answer: T3\n" in request
+    assert "Turns left: not limited." in request
     assert "actress_name: Shirley Temple" in request, "what succeeded is shown with its results"
     assert "Only the word diplomat, no office" in request, "the extractor's reasons"
     assert CAREER_ARTICLE not in request, "the raw response is not passed on"

@@ -44,6 +44,28 @@ def test_what_is_written_for_prompts_is_read_back(value):
         assert read_yaml(text) == value
 
 
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("Report: the third", "Report: the third"),
+        ('say "yes": twice  ', 'say "yes": twice'),
+        ('"Kiss and Tell": the film', '"Kiss and Tell": the film'),
+        ("the parts are:", "the parts are:"),
+        ("@user of `x`: y", "@user of `x`: y"),
+        ("`x`", "`x`"),
+    ],
+)
+def test_a_value_that_needs_quotes_gets_them(written, value):
+    text = f"tasks:\n- id: T1\n  value: {written}\n  quoted: 'a: b'\n  block: |-\n    c: d: e\n  last: 1"
+    typed, _ = yaml_with(text, "tasks")
+    assert typed == {"tasks": [{"id": "T1", "value": value, "quoted": "a: b", "block": "c: d: e", "last": 1}]}
+
+
+def test_what_quotes_do_not_mend_is_told_as_it_was_written():
+    with pytest.raises(UnreadableReplyError, match="line 2, column 7"):
+        yaml_with("tasks:\n- a: b: c\n  - d: [e", "tasks")
+
+
 @given(st.text(max_size=200) | st.text("[]{}:-?&*!|>'\"%@ \nab,#", max_size=100))
 def test_any_text_is_read_or_refused_in_one_way(text):
     with contextlib.suppress(UnreadableReplyError):

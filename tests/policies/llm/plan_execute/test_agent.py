@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from resilisim.chat import ScriptedChatModel, ScriptedReply
+from resilisim.chat import ChatReply, ScriptedChatModel, ScriptedReply
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.plan_execute.agent import PlanAndExecute
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
@@ -56,7 +56,13 @@ class Play:
     """One task, played to its end."""
 
     def __init__(
-        self, script: Sequence, turns_left: int | None = None, fetch: Sequence = (), store: Sequence = (), **options
+        self,
+        script: Sequence,
+        turns_left: int | None = None,
+        fetch: Sequence = (),
+        store: Sequence = (),
+        task: str = TASK,
+        **options,
     ):
         self.model = ScriptedChatModel(script)
         policy = PlanAndExecute(models=self.model, **options)
@@ -64,7 +70,7 @@ class Play:
             [spec("fetch", "key"), spec("store", what="object")], {"fetch": fetch, "store": store}
         )
         self.run = AgentRun(
-            task=TASK, tools=self.tools, models=policy.models, options=policy.options, turns_left=turns_left
+            task=task, tools=self.tools, models=policy.models, options=policy.options, turns_left=turns_left
         )
         self.answer = None
         try:
@@ -291,13 +297,71 @@ def test_a_reference_in_the_name_of_a_parameter_reaches_no_tool():
 
 def test_no_tool_is_called_when_no_turns_are_left():
     script = [
-        planner(plan(call(1, "fetch", {"key": "a"})), "Turns left for calls of tools: 0"),
-        replanner('{"answer": "part"}', "Turns left for calls of tools: 0"),
+        planner(plan(call(1, "fetch", {"key": "a"})), "Turns left: 0."),
+        replanner('{"answer": "part"}', "Turns left: 0."),
     ]
     played = Play(script, executor="direct", turns_left=0)
     assert played.answer == "part"
     assert played.tools.calls == []
     assert played.plan[0]["kind"] == "turns"
+
+
+@pytest.mark.parametrize("arguments", [{"kee": "a"}, {"key": 5}, {}])
+def test_wrong_arguments_are_refused_before_the_call(arguments):
+    direct = Play(
+        [planner(plan(call(1, "fetch", arguments))), replanner('{"answer": "no"}', "FAILED: step 1: fetch")],
+        executor="direct",
+    )
+    assert (direct.tools.calls, direct.plan[0]["kind"]) == ([], "arguments")
+    sub_agent = Play(
+        [
+            planner(plan("Fetch it")),
+            executor(f"Action: fetch {json.dumps(arguments)}"),
+            executor('Action: fetch {"key": "a"}', "Observation: Error: fetch"),
+            executor("Action: finish[41]"),
+        ],
+        fetch=["41"],
+        replan="failure",
+    )
+    assert sub_agent.tools.calls == [("fetch", {"key": "a"})]
+
+
+def test_what_looks_like_a_reference_in_the_data_is_none():
+    """The task says `{it}` and `{step_9}`; the result of step 1 holds `{step_8}`, and is passed on as it is."""
+    steps = (call(1, "fetch", {"key": "{step_9}"}), call(2, "store", {"what": {"id": "{step_1}"}}))
+    script = [planner(plan(*steps)), extractor('{"what": {"id": "41 {step_8} {step_9}"}}')]
+    direct = Play(
+        script, task="Fetch {step_9}.", fetch=["41 {step_8}"], store=["ok"], executor="direct", replan="failure"
+    )
+    assert direct.answer == "ok"
+    assert direct.tools.calls == [("fetch", {"key": "{step_9}"}), ("store", {"what": {"id": "41 {step_8} {step_9}"}})]
+    script = [
+        planner(plan("Fetch it", "Store it")),
+        executor("Action: finish[41 {step_8}]"),
+        executor('Action: fetch {"key": "{step_8}"}'),
+        executor('Action: store {"what": {"id": "{step_7}"}}'),
+        executor("Action: finish[done]"),
+    ]
+    sub_agent = Play(script, fetch=["it is {step_7}"], store=["ok"], replan="failure")
+    assert sub_agent.tools.calls == [("fetch", {"key": "{step_8}"}), ("store", {"what": {"id": "{step_7}"}})]
+
+
+def test_a_plan_of_eight_verbose_steps_fits():
+    words = "Read what the step before has brought, look at every part of it, and say in full what it means. " * 12
+    steps = [{"step": n, "task": f"{n}: {words}", "needs": [n - 1] if n > 1 else []} for n in range(1, 9)]
+    thoughts = f"<think>{words * 5}</think>"
+    script = [planner(thoughts + plan(*steps)), *[executor(f"{thoughts}Action: finish[{n}]") for n in range(1, 9)]]
+    played = Play(script, replan="failure")
+    assert played.answer == "8"
+    assert all(call["settings"].get("max_tokens") is None for call in played.run.transcript.calls)
+
+
+def test_a_plan_that_was_cut_off_is_told_so():
+    cut = ChatReply("<think>well", finish_reason="length")
+    told = "could not be used: the reply was cut off, because it reached the limit of tokens: think and write less"
+    played = Play([cut, planner('{"answer": "short"}', told)])
+    assert played.answer == "short"
+    assert played.counters["cut_replies"] == 1
 
 
 def test_the_end_of_the_episode_leaves_a_record():

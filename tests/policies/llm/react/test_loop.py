@@ -109,7 +109,7 @@ MALFORMED = {
     "empty": "",
     "blank": " \n\t",
     "garbage": "\x00\ud800 %% ]]}{ [[",
-    "ten tags": '<tool_call>search {"query": "x"}</tool_call>' * 10,
+    "ten tags": "<tool_call>look around</tool_call>" * 10,
     "a megabyte": "x" * 1_000_000,
     "endless repetition": "Thought: and so on\n" * 50_000,
     "markup": "&lt;tool_call&gt;" + "<a>" * 10_000,

@@ -184,7 +184,7 @@ def test_a_long_reflection_is_cut(reply):
     assert played.trials[0]["reflection"].count("\n") <= 2
 
 
-@pytest.mark.parametrize("reply", ["", "\x00 %% ]]}{", "x" * 1_000_000, '{"success": true}', "<finish/>"])
+@pytest.mark.parametrize("reply", ["", "\x00 %% ]]}{", "x" * 1_000_000, '{"success": true}', "<finish>"])
 def test_malformed_replies_of_the_trial_itself(reply):
     played = Play([agent(reply), agent(reply), agent("Action: finish[a]"), evaluator(True)])
     assert played.answer == "a"

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resilisim.chat import ChatReply
 from resilisim.policies.llm.reading import Unreadable
 from resilisim.policies.llm.rp_react.marks import (
     BEGIN_QUERY,
@@ -89,21 +90,59 @@ def test_anything_else_is_an_invalid_format(text, problem):
 
 
 @pytest.mark.parametrize("unit", [*MARKS, "x", ask("q") + "<think>", "\u0130<think>"])
-def test_a_megabyte_is_read_in_no_time(unit):
+def test_of_a_megabyte_little_is_kept(unit):
     text = unit * (1_000_000 // len(unit))
     with no_endless_work():
-        move = read_move(text)
-        assert len(written(move, text)) < 5_000
+        assert len(written(read_move(text), ChatReply(text, thoughts=text))) < 15_000
 
 
 @given(st.lists(st.sampled_from([*MARKS, "a", " ", "\n", "\ud800", "\u0130"]), max_size=25).map("".join))
 def test_nothing_that_a_model_writes_raises(text):
     move = read_move(text)
-    kept = written(move, text)
+    kept = written(move, ChatReply(text, thoughts=text))
     kept.encode()
     if isinstance(move, Query):
         assert move.question.strip() == move.question != ""
-        assert "think>" in kept or read_move(kept) == move
+        again = read_move(kept)
+        assert "think>" in kept or (isinstance(again, Query) and again.question == move.question)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ChatReply(f"<think>Why? {END_QUERY}</think>So.{ask('q')} more"),
+        ChatReply(f"Why? {END_QUERY}</think>So.{ask('q')}"),
+        ChatReply(f"So.{ask('q')}", thoughts=f"Why? {END_QUERY}"),
+        ChatReply(f"<think>Why? [end_search_query]\nSo.{ask('q')}"),
+    ],
+)
+def test_thoughts_stay_in_the_conversation_as_plain_words(reply):
+    assert written(read_move(reply.text), reply) == f"Why? [end_search_query]\nSo.\n{ask('q')}"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("All of it has run.\n<finish/>", "All of it has run.\n<finish/>"),
+        ("Thought: It ran.\nAction: finish", "It ran."),
+        ('Action: finish {"answer": "3 rows"}', "3 rows"),
+        ("finish()", ""),
+        ("Final Answer: 3 rows", "3 rows"),
+    ],
+)
+def test_every_form_of_the_end_ends_it(text, answer):
+    assert read_move(text) == Finish(answer)
+
+
+def test_a_promise_to_end_is_no_end_and_a_question_comes_first():
+    assert isinstance(read_move("When everything is done I will write <finish/> for you."), Unreadable)
+    assert read_move(f"I will write <finish/> later. {ask('q')}").question == "q"
+
+
+def test_of_long_thoughts_the_end_stays():
+    kept = written(read_move(ask("q")), ChatReply(ask("q"), thoughts="a" * 9_000 + "so q"))
+    assert kept.endswith(f"aso q\n{ask('q')}")
+    assert 8_000 < len(kept) < 8_200
 
 
 @given(st.lists(st.sampled_from([*MARKS, "<|End_Search_Result|>", "a", " ", "</finish >"]), max_size=20).map("".join))

@@ -94,10 +94,48 @@ def test_short_outputs_and_failures_are_not_stored():
     assert played.run.structure["subquestions"][0]["steps"][1]["error"] == "TIMEOUT: slow"
 
 
-@pytest.mark.parametrize(("text", "stored"), [("x" * 400, 0), ("x" * 401, 1)])
-def test_the_threshold_is_in_tokens(text, stored):
-    played = play([ask("a"), act("tool_call", name="b"), done("c"), end("ok")], {"tool_call": [text]})
-    assert len(played.events("offload")) == stored
+@pytest.mark.parametrize(
+    ("options", "length", "shown"),
+    [
+        ({}, 4_000, None),
+        ({}, 4_001, 400),
+        ({"offload_tokens": 100}, 401, 400),
+        ({"offload_tokens": 2, "preview_tokens": 1}, 9, 4),
+    ],
+)
+def test_threshold_and_preview_are_in_tokens(options, length, shown):
+    played = play(
+        [ask("a"), act("tool_call", name="b"), done("c"), end("ok")], {"tool_call": ["x" * length]}, **options
+    )
+    assert len(played.events("offload")) == (shown is not None)
+    assert f"{'x' * (shown or length)}\n" in played.told(2) + "\n"
+    assert "x" * ((shown or length) + 1) not in played.told(2)
+
+
+def test_what_the_library_says_stays_whole_also_for_later_questions():
+    info = ToolResult("reader reads. " * 500 + "Dependencies (run these first): finder")
+    found = ToolResult("1. reader: " + "z" * 5_000, value=[{"name": "reader"}])
+    failure = ToolResult("reader failed. " + "words " * 900 + "the end", "TIMEOUT: slow")
+    played = play(
+        [
+            ask("a"),
+            act("tool_info", name="reader"),
+            act("tool_search", "Dependencies (run these first): finder", query="b"),
+            act("tool_call", "zzzz", name="reader"),
+            done("c", "words the end"),
+            end("ok"),
+        ],
+        {"tool_info": [info], "tool_search": [found], "tool_call": [failure]},
+    )
+    assert played.events("offload") == []
+
+
+def test_earlier_answers_are_repeated_as_far_as_they_would_be_shown():
+    info = ToolResult("reader reads. " * 200 + "Dependencies (run these first): finder")
+    played = play(
+        [ask("a"), act("tool_info", name="reader"), done("c"), ask("b"), done("d"), end("ok")], {"tool_info": [info]}
+    )
+    assert "Dependencies (run these first): finder" in played.system(4)
 
 
 def test_only_the_listed_tools_are_stored():
@@ -125,6 +163,8 @@ def test_words_are_stored_as_text_where_there_is_no_value_or_words_say_more():
             end("ok"),
         ],
         {"tool_search": [search]},
+        offload_tools="tool_search",
+        offload_tokens=100,
     )
     assert played.answer == "ok"
 
@@ -140,6 +180,7 @@ def test_a_value_that_no_sandbox_takes_is_stored_as_text():
             end("ok"),
         ],
         {"tool_call": [odd]},
+        offload_tokens=100,
     )
     assert played.answer == "ok"
 
@@ -226,6 +267,7 @@ def test_tools_of_any_kind_can_be_had():
         [ask("a"), act("filter_db", condition="x > 1"), act("python", code="len(output_1)"), done("b"), end("ok")],
         {"filter_db": [ToolResult("r" * 1000, value=[1, 2, 3])]},
         specs=tools,
+        offload_tokens=100,
     )
     assert played.told(3) == "Observation: 3"
 

@@ -50,7 +50,7 @@ def test_the_planner_sees_neither_actions_nor_observations():
     )
     conversation = "\n".join(message.content for message in played.model.requests[-1].messages)
     assert "secret" not in conversation
-    assert "I wonder" not in conversation
+    assert "I wonder" in conversation, "its own thoughts stay, as in the paper's scratchpad"
 
 
 def test_executors_begin_anew_and_are_told_what_was_done_before():
@@ -353,9 +353,10 @@ def test_components_may_have_models_of_their_own():
     assert planner.remaining == executor.remaining == 0
 
 
-def test_defaults_are_those_of_the_paper():
+def test_limits_are_those_of_the_paper_and_the_calls_suffice_for_them():
     options = RPReAct(models=ScriptedChatModel([])).options
-    assert (options.steps, options.executor_steps, options.subquestions, options.offload_tokens) == (10, 10, 10, 100)
+    assert (options.steps, options.executor_steps, options.subquestions, options.preview_tokens) == (10, 10, 10, 100)
+    assert options.max_llm_calls >= options.steps + options.subquestions * options.executor_steps * 2
     assert (options.temperature, options.top_p) == (0.6, 1.0)
     assert RPReAct.components == ("planner", "executor")
     assert len(CONVERSATION_TOOLS) == 3

@@ -1,0 +1,123 @@
+"""What was said in an episode, for the viewer: prompt, replies of the environment, and each call of a model.
+
+What a model is told (prompts, instructions) is the same in many episodes. Such a text stands once, in the row of the
+episode that needs it first, and other rows name it by its number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.report.viewer.blocks import encode, printable
+from resilisim.evaluation.report.viewer.texts import readable_message
+from resilisim.evaluation.texts import newly_told, opened, prompt_of, replies_of, stored
+
+TEXT_LENGTH = 6_000  # characters of one text that are kept
+TOLD_LENGTH = 12_000  # of a prompt, or of what a model is told at once
+TALK_LENGTH = 60_000  # of all texts of an episode
+
+# A text, or its beginning and its length if it was cut.
+Shown = str | list[object]
+
+
+def talk_of(record: EpisodeRecord) -> bytes | None:
+    """Return of a record what its talk is made of, as JSON and as small as it comes; None if nothing was kept of it."""
+    agent = record.get("agent")
+    if "texts" not in record and "messages" not in (agent or {}):
+        return None
+    if not isinstance(record.get("texts"), str):  # an older one
+        record = stored(record, "all")
+    steps = [{"message": step["message"]} for step in record["steps"]]
+    part: dict[str, Any] = {"index": record["index"], "steps": steps, "texts": record.get("texts")}
+    if agent is not None:
+        # Turns are those of the last trial; what was said in earlier ones comes before all of them.
+        restarts = [event["call"] for event in agent["events"] if event["kind"] == "restart"]
+        begun = max(restarts, default=0)
+        part["agent"] = {
+            "calls": [
+                {"role": call["role"], "turn": call["turn"] if number >= begun else -1, "reply": {}}
+                for number, call in enumerate(agent["calls"])
+            ]
+        }
+    return encode(part)
+
+
+class TalkRows:
+    """Rows of talks, made one after the other.
+
+    Args:
+        talks: What they are made of (`talk_of`), the most important first.
+
+    Attributes:
+        num_strings: Texts that each row brings with it, in the order of the rows so far.
+    """
+
+    def __init__(self, talks: Iterable[bytes]) -> None:
+        self._talks = talks
+        self._numbers: dict[bytes, int] = {}
+        self.num_strings: list[int] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the JSON of each row: [texts that it brings, prompt, replies, calls].
+
+        A reply is a text. A call is [component, messages sent before it (-1: before the last fresh episode), what it
+        was told, thoughts, what it wrote]. Prompt and what it was told are numbers of texts, the latter behind the role
+        of who speaks; thoughts are "" if there are none, and what it wrote is null where just that was sent.
+        """
+        for talk in self._talks:
+            yield self._row(opened(json.loads(talk)))
+
+    def _row(self, record: EpisodeRecord) -> bytes:
+        left = _Room(TALK_LENGTH)
+        brought: list[Shown] = []
+        prompt = prompt_of(record)
+        told_first = None if prompt is None else self._number(left.cut(prompt, TOLD_LENGTH), brought)
+        replies = [left.cut(reply or "", TEXT_LENGTH) for reply in replies_of(record)]
+        agent = record.get("agent", {})
+        sent = [readable_message(step["message"]).strip() for step in record["steps"]]
+        calls = []
+        for call, new in zip(agent.get("calls", ()), newly_told(record), strict=True):
+            told = [
+                [message["role"], self._number(left.cut(message["content"], TOLD_LENGTH), brought)]
+                for message in map(agent["messages"].__getitem__, new)
+            ]
+            reply, turn = call["reply"], call["turn"]
+            native = "".join(f"\n{one['name']}({one['arguments']})" for one in reply["tool_calls"])
+            wrote = (reply["text"] + native).strip()
+            is_sent = 0 <= turn < len(sent) and wrote == sent[turn]
+            calls.append(
+                [
+                    printable(call["role"])[:100],
+                    turn,
+                    told,
+                    left.cut(reply.get("thoughts", ""), TEXT_LENGTH),
+                    None if is_sent else left.cut(wrote, TEXT_LENGTH),
+                ]
+            )
+        self.num_strings.append(len(brought))
+        return encode([brought, told_first, replies, calls])
+
+    def _number(self, text: Shown, brought: list[Shown]) -> int:
+        digest = hashlib.blake2b(encode(text), digest_size=16).digest()
+        number = self._numbers.get(digest)
+        if number is None:
+            number = self._numbers[digest] = len(self._numbers)
+            brought.append(text)
+        return number
+
+
+class _Room:
+    """What is left for the texts of an episode."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def cut(self, text: str, most: int) -> Shown:
+        """Return a text, or its beginning and its length where it has no room."""
+        kept = printable(text[: min(most, self._left)])
+        self._left -= len(kept)
+        return kept if len(kept) == len(text) else [kept, len(text)]

@@ -1,0 +1,246 @@
+"""Ceilings by what the agent is told: exact, in records, and in everything that is said in their terms."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from functools import cache
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.errors import MissingExtraError
+from resilisim.evaluation import evaluate
+from resilisim.evaluation.accumulate import RunSums
+from resilisim.evaluation.reattribution import first_disagreement, reattribute
+from resilisim.evaluation.records import CEILING_FIELDS, EpisodeRecord, ceiling_of, fitting_ceiling, record_problem
+from resilisim.evaluation.replay import first_difference
+from resilisim.evaluation.rollout import play_episode
+from resilisim.evaluation.summary import SummaryTable, ceiling_note, summarise
+from resilisim.policies.scripted.exact_optimum import ExactOptimumPolicy
+from resilisim.simulator import EndRules, EpisodeState, Message, Problem, build_problem, next_state, start_state
+from resilisim.simulator.exact import solve
+from resilisim.simulator.messages import FINISH, execution
+from resilisim.simulator.state import is_awaiting_closing, is_done, success_probability
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.searches import fewest_searches, searches_needed
+from resilisim.tasks.wording import SEARCH_SIZE, clauses
+from resilisim.tool_library import default_library
+from resilisim.tool_library.retrieval import default_retriever
+from tests.evaluation.synthetic import synthetic_run
+from tests.evaluation.toy_policies import toy_tasks
+
+LIBRARY = default_library()
+
+
+@pytest.mark.parametrize(
+    ("prompt_type", "tools", "privileged", "after_search"),
+    [
+        ("baseline", "discovery", False, True),
+        ("chain_of_thought", "discovery", False, True),
+        ("baseline", "listed", False, False),
+        ("chain_of_thought", "listed", False, False),
+        ("optimal", "discovery", False, False),
+        ("flawed", "discovery", False, False),
+        ("flawed:missing_step:light", "discovery", False, False),
+        ("baseline", "discovery", True, False),
+    ],
+)
+def test_what_the_agent_is_told_decides(prompt_type: str, tools: str, privileged: bool, after_search: bool) -> None:
+    expected = "known_after_search" if after_search else "known_probabilities"
+    assert fitting_ceiling(prompt_type, tools, privileged) == expected
+
+
+def value_of_searcher(problem: Problem, shown: list[frozenset[str]]) -> float:
+    """Return the best chance of somebody who can call a required tool only after a search has shown it.
+
+    By brute force over all orders of searches and calls, searches repeated included; other tools are known.
+    """
+    required = [problem.library.names[tool] for tool in problem.required]
+    helpers = [problem.library.names[tool] for tool in problem.closure if problem.library.names[tool] not in required]
+    searches = [Message("search", query=f"clause {place}") for place in range(len(shown))]
+
+    @cache
+    def value(state: EpisodeState, found: frozenset[str]) -> float:
+        if state.ended_by is not None:
+            return float(state.ended_by == "completion" and is_done(problem, state))
+        options = [value(next_state(problem, state, FINISH), found)]
+        if is_awaiting_closing(problem, state):
+            return options[0]
+        for message, names in zip(searches, shown, strict=True):
+            options.append(value(next_state(problem, state, message), found | names))
+        for name in (*helpers, *(name for name in required if name in found)):
+            chance = success_probability(problem, state, problem.library.index(name))
+            after = [value(next_state(problem, state, execution(name), success), found) for success in (True, False)]
+            options.append(chance * after[0] + (1.0 - chance) * after[1])
+        return max(options)
+
+    return value(start_state(problem), frozenset())
+
+
+@pytest.mark.parametrize("loop_length", [2, 4])
+@pytest.mark.parametrize(
+    ("required", "shown", "turns"),
+    [
+        (["file_operations_reader"], [[], ["file_operations_reader"]], 4),
+        (["data_processing_aggregator"], [["data_processing_aggregator"]], 5),
+        (
+            ["file_operations_reader", "data_processing_parser"],
+            [["file_operations_reader"], ["data_processing_parser"]],
+            5,
+        ),
+        (
+            ["file_operations_reader", "data_processing_transformer"],
+            [["file_operations_reader", "data_processing_transformer"], ["file_operations_reader"]],
+            6,
+        ),
+        (["network_fetcher", "utility_cache"], [["network_fetcher"], ["utility_cache"]], 3),  # too few turns
+    ],
+)
+def test_no_order_of_searching_and_calling_beats_searching_first(
+    required: list[str], shown: list[list[str]], turns: int, loop_length: int
+) -> None:
+    """V* with the turns that the fewest searches leave is what can be reached, and different searches are no loop."""
+    fewest = fewest_searches(required, shown)
+    assert fewest is not None
+    rules = EndRules(turns, 5, loop_length)
+    problem = build_problem(LIBRARY, required, rules=rules)
+    ceiling = solve(problem).after_search(fewest)
+    assert ceiling == pytest.approx(value_of_searcher(problem, [frozenset(names) for names in shown]), abs=1e-12)
+    shorter = solve(build_problem(LIBRARY, required, rules=EndRules(turns - fewest, 5, loop_length)))
+    assert ceiling == pytest.approx(shorter.after_search(0), abs=1e-12)
+    assert solve(problem).after_search(turns) == solve(problem).after_search(turns + 3) == 0.0
+
+
+class SearchesFirst:
+    """Makes the fewest searches that show all tools, then plays the exact optimum."""
+
+    def __init__(self, env: ConversationEnv, task: Task) -> None:
+        texts = clauses(task.description)
+        shown = [{hit.name for hit in hits} for hits in default_retriever(LIBRARY).search_many(texts, SEARCH_SIZE)]
+        fewest = searches_needed(task, LIBRARY).fewest or 0
+        chosen = next(
+            places
+            for places in itertools.combinations(range(len(texts)), fewest)
+            if set(task.required_tools) <= set().union(*(shown[place] for place in places))
+        )
+        self._queries = [texts[place] for place in chosen]
+        self._env, self._optimum = env, ExactOptimumPolicy()
+
+    def reset(self, observation: str, info: Any) -> None:
+        self._waiting = list(self._queries)
+        self._optimum.reset(observation, self._info(info))
+
+    def act(self, observation: str, info: Any) -> str | None:
+        if self._waiting:
+            return f"<tool_search>{self._waiting.pop(0)}</tool_search>"
+        return self._optimum.act(observation, self._info(info))
+
+    def _info(self, info: Any) -> dict[str, Any]:
+        return {**info, **self._env._info(None, {})}  # what only a privileged policy is told
+
+
+def test_an_agent_that_searches_no_more_than_needed_is_at_the_ceiling() -> None:
+    """Its regret is exactly the price of finding the tools, all of it information, and no loss that it could avoid."""
+    env = ConversationEnv()
+    records = []
+    for task in benchmark_tasks()[:3]:
+        policy = SearchesFirst(env, task)
+        for seed in range(3):
+            record = play_episode(env, policy, task, "baseline", seed, name="searches-first")
+            assert record["searches_needed"] == sum(step["kind"] == "search" for step in record["steps"])
+            assert record["optimum"] - ceiling_of(record) == pytest.approx(record["regret"], abs=1e-12)
+            assert list(record["losses"]) == ["information"]
+            records.append(record)
+    row = summarise(RunSums.of(records))[0]
+    assert row.price_of_search == pytest.approx(row.losses["information"].value)
+    assert row.luck_adjusted_beta_1.value == pytest.approx(row.ceiling.value)
+    assert row.biggest_loss is None
+    assert row.ceiling.value < row.optimum.value
+
+
+def test_records_say_what_their_ceiling_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def records_of(policy: str, prompt: str, tasks: Any = 2, **options: Any) -> list[EpisodeRecord]:
+        return list(evaluate(policy, tasks, prompt, **options).records())
+
+    for prompt, protocol in (("baseline", "text"), ("chain_of_thought", "native")):
+        for record in records_of("random", prompt, protocol=protocol):  # type: ignore[arg-type]
+            searches = record["searches_needed"]
+            problem = build_problem(LIBRARY, record["required_tools"], rules=EndRules(10 - (searches or 0)))
+            assert ceiling_of(record) == pytest.approx(solve(problem).after_search(0))
+            assert record_problem(record) is None
+    told = records_of("plan-follower", "optimal") + records_of("exact-optimum", "baseline")
+    told += records_of("random", "baseline", tools="listed")
+    assert {(r["known_after_search"], r["searches_needed"], r["no_search_ceiling"]) for r in told} == {(None,) * 3}
+    assert all(ceiling_of(record) == record["optimum"] for record in told)
+
+    def not_installed(queries: Any, k: int) -> Any:
+        raise MissingExtraError("tool search needs 'faiss'")
+
+    monkeypatch.setattr(default_retriever(LIBRARY), "search_many", not_installed)
+    record = records_of("random", "baseline", toy_tasks(1))[0]
+    assert (record["known_after_search"], record["no_search_ceiling"]) == (None, "tool search needs 'faiss'")
+    row = summarise(RunSums.of([record]))[0]
+    assert (row.ceiling.value, row.ceiling_name, row.num_without_ceiling) == (
+        record["optimum"],
+        "known_probabilities",
+        1,
+    )
+    assert "In 1 episode tools had to be found" in ceiling_note([row])
+
+
+def test_saved_ceilings_are_computed_again_and_old_records_are_read() -> None:
+    record = next(evaluate("random", 1).records())
+    assert first_disagreement(record, reattribute(record, LIBRARY)) is None
+    other: Any = {**record, "known_after_search": (record["known_after_search"] or 0.0) + 0.01}
+    assert "known_after_search" in (first_disagreement(other, reattribute(other, LIBRARY)) or "")
+    old: Any = {name: value for name, value in record.items() if name not in CEILING_FIELDS}
+    assert record_problem(old) is None
+    assert reattribute(old, LIBRARY) == old
+    assert first_difference(old, record) is None  # played again, it says more
+    assert "known_after_search" in (first_difference(other, record) or "")
+    row = summarise(RunSums.of([old]))[0]
+    assert (row.ceiling, row.num_without_ceiling) == (row.optimum, 1)
+    for name, wrong in zip(CEILING_FIELDS, ("0.5", 1.5, 3), strict=True):
+        assert f"field '{name}' is" in (record_problem({**record, name: wrong}) or "")
+
+
+def shown_at(width: int, table: Any) -> str:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(table)
+    return " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+
+
+def test_tables_show_the_fitting_ceiling_with_v_star_beside_it() -> None:
+    rows = summarise(RunSums.of(synthetic_run(("exact-optimum", "random"), num_tasks=6)))
+    found = {(row.policy, row.prompt_type): row for row in rows}
+    searching = found["random", "baseline"]
+    assert searching.ceiling.value == pytest.approx(0.75 * searching.optimum.value)
+    assert searching.share_of_ceiling.value == pytest.approx(searching.success.value / searching.ceiling.value)
+    mapping = searching.to_mapping()
+    assert (mapping["ceiling_name"], mapping["num_without_ceiling"]) == ("known_after_search", 0)
+    assert mapping["ceiling"]["value"] == searching.ceiling.value
+    for row in rows:
+        if row is not searching:
+            assert (row.ceiling, row.ceiling_name) == (row.optimum, "known_probabilities")
+    for width, heads in {160: "ceiling V* of ceiling", 100: "ceiling V*", 80: "ceiling"}.items():
+        text = shown_at(width, SummaryTable(rows))
+        assert f"success {heads} luck-adjusted" in text
+        assert "they must be found" in text
+    told = shown_at(120, SummaryTable([row for row in rows if row is not searching]))
+    assert "success V* of V* luck-adjusted" in told
+    assert "ceiling" not in told
+
+
+def test_information_counts_as_a_loss_only_beyond_the_price_of_the_tools() -> None:
+    record = next(iter(synthetic_run(("random",), ("baseline",), 1, 1)))
+    for information, biggest in ((0.25, "wrong_order"), (0.4, "information")):
+        losses = {"information": information * record["optimum"], "wrong_order": 0.1 * record["optimum"]}
+        changed: Any = {**record, "losses": losses}
+        row = summarise(RunSums.of([changed]))[0]
+        assert row.biggest_loss == biggest
+        assert row.avoidable_loss("information") == pytest.approx((information - 0.25) * record["optimum"])
+    assert "unneeded information" in shown_at(160, SummaryTable([row]))
