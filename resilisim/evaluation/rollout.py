@@ -152,14 +152,18 @@ class Rollout:
         return record
 
     def _flaw_with_plan(self) -> dict[str, Any] | None:
-        """Return what is wrong with the plan in the prompt, together with the plan's tools as they are shown."""
+        """Return what is wrong with the plan in the prompt, together with the plan's tools and limits as shown."""
         flaw = self._info["flaw"]
         if flaw is None:
             return None
         prompt = self._prompt if isinstance(self._prompt, Prompt) else self._env.prompt(self._task, self._prompt)
         if prompt.workflow is None:
             return dict(flaw)
-        return {**flaw, "plan": [step.tool for step in prompt.workflow.steps]}
+        steps = prompt.workflow.steps
+        shown: dict[str, Any] = {"plan": [step.tool for step in steps]}
+        if any(step.is_limited for step in steps):
+            shown["limits"] = [[step.max_tries, step.skip_from] for step in steps]
+        return {**flaw, **shown}
 
 
 def play_episode(

@@ -32,7 +32,7 @@ METHOD_NAMES: Final[Mapping[str, str]] = {
 }
 ALL: Final = "all together"
 TEXT: Final = (
-    "Both met the same luck, so only episodes of the same task and seed are compared. Independent: as if nothing were "
+    "Both met the same draws, so only episodes of the same task and seed are compared. Independent: as if nothing were "
     "shared. Paired: episode by episode. Luck-adjusted: with the luck taken out of both. All estimate the same "
     "difference, A − B."
 )

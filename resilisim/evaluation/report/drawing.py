@@ -15,7 +15,7 @@ from resilisim.provenance import content_hash
 
 AXIS_HEIGHT = 30.0
 CHARACTER_WIDTH = 6.6  # of the 12.5 pixel text, on average
-NAME_WIDTH = 7.2  # of its bold form
+NAME_WIDTH = 7.8  # of its bold form
 HEADING_CHARACTER_WIDTH = 7.8
 LABEL_GAP = 16.0
 LEAST_LABEL_WIDTH, MOST_LABEL_WIDTH, MOST_PROMPT_WIDTH = 130.0, 380.0, 220.0

@@ -114,9 +114,6 @@ def _draw(title: str, description: str, groups: Sequence[ResultGroup], layout: L
         start += own
         for number, row in enumerate(group.rows):
             middle = first + row_height * (number + 0.5) + layout.label_height / 2.0
-            half = (ROW_HEIGHT if layout.is_narrow else row_height) / 2.0
-            x = panels.share_x(1.0)
-            content.append(element("line", x1=x, x2=x, y1=middle - half, y2=middle + half, class_="ceiling"))
             content.append(_share(row, panels, middle, layout))
             content.append(_bar(row, panels, middle))
         labels = [_narrow_label(row) if layout.is_narrow else row.label for row in group.rows]
@@ -179,6 +176,8 @@ def _share(row: ResultRow, panels: _Panels, y: float, layout: Layout) -> Markup:
         parts.append(element("text", interval, x=x + wide + 7.0, y=y + 4.0, class_="tick"))
     if math.isnan(row.share.value):
         return element("g", parts)
+    x = panels.share_x(1.0)
+    parts.append(element("line", x1=x, x2=x, y1=y - ROW_HEIGHT / 2.0, y2=y + ROW_HEIGHT / 2.0, class_="ceiling"))
     style = "privileged" if row.label.privileged else "adjusted"
     if not math.isnan(row.share.low):
         low, high = panels.share_x(row.share.low), panels.share_x(row.share.high)

@@ -79,7 +79,7 @@ def scaling_section(facts: RunFacts, pools: PromptPools) -> Section | None:
     if not players:
         return None
     blocks: list[Block] = [
-        "The same agent with several models, by the size that a model's name states (others follow by name).",
+        "Raw success of one agent with several models, by the size that a model's name states (others follow by name).",
         *_charts(players, pools),
         beside_a_chart(scaling_table(facts, players, pools)),
         evenness_table(players, pools),

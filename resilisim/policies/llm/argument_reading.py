@@ -9,7 +9,7 @@ from typing import Any, Final
 from resilisim.policies.llm.literals import NotALiteral, listed_values, object_at
 from resilisim.policies.llm.tools import ToolSpec
 
-FENCE: Final = re.compile(r"\s*```(json|python|text|yaml|tool|action|sql|)[^\S\n]*\n?", re.IGNORECASE)
+FENCE: Final = re.compile(r"\s*```((?:json|python|text|yaml|tool|action|sql)\b|)[^\S\n]*\n?", re.IGNORECASE)
 _BEFORE_BRACKET: Final = re.compile(r"\s*(?:[*`]{1,5}\s*)?(?=[{(\[])")
 
 

@@ -32,15 +32,23 @@ LONGEST_THOUGHT: Final = 4_000  # characters of a thought that are kept
 _THOUGHT_TAGS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</think>", re.IGNORECASE)
 
-# A label may be bold, with its colon inside or outside of the stars.
-_LABEL = r"^[ \t>*#_`-]{0,20}%s(?:[ \t]{1,5}\d{1,3})?[ \t*_`]{0,20}:(?:\*{1,3}|_{1,3}(?=\s))?"
 _FLAGS = re.IGNORECASE | re.MULTILINE
-_ACTION = re.compile(_LABEL % "action", _FLAGS)
+
+
+def _label(name: str) -> re.Pattern[str]:
+    """Return what finds a label: plain, bold with its colon in or outside of the stars, or a heading without one."""
+    numbered = rf"{name}(?:[ \t]{{1,5}}\d{{1,3}})?"
+    with_colon = rf"[ \t>*#_`-]{{0,20}}{numbered}[ \t*_`]{{0,20}}:(?:\*{{1,3}}|_{{1,3}}(?=\s))?"
+    heading = rf"(?:\#{{1,6}}[ \t]{{0,5}}|\*\*|__){numbered}(?:\*\*|__)?[ \t]{{0,20}}$"
+    return re.compile(rf"^(?:{with_colon}|{heading})", _FLAGS)
+
+
+_ACTION = _label("action")
 _ACTION_IN_LINE = re.compile(r"\baction:", re.IGNORECASE)
-_INPUT = re.compile(_LABEL.removeprefix("^") % "(?:action[ \\t_])?(?:input|arguments|parameters|args)", _FLAGS)
-_ANSWER = re.compile(_LABEL % r"final[ \t]answer", _FLAGS)
-_OBSERVATION = re.compile(_LABEL % "observation", _FLAGS)
-_NEXT = re.compile(_LABEL % "(?:thought|action|observation|final[ \t]answer)", _FLAGS)
+_INPUT = re.compile(_label("(?:action[ \\t_])?(?:input|arguments|parameters|args)").pattern.removeprefix("^"), _FLAGS)
+_ANSWER = _label(r"final[ \t]answer")
+_OBSERVATION = _label("observation")
+_NEXT = _label("(?:thought|action|observation|final[ \\t]answer)")
 _LEADING_LABEL = re.compile(r"\A\s{0,20}[*#_]{0,5}thought(?:[ \t]{1,5}\d{1,3})?[*_]{0,5}:[*_ \t]{0,20}", re.IGNORECASE)
 
 _BLOCK = re.compile(

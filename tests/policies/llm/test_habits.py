@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
+import benchmarks.habits
+from benchmarks.habit_models import CompetentModel
 from benchmarks.habits import all_pairs, environments, play_pairs, reference, some_tasks
+from resilisim.policies.llm.templates import shared_text
 from resilisim.policies.registry import LLM_POLICIES
 
 CASES = [(task, seed) for seed in range(2) for task in some_tasks(2)][:3]
@@ -29,3 +33,33 @@ def test_every_habit_reaches_what_the_right_calls_reach(agent):
         if not (does_the_same and as_quickly):
             astray[habit] = found
     assert not astray, f"with the right calls: {right}"
+
+
+@pytest.mark.parametrize("agent", LLM_POLICIES)
+def test_every_agent_is_told_the_same_facts_in_its_own_form(agent, monkeypatch):
+    said = []
+
+    class Listening(CompetentModel):
+        def __call__(self, seen):
+            said.append("\n".join(str(message["content"]) for message in seen.body["messages"]))
+            return super().__call__(seen)
+
+    monkeypatch.setattr(benchmarks.habits, "CompetentModel", Listening)
+    asyncio.run(play_pairs([(agent, "plain")], CASES[:1]))
+    facts = [
+        shared_text("parameters_strict"),
+        "Tools fail at random. A call that has failed may be made again just as it was",
+        "Turns left: 10.",
+    ]
+    assert all(fact in said[0] for fact in facts)
+    assert any(re.search(r"Turns left: \d\.|\b\d turns? left", text) for text in said), "later, too"
+    # Only the direct agent's model writes tags, so only it may be told of one.
+    assert any("<finish/>" in text for text in said) is (agent == "direct")
+    own = {
+        "direct": "<finish/>",
+        "react": "Action: finish",
+        "reflexion": "Action: finish",
+        "code-act": "finish(answer)",
+    }
+    hint = f"or finish with {own.get(agent, '')}"
+    assert any(hint in text for text in said) is (agent in own)

@@ -70,6 +70,8 @@ def read(text: str) -> tuple[str, dict]:
         '**Thought**: t\n\n**Action**: **search**\n**Action Input**: `{"query": "x y"}`',
         '### Action: `search`\n### Action Input:\n```json\n{"query": "x y"}\n```\nObservation: made up',
         '__Action:__ search\n__Arguments:__ {"query": "x y"}',
+        '## Thought\nt\n\n## Action\nsearch\n\n## Action Input\n{"query": "x y"}\n\n## Observation\nmade up',
+        '**Action**\n`search({"query": "x y"})`',
         '- Action: search\n- Action Input: {"query": "x y"}\nAction: finish {}',
         'Action: search Action Input: {"query": "x y"}',
         'Action: search({"query": "x y"})',

@@ -52,8 +52,8 @@ def profile_page(result: ProfileResult) -> Page:
     if unfinished:
         missing = sum(run.num_planned - run.num_episodes for run in unfinished)
         warnings.append(
-            f"Not finished: {count_of(missing, 'episode')} of {count_of(len(unfinished), 'run')} are missing. The same "
-            "command goes on from there."
+            f"Not finished: {count_of(missing, 'episode')} of {count_of(len(unfinished), 'run')} are missing. Run "
+            "the same command again to resume."
         )
     if result.optimum_gap > 0.0:
         warnings.append(f"Some V* are lower bounds, at most {percent(result.optimum_gap, 2)} points too low.")

@@ -72,17 +72,16 @@ class ReActExecutor:
         )
         if loop.problem is not None:
             return failed(step, "executor", f"the executor could not do it: {excerpt(loop.problem, 200)}", loop.problem)
-        result = loop.result
-        if result is None:
+        if loop.answer is None:
             last = next(
                 (past.error for past in reversed(loop.steps) if past.error is not None and past.arguments is not None),
                 None,
             )
             why = "" if last is None else f"; the last error of a tool was: {excerpt(last, 200)}"
             return failed(step, "executor", f"the executor did not finish within {self._steps} steps{why}")
-        if not result.strip():
+        if not loop.result.strip():
             return failed(step, "executor", "the executor finished without a result")
-        return StepOutcome(step, result)
+        return StepOutcome(step, loop.result)
 
 
 class _CheckedTools(Toolbox):

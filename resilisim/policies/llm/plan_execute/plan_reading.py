@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from resilisim.policies.llm.literals import LONGEST_READ, NotALiteral, json_value_at
 from resilisim.policies.llm.plan_execute.plan import Plan, PlanStep
+from resilisim.policies.llm.react.loop import read_end
 from resilisim.policies.llm.reading import Action, Unreadable, excerpt, read_action, read_arguments, visible
 from resilisim.policies.llm.tools import ToolSpec
 
@@ -72,6 +73,9 @@ def read_plan(text: str, tools: Sequence[ToolSpec], taken: Collection[int] = ())
     answer = _ANSWER.search(shown)
     if answer is not None:
         return Plan((), shown[answer.end() :].strip(" \t\n*"))
+    end = read_end(shown)
+    if end is not None:
+        return Plan((), end.answer)
     problem = "the reply is empty" if not shown else "the reply holds no plan"
     return Unreadable(problem, excerpt(shown))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from resilisim.policies.llm.react.dialogue import Dialogue, Turn, ask_for_turn
-from resilisim.policies.llm.reading import Unreadable
+from resilisim.policies.llm.reading import Finish, Unreadable, read_action
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, NO_EXAMPLES, PromptTexts, load_prompts
 from resilisim.policies.llm.tools import Toolbox, ToolSpec, describe_tools
@@ -80,12 +80,12 @@ class LoopResult:
     problem: str | None = None
 
     @property
-    def result(self) -> str | None:
-        """The answer; what the last action brought, if it succeeded, where finish was given nothing at all."""
-        if self.ended_by != "finish" or self.answer or self.steps[-1].arguments or len(self.steps) < 2:
-            return self.answer
-        last = self.steps[-2]
-        return self.answer if last.error is not None else last.observation
+    def result(self) -> str:
+        """The answer; where finish was given none at all, what was said with it and what the last call brought."""
+        if self.answer is None or self.answer.strip() or self.steps[-1].arguments:
+            return self.answer or ""
+        brought = (step.observation for step in reversed(self.steps[:-1]) if step.error is None)
+        return "\n".join(part for part in (self.steps[-1].thought, next(brought, "")) if part)
 
     def trajectory(self) -> str:
         """Return all steps as one text."""
@@ -239,6 +239,14 @@ def _shortened(text: str, longest: int) -> str:
     if len(text) <= longest:
         return text
     return f"{text[:longest]}\n[cut: {len(text) - longest:,} more characters]"
+
+
+def read_end(text: str) -> Finish | None:
+    """Return the end that a reply says in any of the forms that end an agent, for agents that have one of their own."""
+    end = read_action(text, (FINISH,))
+    if isinstance(end, Unreadable) or end.name != FINISH.name:
+        return None
+    return Finish(finish_answer(end.arguments) or end.thought)
 
 
 def finish_answer(arguments: Mapping[str, Any]) -> str:

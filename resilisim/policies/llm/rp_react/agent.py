@@ -183,7 +183,7 @@ class _Task:
             limit_is_failure=False,  # the planner may make it good
             on_step=self._history.add_step,
         )
-        result = excerpt((outcome.result or "").strip(), LONGEST_RESULT)
+        result = excerpt(outcome.result.strip(), LONGEST_RESULT)
         if result:
             # The planner is told of stored outputs whatever the executor says of them.
             stored = [describe_variable(variable, self._prompts) for variable in toolbox.stored]

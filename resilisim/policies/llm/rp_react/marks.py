@@ -8,8 +8,8 @@ from typing import Final
 
 from resilisim.chat import ChatReply
 from resilisim.policies.llm.literals import without_surrogates
-from resilisim.policies.llm.react.loop import FINISH, finish_answer
-from resilisim.policies.llm.reading import Action, Finish, Unreadable, excerpt, read_action, visible
+from resilisim.policies.llm.react.loop import read_end
+from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, visible
 
 BEGIN_QUERY: Final = "<|begin_search_query|>"
 END_QUERY: Final = "<|end_search_query|>"
@@ -51,7 +51,7 @@ Move = Query | Finish | Unreadable
 
 
 def read_move(text: str) -> Move:
-    """Find the first mark of a planner's reply.
+    """Find the first mark of a planner's reply, or the end in a form of other agents.
 
     Marks within closed `<think>` blocks are thoughts. Where a block is never closed and nothing stands outside, the
     marks within it count, for models that ask while they think.
@@ -60,6 +60,9 @@ def read_move(text: str) -> Move:
     move = _first_move(shown)
     if not isinstance(move, Unreadable) or _BEGIN.search(shown):
         return move
+    end = read_end(shown)
+    if end is not None:
+        return end
     thoughts = list(_THOUGHT.finditer(text))[-1:]
     if not thoughts or thoughts[0].group().startswith("</"):
         return move
@@ -70,9 +73,6 @@ def read_move(text: str) -> Move:
 def _first_move(shown: str) -> Move:
     begun = _BEGIN.search(shown)
     if begun is None:
-        action = read_action(shown, (FINISH,))  # the end as every agent's model may write it
-        if isinstance(action, Action) and action.name == FINISH.name:
-            return Finish(finish_answer(action.arguments))
         problem = "the reply is empty" if not shown else "the reply holds neither a sub-question nor a final answer"
         return Unreadable(problem, excerpt(shown))
     thought = shown[: begun.start()].strip()

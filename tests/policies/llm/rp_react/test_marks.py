@@ -118,6 +118,25 @@ def test_thoughts_stay_in_the_conversation_as_plain_words(reply):
     assert written(read_move(reply.text), reply) == f"Why? [end_search_query]\nSo.\n{ask('q')}"
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("All of it has run.\n<finish/>", "All of it has run.\n<finish/>"),
+        ("Thought: It ran.\nAction: finish", "It ran."),
+        ('Action: finish {"answer": "3 rows"}', "3 rows"),
+        ("finish()", ""),
+        ("Final Answer: 3 rows", "3 rows"),
+    ],
+)
+def test_every_form_of_the_end_ends_it(text, answer):
+    assert read_move(text) == Finish(answer)
+
+
+def test_a_promise_to_end_is_no_end_and_a_question_comes_first():
+    assert isinstance(read_move("When everything is done I will write <finish/> for you."), Unreadable)
+    assert read_move(f"I will write <finish/> later. {ask('q')}").question == "q"
+
+
 def test_of_long_thoughts_the_end_stays():
     kept = written(read_move(ask("q")), ChatReply(ask("q"), thoughts="a" * 9_000 + "so q"))
     assert kept.endswith(f"aso q\n{ask('q')}")
