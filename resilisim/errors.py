@@ -111,5 +111,5 @@ def check_integer(name: str, value: object, least: int, most: int | None = None)
     number = operator.index(value)
     if number >= least and (most is None or number <= most):
         return number
-    wanted = f"at least {least}" if most is None else f"{least} to {most:,}"
+    wanted = f"at least {least}" if most is None else f"at least {least} and at most {most:,}"
     raise InvalidInputError(f"{name} is {shown_value(number)}: expected {wanted}")

@@ -256,8 +256,8 @@ def test_another_library_reaches_the_workers(tmp_path: Path) -> None:
     ("arguments", "expected"),
     [
         ({"format": "parket"}, "unknown format 'parket': did you mean 'parquet'?"),
-        ({"tasks_per_shard": 0}, "tasks_per_shard is 0: expected at least 1"),
-        ({"workers": 0}, "workers is 0: expected at least 1"),
+        ({"tasks_per_shard": 0}, "tasks_per_shard is 0: expected at least 1 and at most 1,000,000"),
+        ({"workers": 0}, "workers is 0: expected at least 1 and at most 1,024"),
         ({"workers": "two"}, "workers is 'two': expected a whole number"),
         ({"tasks": []}, "no task was given"),
         ({"tasks": 0}, "expected a number from 1"),

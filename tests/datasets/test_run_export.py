@@ -274,7 +274,7 @@ def test_a_broken_record_is_named(run: Path, tmp_path: Path) -> None:
         ({"agent": {**record["agent"], "calls": [{}]}}, "lacks 'reply'"),
         ({"texts": packed[:-9]}, "the texts of episode"),
         ({"texts": "2:" + packed[2:]}, "by a later version"),
-        ({"agent": {**record["agent"], "models": 3}}, "'int' object has no attribute 'values'"),
+        ({"agent": {**record["agent"], "models": 3}}, "field 'agent.models' is 3, expected an object"),
         ({"seed": 2**63}, "seed: got 9223372036854775808"),
         ({"luck": float("inf")}, "is not JSON"),
         ({"manifest": "0" * 64}, "belongs to another run"),

@@ -413,7 +413,7 @@ def test_unreadable_native_arguments_are_invalid_parameters():
 
 @pytest.mark.parametrize("seed", [-1, 2**63])
 def test_seeds_out_of_range_are_refused(seed):
-    with pytest.raises(InvalidInputError, match="out of range"):
+    with pytest.raises(InvalidInputError, match="expected at least 0 and at most 9,223,372,036,854,775,807"):
         ConversationEnv().reset(seed=seed)
 
 
