@@ -7,8 +7,17 @@ What is left are the classes below; anything else that is raised is a bug.
 from __future__ import annotations
 
 import difflib
+import operator
 import re
 from collections.abc import Iterable
+from typing import SupportsIndex
+
+LONGEST_NAME = 300  # characters of a value that may be a misspelt name, and of a value that an error repeats
+
+# Largest numbers that are taken; nobody means a larger one, and much would run out of memory or time before it ended.
+MAX_COUNT = 1_000_000  # seeds, episodes, tasks, records
+MAX_TURNS = 10_000  # and of the other rules that count messages
+MAX_WORKERS = 1024
 
 
 class ResiliSimError(Exception):
@@ -36,8 +45,14 @@ class InfrastructureError(ResiliSimError):
 
 
 def nearest_name(value: str, valid: Iterable[str]) -> str | None:
-    """Return the valid name that resembles `value` most, or the only one that has `value` among its words, or None."""
-    names = list(valid)
+    """Return the valid name that resembles `value` most, or the only one that has `value` among its words, or None.
+
+    Comparing takes the product of both lengths, and whoever writes a value can make it long: too long ones resemble
+    nothing.
+    """
+    names = [name for name in valid if len(name) <= LONGEST_NAME]
+    if len(value) > LONGEST_NAME:
+        return None
     exact = [name for name in names if name.lower() == value.lower()]
     if exact:
         return exact[0]
@@ -75,4 +90,26 @@ def unknown_name(what: str, value: object, valid: Iterable[str], where: str = ""
         hint = "expected one of " + ", ".join(names)
     else:
         hint = f"expected one of {len(names)} names, such as " + ", ".join(names[:3])
-    return InvalidInputError(f"unknown {what} {value!r}{place}: {hint}")
+    return InvalidInputError(f"unknown {what} {value!r:.{LONGEST_NAME}}{place}: {hint}")
+
+
+def shown_value(value: object, length: int = 60) -> str:
+    """Return a value as an error repeats it: cut, and without the digits of a number that Python refuses to write."""
+    if isinstance(value, int) and value.bit_length() > 1000:
+        return f"a number of {value.bit_length():,} bits"
+    return f"{value!r:.{length}}"
+
+
+def check_integer(name: str, value: object, least: int, most: int | None = None) -> int:
+    """Return a whole number of any type (NumPy's, say) as an int.
+
+    Raises:
+        InvalidInputError: It is none, or out of range; the text gives name, value and range.
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise InvalidInputError(f"{name} is {shown_value(value)}: expected a whole number")
+    number = operator.index(value)
+    if number >= least and (most is None or number <= most):
+        return number
+    wanted = f"at least {least}" if most is None else f"{least} to {most:,}"
+    raise InvalidInputError(f"{name} is {shown_value(number)}: expected {wanted}")

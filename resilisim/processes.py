@@ -95,9 +95,8 @@ def answers_of_processes(
                 connection = cast("Connection", connection)
                 try:
                     message = connection.recv()
-                except EOFError:
-                    death = _describe_death(processes[connection], began=connection in ready)
-                    raise InfrastructureError(death) from None
+                except (EOFError, OSError):  # what a dead worker's pipe says depends on what it was doing
+                    raise _death(processes[connection], began=connection in ready) from None
                 if isinstance(message, BaseException):
                     raise message
                 if message is not None:
@@ -108,7 +107,10 @@ def answers_of_processes(
                 job = jobs.next(last, time.monotonic() - since)
                 if job is not None:
                     started[connection] = (time.monotonic(), job)
-                    connection.send(job)
+                    try:
+                        connection.send(job)
+                    except OSError:
+                        raise _death(processes[connection], began=True) from None
                 else:
                     connection.close()
                     processes.pop(connection).join()
@@ -171,14 +173,14 @@ def answers_in_order(
             turn += 1
 
 
-def _describe_death(process: BaseProcess, began: bool) -> str:
+def _death(process: BaseProcess, began: bool) -> InfrastructureError:
     process.join(5.0)
     if not began:
-        return (
+        return InfrastructureError(
             f"a worker process ended before it began (exit code {process.exitcode}): "
             'a script that starts several workers needs the guard `if __name__ == "__main__":`'
         )
-    return (
+    return InfrastructureError(
         f"a worker process died (exit code {process.exitcode}); "
         "what was finished is kept, and the same command goes on from there"
     )

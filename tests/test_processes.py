@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 
 import pytest
 
@@ -69,6 +71,44 @@ def test_a_worker_that_dies_is_told_with_its_exit_code() -> None:
         list(answers_of_processes(make_dying, 5, Jobs(iter([1])), 1))
     with pytest.raises(InfrastructureError, match=r"before it began \(exit code 6\): a script .* needs the guard"):
         list(answers_of_processes(make_nothing, 6, Jobs(iter([1])), 1))
+
+
+class Broken(Connection):
+    """A pipe as the system may leave it when the worker at its other end is killed."""
+
+    error: Exception
+    broken_for = "recv"
+
+    def recv(self) -> object:
+        if self.broken_for == "recv":
+            raise self.error
+        return super().recv()
+
+    def send(self, obj: object) -> None:
+        self.close()
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("direction", "error"),
+    [("recv", ConnectionResetError()), ("recv", OSError("got end of file")), ("send", BrokenPipeError())],
+)
+def test_nor_does_it_matter_how_the_pipe_of_a_dead_worker_breaks(
+    direction: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    make_pipe = context.Pipe
+
+    def make_broken() -> tuple[Connection, Connection]:
+        ours, theirs = make_pipe()
+        broken = Broken(os.dup(ours.fileno()))
+        broken.error, broken.broken_for = error, direction
+        ours.close()
+        return broken, theirs
+
+    monkeypatch.setattr(context, "Pipe", make_broken)
+    with pytest.raises(InfrastructureError, match=r"a worker process (died|ended before it began)"):
+        list(answers_of_processes(make_nothing if direction == "recv" else make_dying, 5, Jobs(iter([1])), 1))
 
 
 def test_an_error_that_cannot_travel_is_told_as_text() -> None:

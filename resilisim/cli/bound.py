@@ -25,7 +25,7 @@ from resilisim.cli.options import (
 from resilisim.cli.output import console, note, print_json, table
 from resilisim.cli.progress import Progressing
 from resilisim.cli.tasks import TasksOption, find_task
-from resilisim.errors import ExactLimitError, InvalidInputError
+from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
 
 if TYPE_CHECKING:
     from resilisim.simulator import Problem
@@ -69,6 +69,7 @@ def bound(
             "--clairvoyant-seeds",
             help="Seeds for the clairvoyant reference: 200 for one task, 5 for each list of all; 0 leaves it out.",
             min=0,
+            max=MAX_COUNT,
         ),
     ] = None,
     loop_length: LoopOption = 4,

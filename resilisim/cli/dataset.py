@@ -42,6 +42,8 @@ from resilisim.cli.prompts import (
     TypeOption,
 )
 from resilisim.cli.tasks import TasksOption
+from resilisim.errors import MAX_COUNT, MAX_WORKERS
+from resilisim.seeding import MAX_SEED
 
 PROMPTS_PANEL = "Prompts"
 EPISODES_PANEL = "Conversations and preferences"
@@ -74,13 +76,14 @@ def export(
             "--format", help="JSON Lines, or Parquet (needs the extra `datasets`).", rich_help_panel=OUTPUT_PANEL
         ),
     ] = "jsonl",
-    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
     tasks_per_shard: Annotated[
         int,
         typer.Option(
             "--tasks-per-shard",
             help="Tasks of each file; what a stopped export keeps is whole files.",
             min=1,
+            max=MAX_COUNT,
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = 50,
@@ -110,7 +113,10 @@ def export(
     semantic_match: MatchOption = None,
     templates: TemplatesOption = None,
     seed: Annotated[
-        int, typer.Option("--seed", help="Another seed makes other flaws.", min=0, rich_help_panel=PROMPTS_PANEL)
+        int,
+        typer.Option(
+            "--seed", help="Another seed makes other flaws.", min=0, max=MAX_SEED, rich_help_panel=PROMPTS_PANEL
+        ),
     ] = 0,
     flaw: FlawOption = None,
     severity: SeverityOption = None,
@@ -125,10 +131,19 @@ def export(
     ] = None,
     seeds: Annotated[
         int,
-        typer.Option("--seeds", help="Episodes of each task and prompt type.", min=1, rich_help_panel=EPISODES_PANEL),
+        typer.Option(
+            "--seeds",
+            help="Episodes of each task and prompt type.",
+            min=1,
+            max=MAX_COUNT,
+            rich_help_panel=EPISODES_PANEL,
+        ),
     ] = 1,
     first_seed: Annotated[
-        int, typer.Option("--first-seed", help="Seed of the first of them.", min=0, rich_help_panel=EPISODES_PANEL)
+        int,
+        typer.Option(
+            "--first-seed", help="Seed of the first of them.", min=0, max=MAX_SEED, rich_help_panel=EPISODES_PANEL
+        ),
     ] = 0,
     policy: Annotated[
         str,
@@ -268,7 +283,9 @@ def verify(directory: DirectoryArgument, as_json: JsonFlag = False) -> None:
 @app.command("show")
 def show(
     directory: DirectoryArgument,
-    limit: Annotated[int, typer.Option("--limit", help="Show this many records; 0 shows all.", min=0)] = 1,
+    limit: Annotated[
+        int, typer.Option("--limit", help="Show this many records; 0 shows all.", min=0, max=MAX_COUNT)
+    ] = 1,
     split: Annotated[str | None, typer.Option("--split", help="Only records of train, validation or test.")] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -11,6 +11,7 @@ import typer
 from resilisim.cli.compare import METHOD_NAMES
 from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
+from resilisim.errors import MAX_COUNT, MAX_WORKERS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,10 +29,12 @@ MOST_WORKERS = 4
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder of the results.")] = Path("demo-results"),
-    tasks: Annotated[int, typer.Option("--tasks", help="Held-out tasks to evaluate on.", min=5)] = DEFAULT_TASKS,
-    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task.", min=1)] = DEFAULT_SEEDS,
+    tasks: Annotated[
+        int, typer.Option("--tasks", help="Held-out tasks to evaluate on.", min=5, max=MAX_COUNT)
+    ] = DEFAULT_TASKS,
+    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task.", min=1, max=MAX_COUNT)] = DEFAULT_SEEDS,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes; as many as cores, up to 4.", min=1)
+        int | None, typer.Option("--workers", help="Processes; as many as cores, up to 4.", min=1, max=MAX_WORKERS)
     ] = None,
     record_texts: RecordTextsOption = None,
     as_json: JsonFlag = False,

@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from resilisim.cli.model_options import MODEL_PANEL, BaseUrlOption, RetriesOption, TimeoutOption
-from resilisim.cli.options import ENVIRONMENT_PANEL, JsonFlag, LibraryOption, load, make_retriever
+from resilisim.cli.options import (
+    ENVIRONMENT_PANEL,
+    MAX_CONCURRENCY,
+    JsonFlag,
+    LibraryOption,
+    load,
+    make_retriever,
+)
 from resilisim.cli.output import console, note, print_json, table
 from resilisim.cli.progress import Progressing
-from resilisim.errors import InvalidInputError
+from resilisim.errors import MAX_COUNT, InvalidInputError
+from resilisim.seeding import MAX_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +65,10 @@ def enhance(
         ),
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", help="Longest answer in tokens.", min=1, rich_help_panel=MODEL_PANEL)
+        int,
+        typer.Option(
+            "--max-tokens", help="Longest answer in tokens.", min=1, max=MAX_COUNT, rich_help_panel=MODEL_PANEL
+        ),
     ] = 1500,
     seed: Annotated[
         int | None,
@@ -65,21 +76,31 @@ def enhance(
             "--seed",
             help="Sent to the model; another one asks anew instead of taking cached answers.",
             min=0,
+            max=MAX_SEED,
             rich_help_panel=MODEL_PANEL,
         ),
     ] = None,
     re_asks: Annotated[
-        int, typer.Option("--re-asks", help="How often an unusable answer is sent back with the reason.", min=0)
+        int,
+        typer.Option(
+            "--re-asks", help="How often an unusable answer is sent back with the reason.", min=0, max=MAX_COUNT
+        ),
     ] = 1,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", help="Requests under way at once.", min=1, rich_help_panel=MODEL_PANEL)
+        int,
+        typer.Option(
+            "--concurrency", help="Requests under way at once.", min=1, max=MAX_CONCURRENCY, rich_help_panel=MODEL_PANEL
+        ),
     ] = 8,
     retries: RetriesOption = 4,
     timeout: TimeoutOption = 60.0,
     give_up_after: Annotated[
         int,
         typer.Option(
-            "--give-up-after", help="Failed tasks in a row that end the run; 0 keeps originals instead.", min=0
+            "--give-up-after",
+            help="Failed tasks in a row that end the run; 0 keeps originals instead.",
+            min=0,
+            max=MAX_COUNT,
         ),
     ] = 50,
     dry_run: Annotated[

@@ -45,8 +45,10 @@ from resilisim.cli.options import (
 )
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
 from resilisim.cli.tasks import TasksOption
+from resilisim.errors import MAX_COUNT, MAX_WORKERS
 
 SCALE_PANEL = "Limits and several machines"
+MOST_USED = 10**15  # of episodes and tokens
 
 if TYPE_CHECKING:
     from resilisim.tasks import Task
@@ -76,8 +78,10 @@ def evaluate(
         list[str] | None,
         typer.Option("--prompt", help=PROMPT_HELP + "; again for more.", show_default="baseline"),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1)] = 1,
-    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
+    seeds: Annotated[
+        int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1, max=MAX_COUNT)
+    ] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
     turns: TurnsOption = 10,
     max_consecutive_failures: FailuresOption = 5,
     loop_length: LoopOption = 4,
@@ -141,13 +145,21 @@ def evaluate(
     max_episodes: Annotated[
         int | None,
         typer.Option(
-            "--max-episodes", help="Stop when so many are finished in OUT.", min=1, rich_help_panel=SCALE_PANEL
+            "--max-episodes",
+            help="Stop when so many are finished in OUT.",
+            min=1,
+            max=MOST_USED,
+            rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option(
-            "--max-tokens", help="Stop when models have used so many in OUT.", min=1, rich_help_panel=SCALE_PANEL
+            "--max-tokens",
+            help="Stop when models have used so many in OUT.",
+            min=1,
+            max=MOST_USED,
+            rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
     max_cost: Annotated[

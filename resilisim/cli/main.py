@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import warnings
 from collections.abc import Sequence
@@ -32,12 +33,14 @@ from resilisim.cli import (
     tools,
     train,
 )
-from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, write_what_cannot_be_encoded_as_escapes
+from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, give_up_output, prepare_streams
 from resilisim.cli.policy_errors import print_policy_error
 from resilisim.errors import InfrastructureError, ResiliSimError
 
 BUG = 1  # as Python itself leaves after a traceback
 BAD_INPUT = 2
+# What a full disk and a closed output say.
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 app = typer.Typer(
     name="resilisim",
@@ -97,7 +100,7 @@ def _usage_message(error: Exception, arguments: Sequence[str]) -> str:
                 value = arguments[place + 1]
             elif name != option or not separator:
                 continue
-            return message if value in message else f"{message} (got {value!r})"
+            return message if value in message else f"{message} (got {value!r:.200})"
     return message
 
 
@@ -125,11 +128,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: What stands after the command's name; None takes it from the process.
     """
-    write_what_cannot_be_encoded_as_escapes()
+    prepare_streams()
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
             code = app(args=arguments, prog_name="resilisim", standalone_mode=False)
+            sys.stdout.flush()
         except InfrastructureError as error:
             _refuse(str(error), INCOMPLETE)
         except ResiliSimError as error:
@@ -137,9 +141,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         except (typer.Abort, KeyboardInterrupt):
             sys.stderr.write("resilisim: stopped\n")
             sys.exit(STOPPED_BY_USER)
-        except BrokenPipeError:
-            # Whoever read the output has seen enough (`resilisim tasks list | head`).
-            sys.stderr.close()
+        except (BrokenPipeError, SystemExit) as error:
+            if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+                raise
+            # Whoever read the output has seen enough (`resilisim tasks list | head`). rich leaves with 1 then.
+            give_up_output()
             sys.exit(0)
         except Exception as error:
             if _is_usage_error(error):
@@ -148,5 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 sys.exit(BUG)
             if isinstance(error, OSError) and error.filename is not None:
                 _refuse(f"{error.filename}: {error.strerror}")
+            if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
+                give_up_output()
+                _refuse(f"the output cannot be written: {error.strerror}", INCOMPLETE)
             raise
     sys.exit(code if isinstance(code, int) else 0)

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from resilisim.cli.options import MAX_CONCURRENCY, MAX_SECONDS
+from resilisim.errors import MAX_COUNT
+
 if TYPE_CHECKING:
     from resilisim.evaluation.models import ModelSettings
 
@@ -32,14 +35,19 @@ BaseUrlOption = Annotated[
 ]
 ConcurrencyOption = Annotated[
     int,
-    typer.Option("--concurrency", help="Episodes of LLM agents at once.", min=1, rich_help_panel=MODEL_PANEL),
+    typer.Option(
+        "--concurrency", help="Episodes of LLM agents at once.", min=1, max=MAX_CONCURRENCY, rich_help_panel=MODEL_PANEL
+    ),
 ]
 RetriesOption = Annotated[
     int,
-    typer.Option("--retries", help="How often a failed request is sent again.", min=0, rich_help_panel=MODEL_PANEL),
+    typer.Option(
+        "--retries", help="How often a failed request is sent again.", min=0, max=MAX_COUNT, rich_help_panel=MODEL_PANEL
+    ),
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", help="Seconds for one request.", min=0.01, rich_help_panel=MODEL_PANEL)
+    float,
+    typer.Option("--timeout", help="Seconds for one request.", min=0.01, max=MAX_SECONDS, rich_help_panel=MODEL_PANEL),
 ]
 RequestsPerMinuteOption = Annotated[
     float | None,
@@ -70,6 +78,7 @@ LocalThreadsOption = Annotated[
         "--local-threads",
         help="Threads of a model that runs here; the processors, at most 4, if left out.",
         min=1,
+        max=MAX_COUNT,
         rich_help_panel=MODEL_PANEL,
     ),
 ]
@@ -88,6 +97,7 @@ GiveUpOption = Annotated[
         "--give-up-after",
         help="Episodes in a row that break for want of an answer, after which the run stops.",
         min=1,
+        max=MAX_COUNT,
         rich_help_panel=MODEL_PANEL,
     ),
 ]

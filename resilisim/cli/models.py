@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from resilisim.cli.model_options import BaseUrlOption
-from resilisim.cli.options import JsonFlag, command_group
+from resilisim.cli.options import MAX_SECONDS, JsonFlag, command_group
 from resilisim.cli.output import console, note, print_json, table
 from resilisim.errors import InfrastructureError
 
@@ -30,7 +30,9 @@ def check(
         typer.Option("--model", help="openai:NAME, local, local:PATH (a GGUF file or a transformers folder)."),
     ],
     base_url: BaseUrlOption = None,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that each check may take.", min=0.01)] = 20.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds that each check may take.", min=0.01, max=MAX_SECONDS)
+    ] = 20.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Ask a model a few small questions: does it answer, stop, call tools, write JSON, repeat itself, how fast?"""

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from resilisim.errors import MAX_TURNS
+
 if TYPE_CHECKING:
     from resilisim.tool_library import ToolLibrary
     from resilisim.tool_library.retrieval import ToolRetriever
+
+MAX_CONCURRENCY = 10_000
+MAX_SECONDS = 1e6  # of waiting for an answer
 
 # Headings under which --help shows the options.
 LAW_PANEL = "Law of the luck"
@@ -46,13 +51,16 @@ PlannerOption = Annotated[
         rich_help_panel=ENVIRONMENT_PANEL,
     ),
 ]
-TurnsOption = Annotated[int, typer.Option("--turns", help="Turns of an episode.", min=1, rich_help_panel=RULES_PANEL)]
+TurnsOption = Annotated[
+    int, typer.Option("--turns", help="Turns of an episode.", min=1, max=MAX_TURNS, rich_help_panel=RULES_PANEL)
+]
 FailuresOption = Annotated[
     int,
     typer.Option(
         "--max-consecutive-failures",
         help="Failed executions in a row that end an episode; 0 turns the rule off.",
         min=0,
+        max=MAX_TURNS,
         rich_help_panel=RULES_PANEL,
     ),
 ]
@@ -62,6 +70,7 @@ LoopOption = Annotated[
         "--loop-length",
         help="Same unproductive messages in a row that end an episode; 0 turns the rule off.",
         min=0,
+        max=MAX_TURNS,
         rich_help_panel=RULES_PANEL,
     ),
 ]

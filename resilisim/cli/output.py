@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -23,11 +25,43 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and line
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
-def write_what_cannot_be_encoded_as_escapes() -> None:
-    """Let both streams write a character that their encoding lacks, or half a surrogate pair, as an escape."""
-    for stream in (sys.stdout, sys.stderr):
+class _Unheard(io.FileIO):
+    """Where standard error goes: what nobody hears is no reason to stop a run, so it never fails."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def prepare_streams() -> None:
+    """Make the three streams fit for any text, any bytes, and for being closed.
+
+    A character that the encoding of an output lacks, or half a surrogate pair, is written as an escape; bytes of the
+    input that are no text are read as U+FFFD. A stream that was closed from the start gets a place of its own, which
+    the next opened file would have been given; writing to standard output fails then.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            file = io.FileIO(os.open(os.devnull, os.O_RDONLY), "r" if name == "stdin" else "w")
+            closed = io.TextIOWrapper(cast("Any", file), "utf-8", write_through=True)
+            setattr(sys, name, closed)
+            setattr(sys, f"__{name}__", closed)  # which keeps it open
+    heard = sys.stderr
+    is_given = heard is sys.__stderr__  # and not something that takes its place, as tests do
+    if is_given:
+        unheard = io.BufferedWriter(_Unheard(heard.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(unheard, heard.encoding, line_buffering=True)
+    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=errors)
+
+
+def give_up_output() -> None:
+    """Send what standard output still holds nowhere: it cannot be written, and Python would try again at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def console() -> Console:

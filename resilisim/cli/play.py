@@ -30,6 +30,7 @@ from resilisim.cli.options import (
 )
 from resilisim.cli.output import console, error_console, plain, print_json, table
 from resilisim.cli.tasks import TasksOption, find_task
+from resilisim.seeding import MAX_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +66,9 @@ def expand(line: str) -> str:
 def play(
     task: Annotated[str, typer.Option("--task", help="instance_id of a task.")],
     prompt: Annotated[str, typer.Option("--prompt", help=PROMPT_HELP + ".")] = "baseline",
-    seed: Annotated[int, typer.Option("--seed", help="The seed fixes all luck of the episode.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", help="The seed fixes all luck of the episode.", min=0, max=MAX_SEED)
+    ] = 0,
     turns: TurnsOption = 10,
     max_consecutive_failures: FailuresOption = 5,
     loop_length: LoopOption = 4,

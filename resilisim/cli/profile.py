@@ -41,6 +41,7 @@ from resilisim.cli.options import (
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, plain, print_json
 from resilisim.cli.progress import QUIET_SECONDS, Progressing
 from resilisim.cli.tasks import TasksOption
+from resilisim.errors import MAX_COUNT, MAX_WORKERS
 
 if TYPE_CHECKING:
     from resilisim.evaluation.robustness.plan import ProfileRun
@@ -74,8 +75,10 @@ def profile(
             show_default="optimal",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1)] = 1,
-    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
+    seeds: Annotated[
+        int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1, max=MAX_COUNT)
+    ] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
     axis: Annotated[
         list[str] | None,
         typer.Option(

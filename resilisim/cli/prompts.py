@@ -28,6 +28,8 @@ from resilisim.cli.options import (
 from resilisim.cli.output import console, note, print_json, table
 from resilisim.cli.progress import Progressing
 from resilisim.cli.tasks import TasksOption, find_task
+from resilisim.errors import MAX_WORKERS
+from resilisim.seeding import MAX_SEED
 
 if TYPE_CHECKING:
     from resilisim.datasets.prompts import PromptSpec
@@ -89,7 +91,7 @@ ListToolsFlag = Annotated[
     bool,
     typer.Option("--list-tools", help="Put the names of the tools into the prompt.", rich_help_panel=ENVIRONMENT_PANEL),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Another seed makes other flaws.", min=0)]
+SeedOption = Annotated[int, typer.Option("--seed", help="Another seed makes other flaws.", min=0, max=MAX_SEED)]
 
 ALL_METHODS = "all"
 
@@ -123,7 +125,7 @@ def generate(
     history: HistoryOption = 0.9,
     embedding_model: EmbeddingModelOption = None,
     library: LibraryOption = None,
-    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Replace a file that holds something else.", rich_help_panel=OUTPUT_PANEL),
@@ -259,7 +261,7 @@ def costs(
     seed: SeedOption = 0,
     planner: PlannerOption = "auto",
     library: LibraryOption = None,
-    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Compute what obeying each flaw costs: every flaw, method and severity in the plan of every task."""

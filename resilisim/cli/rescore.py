@@ -10,6 +10,7 @@ import typer
 from resilisim.cli.options import JsonFlag, LibraryOption, load
 from resilisim.cli.output import console, plain, print_json
 from resilisim.cli.progress import Progressing
+from resilisim.errors import MAX_WORKERS
 
 if TYPE_CHECKING:
     from resilisim.evaluation.rescoring import RescoreSummary
@@ -21,7 +22,7 @@ def rescore(
         Path | None,
         typer.Option("--out", help="Write the episodes as they are scored now to this new folder.", file_okay=False),
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:

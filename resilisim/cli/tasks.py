@@ -14,7 +14,8 @@ from resilisim.cli.enhance import enhance
 from resilisim.cli.options import EmbeddingModelOption, JsonFlag, LibraryOption, command_group, load, make_retriever
 from resilisim.cli.output import console, note, plain, print_json, table
 from resilisim.cli.progress import Progressing
-from resilisim.errors import unknown_name
+from resilisim.errors import MAX_COUNT, unknown_name
+from resilisim.seeding import MAX_SEED
 
 if TYPE_CHECKING:
     from resilisim.tasks import Task
@@ -32,8 +33,10 @@ app.command("enhance")(enhance)
 @app.command("generate")
 def generate(
     out: Annotated[Path, typer.Option("--out", help="JSON Lines file to write, one task a line.", dir_okay=False)],
-    seed: Annotated[int, typer.Option("--seed", help="Another seed makes other tasks.", min=0)] = 0,
-    count: Annotated[int, typer.Option("--count", help="How many; 5040 with seed 0 is benchmark-v1.", min=1)] = 5040,
+    seed: Annotated[int, typer.Option("--seed", help="Another seed makes other tasks.", min=0, max=MAX_SEED)] = 0,
+    count: Annotated[
+        int, typer.Option("--count", help="How many; 5040 with seed 0 is benchmark-v1.", min=1, max=MAX_COUNT)
+    ] = 5040,
     embedding_model: EmbeddingModelOption = None,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
@@ -59,7 +62,7 @@ def list_tasks(
     task_type: Annotated[str | None, typer.Option("--type", help="Only tasks of this type.")] = None,
     complexity: Annotated[str | None, typer.Option("--complexity", help="Only easy, medium or hard tasks.")] = None,
     split: Annotated[str | None, typer.Option("--split", help="Only tasks of train, validation or test.")] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Show this many; 0 shows all.", min=0)] = 20,
+    limit: Annotated[int, typer.Option("--limit", help="Show this many; 0 shows all.", min=0, max=MAX_COUNT)] = 20,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -8,9 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from resilisim.cli.options import EmbeddingModelOption, JsonFlag, LibraryOption, command_group, load, make_retriever
+from resilisim.cli.options import (
+    EmbeddingModelOption,
+    JsonFlag,
+    LibraryOption,
+    command_group,
+    load,
+    make_retriever,
+)
 from resilisim.cli.output import console, error_console, note, plain, print_json, table, write_json
-from resilisim.errors import unknown_name
+from resilisim.errors import MAX_COUNT, unknown_name
 
 EXPORT_FORMATS = ("json", "mcp")
 
@@ -81,7 +88,7 @@ def show_tool(
 @app.command("search")
 def search_tools(
     query: Annotated[str, typer.Argument(help="What the tool should do, in words.")],
-    count: Annotated[int, typer.Option("-k", "--count", help="Number of hits.", min=1)] = 5,
+    count: Annotated[int, typer.Option("-k", "--count", help="Number of hits.", min=1, max=MAX_COUNT)] = 5,
     embedding_model: EmbeddingModelOption = None,
     library: LibraryOption = None,
     as_json: JsonFlag = False,

@@ -15,7 +15,7 @@ import typer
 from resilisim.cli.options import OUTPUT_PANEL, JsonFlag, LibraryOption, load
 from resilisim.cli.output import STOPPED_BY_USER, console, error_console, note, print_json, table
 from resilisim.cli.progress import LINE_SECONDS, Progressing
-from resilisim.errors import InvalidInputError, MissingExtraError
+from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -148,10 +148,11 @@ def evaluate(
     checkpoint: Annotated[
         str, typer.Argument(metavar="DIR|default", help="Folder of a run, or default for the shipped policy.")
     ],
-    episodes: Annotated[int, typer.Option("--episodes", help="Episodes of each task.", min=1)] = 200,
+    episodes: Annotated[int, typer.Option("--episodes", help="Episodes of each task.", min=1, max=MAX_COUNT)] = 200,
     split: Annotated[str, typer.Option("--split", help="Tasks of train, validation or test.")] = "test",
     tasks: Annotated[
-        int | None, typer.Option("--tasks", help="Draw so many tasks; all of the split if left out.", min=1)
+        int | None,
+        typer.Option("--tasks", help="Draw so many tasks; all of the split if left out.", min=1, max=MAX_COUNT),
     ] = None,
     library: LibraryOption = None,
     as_json: JsonFlag = False,

@@ -16,8 +16,8 @@ from resilisim.datasets.reading import facts_of_file
 from resilisim.datasets.shards import FORMATS, Format, ShardFacts, plan_shards
 from resilisim.datasets.sources import SourceSpec
 from resilisim.datasets.workers import ShardSettings, write_shards
-from resilisim.errors import unknown_name
-from resilisim.evaluation.arguments import check_integer, check_tasks
+from resilisim.errors import MAX_COUNT, MAX_WORKERS, check_integer, unknown_name
+from resilisim.evaluation.arguments import check_tasks
 from resilisim.tool_library.library import ToolLibrary, default_library
 
 TASKS_PER_SHARD = 50
@@ -120,8 +120,8 @@ def export_dataset(
     """
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS)
-    tasks_per_shard = check_integer("tasks_per_shard", tasks_per_shard, least=1)
-    workers = check_integer("workers", workers, least=1)
+    tasks_per_shard = check_integer("tasks_per_shard", tasks_per_shard, 1, MAX_COUNT)
+    workers = check_integer("workers", workers, 1, MAX_WORKERS)
     chosen_library = default_library() if library is None else library
     shards = plan_shards(check_tasks(tasks, chosen_library), tasks_per_shard)
     if format == "parquet":

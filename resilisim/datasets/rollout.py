@@ -12,8 +12,8 @@ from resilisim.datasets.flawed_prompts import FlawedPrompts
 from resilisim.datasets.schema import DataType
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.protocol import native_tools, read_text
-from resilisim.errors import InvalidInputError
-from resilisim.evaluation.arguments import check_environment, check_integer, check_prompts
+from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer
+from resilisim.evaluation.arguments import check_environment, check_prompts
 from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT
 from resilisim.simulator import BenchmarkLaw, EndRules, Message
@@ -80,8 +80,8 @@ class RolloutSpec:
             InvalidInputError: A prompt type, flaw or severity does not exist, or a number is out of range.
         """
         object.__setattr__(self, "prompts", check_prompts(self.prompts))
-        object.__setattr__(self, "seeds", check_integer("seeds", self.seeds, least=1))
-        object.__setattr__(self, "first_seed", check_integer("first_seed", self.first_seed, least=0))
+        object.__setattr__(self, "seeds", check_integer("seeds", self.seeds, 1, MAX_COUNT))
+        object.__setattr__(self, "first_seed", check_integer("first_seed", self.first_seed, 0, MAX_SEED))
         for name in ("flaws", "severities"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
             if not getattr(self, name):

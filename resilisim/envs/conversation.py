@@ -11,9 +11,18 @@ import gymnasium
 
 from resilisim.envs import feedback
 from resilisim.envs.prompting import KEPT_PROMPTS, PromptMaker
-from resilisim.envs.protocol import decode_native, encode_native, native_tools, read_native, read_text
+from resilisim.envs.protocol import (
+    CUT_MARK,
+    call_ids,
+    decode_native,
+    encode_native,
+    native_text,
+    native_tools,
+    read_native,
+    read_text,
+)
 from resilisim.envs.space import UnicodeText
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 from resilisim.simulator import (
     STOP,
@@ -177,8 +186,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         Raises:
             InvalidInputError: An unknown option, task, tool or prompt type.
         """
-        if seed is not None and not 0 <= seed <= MAX_SEED:
-            raise InvalidInputError(f"seed {seed} is out of range: expected 0 to 2^63 - 1")
+        seed = None if seed is None else check_integer("seed", seed, 0, MAX_SEED)
         super().reset(seed=seed)
         options = options or {}
         for name in options:
@@ -207,20 +215,21 @@ class ConversationEnv(gymnasium.Env[str, str]):
             return self.native_step(action)
         if not isinstance(action, str):
             raise InvalidInputError(f"an action of type {type(action).__name__}: expected a text")
-        if len(action) > MAX_MESSAGE_LENGTH:
-            problem = f"the message has {len(action):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
-            return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
-        if self.protocol == "native":
-            return self.native_step(decode_native(action))
-        read = self._read_cached if len(action) <= CACHED_MESSAGE_LENGTH else self._read
-        return self._apply(read(action), [])
+        return self._step(action, self.protocol)
 
     def native_step(self, message: Mapping[str, Any]) -> Step:
         """Send one assistant message with native tool calls (`content`, `tool_calls`); the rest is as in `step`."""
-        calls = message.get("tool_calls")
-        calls = calls if isinstance(calls, list) else []
-        call_ids = [str(call.get("id", "")) if isinstance(call, Mapping) else "" for call in calls]
-        return self._apply(read_native(message, self.library, self._parameters), call_ids)
+        return self._step(native_text(message), "native")
+
+    def _step(self, action: str, protocol: str) -> Step:
+        if len(action) > MAX_MESSAGE_LENGTH:
+            problem = f"the message has {len(action):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
+            return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
+        if protocol == "native":
+            message = decode_native(action)
+            return self._apply(read_native(message, self.library, self._parameters), call_ids(message))
+        read = self._read_cached if len(action) <= CACHED_MESSAGE_LENGTH else self._read
+        return self._apply(read(action), [])
 
     def prompt(self, task: Task, prompt: str) -> Prompt:
         """Return the prompt that an episode of a task begins with.
@@ -260,14 +269,16 @@ class ConversationEnv(gymnasium.Env[str, str]):
         """Return the last observation if the render mode is `ansi`."""
         return self._observation if self.render_mode == "ansi" else None
 
-    def _apply(self, message: Message, call_ids: list[str]) -> Step:
+    def _apply(self, message: Message, ids: list[str]) -> Step:
         if self._episode is None:
             raise gymnasium.error.ResetNeeded("call reset before step")
         event = self._episode.apply(message)
         reply, extra = self._reply(event)
         ending = feedback.progress(self._episode.problem, self._episode.state, message.ignored, self.protocol)
         text = f"{reply}\n\n{ending}" if reply else ending
-        self._observation = _presentable(encode_native(text, call_ids) if self.protocol == "native" else text)
+        if self.protocol == "native":
+            text = encode_native(text, ids, MAX_OBSERVATION_LENGTH)
+        self._observation = _presentable(text)
         terminated = self._episode.ended_by is not None
         reward = float(terminated and outcome(self._episode.problem, self._episode.state))
         return self._observation, reward, terminated, False, self._info(event, extra)
@@ -384,7 +395,7 @@ def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
 def _presentable(text: str) -> str:
     """Return an observation that lies in the observation space and can be sent anywhere as UTF-8."""
     if len(text) > MAX_OBSERVATION_LENGTH:
-        text = text[: MAX_OBSERVATION_LENGTH - 20] + "\n[cut: too long]"
+        text = text[: MAX_OBSERVATION_LENGTH - len(CUT_MARK)] + CUT_MARK
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -5,6 +5,7 @@ Both lead to the same `Message`, so both give the same episodes.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -42,6 +43,7 @@ _CONDITION_BEHIND = re.compile(r"\W{0,3}(?:only\s)?(?:when|once|if|until|unless|
 _CALL = re.compile(r"[\s*`\"']*([^\s{(:*`\"']+)[*`\"']*:?[*`\"']*\s*(.*)\Z", re.DOTALL)
 _FENCE = re.compile(r"```[\w+-]{0,20}[^\S\n]*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _EXCERPT_LENGTH = 200
+CUT_MARK = "\n[cut: too long]"  # ends a text that had to be cut
 
 _NAME_KEYS = ("action", "tool", "name", "tool_name", "function")
 _ARGUMENT_KEYS = ("action_input", "arguments", "parameters", "args", "input", "tool_input")
@@ -219,7 +221,7 @@ def _read_calls(content: str, calls: list[Any], library: ToolLibrary, mode: Para
     ignored = len(calls) - 1
     function = calls[0].get("function") if isinstance(calls[0], Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        return _format_error("the tool call names no function", visible, thoughts)
+        return _format_error(f"the tool call names no function: {calls[0]!r:.{_EXCERPT_LENGTH}}", visible, thoughts)
     name, raw = function["name"], function.get("arguments")
     if name not in NATIVE_FUNCTIONS and library.resolve(name) is not None:  # a tool called as if it were a function
         return _call(name, raw, library, mode, visible, thoughts, ignored)
@@ -246,25 +248,65 @@ def _function_call(
     near = nearest_name(name, NATIVE_FUNCTIONS)
     if near != name:
         hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(NATIVE_FUNCTIONS)
-        return _format_error(f"unknown function {name!r}: {hint}", visible, thoughts)
+        return _format_error(f"unknown function {name[:_EXCERPT_LENGTH]!r}: {hint}", visible, thoughts)
     return _format_error(f"function {name!r} needs its {_NATIVE_NEEDS[name]!r} as a string", visible, thoughts)
+
+
+def native_text(message: Mapping[str, Any]) -> str:
+    """Return an assistant message as JSON text; one that JSON has no form for becomes one that cannot be read."""
+    try:
+        return json.dumps(message, allow_nan=False, default=_plain_mapping)
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return json.dumps({"content": None, "tool_calls": [f"a message that is no JSON ({reason:.{_EXCERPT_LENGTH}})"]})
+
+
+def _plain_mapping(value: object) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"it holds a {type(value).__name__}")
 
 
 def decode_native(action: str) -> Mapping[str, Any]:
     """Return an assistant message from its JSON text; a text that is none is an answer without calls."""
     try:
-        message = json.loads(action)
+        message = json.loads(action, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError):
         return {"content": action}
     return message if isinstance(message, dict) else {"content": action}
 
 
-def encode_native(text: str, call_ids: list[str]) -> str:
-    """Return what the environment says as a JSON list of messages that answer the calls; the first is the answer."""
-    if not call_ids:
+def call_ids(message: Mapping[str, Any]) -> list[str]:
+    """Return the id of each call of an assistant message; empty for what is no call or has no id."""
+    calls = message.get("tool_calls")
+    ids = [call.get("id") if isinstance(call, Mapping) else None for call in (calls if isinstance(calls, list) else [])]
+    return [str(call_id) if isinstance(call_id, str | int) else "" for call_id in ids]
+
+
+def encode_native(text: str, ids: list[str], max_length: int) -> str:
+    """Return what the environment says as a JSON list of messages that answer the calls; the first is the answer.
+
+    Args:
+        text: What it says.
+        ids: Ids of the calls.
+        max_length: Most characters of the list. If need be, the last calls are left without an answer, then the text
+            is cut, and says so.
+    """
+    encoded = _answers(text, ids)
+    if len(encoded) <= max_length:
+        return encoded
+    lengths = itertools.accumulate(len(_answers("ignored", [call_id])) for call_id in ids)
+    kept = [call_id for call_id, length in zip(ids, lengths, strict=True) if length <= max_length // 2]
+    # A character less in the text is at least one less in its JSON.
+    excess = len(_answers(text + CUT_MARK, kept)) - max_length
+    return _answers(text[: len(text) - max(excess, 0)] + CUT_MARK, kept)
+
+
+def _answers(text: str, ids: list[str]) -> str:
+    if not ids:
         return json.dumps([{"role": "user", "content": text}], ensure_ascii=False)
-    replies = [{"role": "tool", "tool_call_id": call_ids[0], "content": text}]
-    replies += [{"role": "tool", "tool_call_id": call_id, "content": "ignored"} for call_id in call_ids[1:]]
+    replies = [{"role": "tool", "tool_call_id": ids[0], "content": text}]
+    replies += [{"role": "tool", "tool_call_id": call_id, "content": "ignored"} for call_id in ids[1:]]
     return json.dumps(replies, ensure_ascii=False)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.errors import ExactLimitError, InvalidInputError, unknown_name
+from resilisim.errors import MAX_COUNT, MAX_TURNS, ExactLimitError, InvalidInputError, check_integer, unknown_name
 from resilisim.evaluation.contestants import PolicySpec
 from resilisim.evaluation.plan import EnvironmentSettings, Shard
 from resilisim.evaluation.texts import RECORD_TEXTS, RecordTexts
@@ -75,17 +75,13 @@ def check_seeds(seeds: object) -> tuple[int, ...]:
         raise InvalidInputError(f"seeds is {seeds!r:.60}: expected {expected}")
     number = _as_integer(seeds)
     if number is not None:
-        if number < 1:
-            raise InvalidInputError(f"seeds is {number}: expected at least 1, or a list of seeds")
-        return tuple(range(number))
+        return tuple(range(check_integer("seeds", number, 1, MAX_COUNT)))
     chosen: list[int] = []
     for seed in _listed("seeds", seeds, expected):
         value = _as_integer(seed)
         if value is None:
             raise InvalidInputError(f"seed {seed!r:.60}: expected a whole number")
-        if not 0 <= value <= MAX_SEED:
-            raise InvalidInputError(f"seed {value} is out of range: expected 0 to 2^63 - 1")
-        chosen.append(value)
+        chosen.append(check_integer("seed", value, 0, MAX_SEED))
     if not chosen or len(set(chosen)) != len(chosen):
         raise InvalidInputError(f"seeds are {chosen!r:.80}: expected at least one, each once")
     return tuple(chosen)
@@ -154,7 +150,7 @@ def check_environment(settings: EnvironmentSettings) -> EnvironmentSettings:
         if value is None and option.default is None:
             continue
         if kind is int:
-            changes[option.name] = check_integer(option.name, value)
+            changes[option.name] = check_integer(option.name, value, 0, MAX_TURNS)
         elif kind is float:
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise InvalidInputError(f"{option.name} is {value!r:.60}: expected a number")
@@ -162,16 +158,6 @@ def check_environment(settings: EnvironmentSettings) -> EnvironmentSettings:
         elif not isinstance(value, str):
             raise InvalidInputError(f"{option.name} is {value!r:.60}: expected a text")
     return replace(settings, **changes)
-
-
-def check_integer(name: str, value: object, least: int | None = None) -> int:
-    """Return a whole number of any type (NumPy's, say) as an int."""
-    number = _as_integer(value)
-    if number is None:
-        raise InvalidInputError(f"{name} is {value!r:.60}: expected a whole number")
-    if least is not None and number < least:
-        raise InvalidInputError(f"{name} is {number}: expected at least {least}")
-    return number
 
 
 def check_record_texts(value: object) -> RecordTexts | None:

@@ -1,17 +1,18 @@
 """Whether a message did what a flaw in its prompt's plan says.
 
 Two readers follow an episode, one in the plan that was shown and one in the sound plan that it was made from. Both have
-the same rule: a tool's success takes a reader behind the tool's next place in its plan, and a tool that does not stand
-there any more leaves it where it is. A message obeys the flaw where it does what the shown plan says next and the sound
-plan says something else. So nothing is put down to a flaw that a sound plan would have asked for as well, nor what an
-agent does of its own accord after it left the plan (docs/decisions.md).
+the same rule: a tool's success takes a reader behind the tool's next place in its plan, a tool that does not stand
+there any more leaves it where it is, and where a step's limits say to go on it goes on. A message obeys the flaw where
+it does what the shown plan says next and the sound plan says something else. So nothing is put down to a flaw that a
+sound plan would have asked for as well, nor what an agent does of its own accord after it left the plan
+(docs/decisions.md).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from resilisim.errors import InvalidInputError
@@ -19,6 +20,7 @@ from resilisim.simulator.messages import Message
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import accepts, check_parameters
 from resilisim.workflows.perturbation.values import as_json
+from resilisim.workflows.types import PlannedStep, Step
 
 _ADDED = ("inserted", "duplicated")
 _OF_PARAMETERS = ("parameter_changed", "parameter_dropped")
@@ -28,23 +30,28 @@ class FlawedPlan:
     """A flawed plan that an agent was shown, and how far it has come in it.
 
     Args:
-        shown: Tools of the plan's steps.
-        edits: What was changed in the sound plan (`workflows.perturbation.Edit.to_mapping`).
+        flaw: The flaw as records have it: `plan`, the tools of the steps that were shown, `limits`, their `max_tries`
+            and `skip_from` (left out if no step has any), and `edits`, what was changed in the sound plan
+            (`workflows.perturbation.Edit.to_mapping`).
         library: The tools.
 
     Raises:
         InvalidInputError: These are no edits of that plan.
     """
 
-    def __init__(self, shown: Sequence[str], edits: Sequence[Mapping[str, Any]], library: ToolLibrary) -> None:
+    def __init__(self, flaw: Mapping[str, Any], library: ToolLibrary) -> None:
         try:
-            self._sound = _Reader(sound_tools(shown, edits))
+            edits = flaw["edits"]
+            limits = flaw.get("limits") or [(None, None)] * len(flaw["plan"])
+            shown = [_limited(tool, *pair) for tool, pair in zip(flaw["plan"], limits, strict=True)]
+            self._sound = _Reader(sound_steps(shown, edits))
             self._changes = [_Change.of(edit) for edit in edits if edit["what"] in _OF_PARAMETERS]
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise InvalidInputError(f"the edits of a flawed plan cannot be undone: {error!r}") from error
         self._shown = _Reader(shown)
-        self._unfinished = set(shown)
+        self._unfinished = {step.tool for step in shown}
         self._library = library
+        self._num_messages = 0
 
     def is_obeyed_by(self, message: Message) -> bool:
         """Return whether a message does what the shown plan says next, and what the sound one would not have said."""
@@ -54,11 +61,13 @@ class FlawedPlan:
             return not self._unfinished and self._sound.next is not None
         return message.kind == "rejected" and self._shown.next == message.tool and self._is_refused_for_edits(message)
 
-    def note_success(self, tool: str) -> None:
-        """Note that a tool has succeeded."""
-        self._shown.pass_by(tool)
-        self._sound.pass_by(tool)
-        self._unfinished.discard(tool)
+    def note(self, message: Message, succeeded: bool) -> None:
+        """Note a message, and whether it was an execution that succeeded."""
+        self._num_messages += 1
+        called = message.tool if message.kind in ("execute", "rejected") else None
+        self._sound.note(called, succeeded, self._num_messages)
+        left = self._shown.note(called, succeeded, self._num_messages)
+        self._unfinished -= {called, *left} if succeeded else left
 
     def _is_refused_for_edits(self, message: Message) -> bool:
         """Return whether a call was refused for values that a flaw put into its step, and for nothing else."""
@@ -104,45 +113,72 @@ class _Change:
 class _Reader:
     """Reads a plan along with what is run."""
 
-    def __init__(self, tools: Sequence[str]) -> None:
-        self._tools = tools
+    def __init__(self, steps: Sequence[PlannedStep]) -> None:
+        self._steps = steps
+        self._tries = 0  # of the next step, none of which succeeded
         self.place = 0
+        self._leave(1)
 
     @property
     def next(self) -> str | None:
         """The tool that the plan says to run next, None at its end."""
-        return self._tools[self.place] if self.place < len(self._tools) else None
+        return self._steps[self.place].tool if self.place < len(self._steps) else None
 
-    def pass_by(self, tool: str) -> None:
-        """Go on behind the next step that runs a tool, if there is one."""
-        if tool in self._tools[self.place :]:
-            self.place = self._tools.index(tool, self.place) + 1
+    def note(self, called: str | None, succeeded: bool, num_messages: int) -> set[str]:
+        """Go on behind the next step that runs a tool which has succeeded, and behind those whose limits say so.
+
+        Args:
+            called: Tool of the message, None if it was no call.
+            succeeded: Whether the tool has succeeded.
+            num_messages: Messages so far.
+
+        Returns:
+            The tools of the steps that were left for their limits.
+        """
+        places = [place for place in range(self.place, len(self._steps)) if self._steps[place].tool == called]
+        if succeeded and places:
+            self.place, self._tries = places[0] + 1, 0
+        elif called is not None and called == self.next:
+            self._tries += 1
+        return self._leave(num_messages + 1)
+
+    def _leave(self, message: int) -> set[str]:
+        left = set()
+        while self.place < len(self._steps) and self._steps[self.place].is_left(self._tries, message):
+            left.add(self._steps[self.place].tool)
+            self.place, self._tries = self.place + 1, 0
+        return left
 
 
-def sound_tools(shown: Sequence[str], edits: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the tools of the plan that a flawed one was made from.
+def _limited(tool: str, max_tries: object, skip_from: object) -> PlannedStep:
+    step = Step.from_mapping({"tool": tool, "max_tries": max_tries, "skip_from": skip_from})
+    return PlannedStep(step.tool, max_tries=step.max_tries, skip_from=step.skip_from)
+
+
+def sound_steps(shown: Sequence[PlannedStep], edits: Sequence[Mapping[str, Any]]) -> list[PlannedStep]:
+    """Return the steps of the plan that a flawed one was made from; a step that was removed comes back without limits.
 
     Args:
-        shown: Tools of the flawed plan's steps.
+        shown: The flawed plan's steps.
         edits: What was changed (`workflows.perturbation.Edit.to_mapping`).
     """
-    tools = list(shown)
+    steps = list(shown)
     elsewhere: set[int] = set()  # places in the flawed plan of steps that stood elsewhere, or nowhere
-    returning: list[tuple[int, str]] = []  # places in the sound plan, and the tools that go back there
+    returning: list[tuple[int, PlannedStep]] = []  # places in the sound plan, and the steps that go back there
     for edit in edits:
         what, place, original = edit["what"], edit["where"]["step"] - 1, edit["where"]["original_step"]
         if what == "replaced":
-            tools[place] = edit["before"]
+            steps[place] = replace(steps[place], tool=edit["before"])
         elif what == "swapped":
-            tools[place], tools[place + 1] = tools[place + 1], tools[place]
+            steps[place], steps[place + 1] = steps[place + 1], steps[place]
         elif what == "removed":
-            returning.append((original - 1, edit["before"]))
+            returning.append((original - 1, PlannedStep(edit["before"])))
         elif what == "moved":
             elsewhere.add(place)
-            returning.append((original - 1, tools[place]))
+            returning.append((original - 1, steps[place]))
         elif what in _ADDED:
             elsewhere.add(place)
-    sound = [tool for place, tool in enumerate(tools) if place not in elsewhere]
-    for place, tool in sorted(returning):
-        sound.insert(place, tool)
+    sound = [step for place, step in enumerate(steps) if place not in elsewhere]
+    for place, step in sorted(returning, key=lambda entry: entry[0]):
+        sound.insert(place, step)
     return sound

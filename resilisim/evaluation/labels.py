@@ -26,7 +26,7 @@ class Course:
         problem: The task's numbers.
         planner: Who made the plan in the prompt; None if there is none.
         flaw: What is wrong with that plan, as it stands in records; None for a sound plan or none. Without its part
-            `plan` (the tools as shown) nothing is put down to the flaw.
+            `plan` (the tools as shown, with `limits` where steps have any) nothing is put down to the flaw.
     """
 
     __slots__ = ("_asked", "_flawed_plan", "_plan_in_prompt", "_problem")
@@ -38,7 +38,7 @@ class Course:
         self._asked: set[int] = set()
         self._flawed_plan: FlawedPlan | None = None
         if flaw is not None and "plan" in flaw:
-            self._flawed_plan = FlawedPlan(flaw["plan"], flaw["edits"], problem.library)
+            self._flawed_plan = FlawedPlan(flaw, problem.library)
 
     def reason(self, state: EpisodeState, message: Message) -> str:
         """Return why a message that comes now costs something."""
@@ -50,8 +50,8 @@ class Course:
         """Note a message, and whether it was an execution that succeeded."""
         if message.kind in _QUESTIONS:
             self._asked.add(message.signature)
-        elif succeeded and self._flawed_plan is not None:
-            self._flawed_plan.note_success(message.tool or "")
+        if self._flawed_plan is not None:
+            self._flawed_plan.note(message, succeeded)
 
 
 def loss_label(

@@ -6,8 +6,10 @@ import math
 import time
 from dataclasses import dataclass
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, shown_value
 from resilisim.evaluation.records import EpisodeRecord
+
+LONGEST_RUN = 1e9  # seconds; the system's clocks take no much longer waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,13 @@ class RunLimits:
         for name in ("episodes", "tokens", "cost", "seconds"):
             value = getattr(self, name)
             wanted = (int,) if name in ("episodes", "tokens") else (int, float)
+            most = LONGEST_RUN if name == "seconds" else math.inf
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, wanted) or not 0 < value < math.inf:
+            if isinstance(value, bool) or not isinstance(value, wanted) or not 0 < value < math.inf or value > most:
                 kind = "a whole number" if wanted == (int,) else "a number"
-                raise InvalidInputError(f"limit of {name} is {value!r:.60}: expected {kind} above 0")
+                up_to = f" and at most {most:g}" if most < math.inf else ""
+                raise InvalidInputError(f"limit of {name} is {shown_value(value)}: expected {kind} above 0{up_to}")
 
 
 class Budget:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Literal,
+    NotRequired,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
+from resilisim.policies.llm.record import AgentRecord
 from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES
 
 RECORD_SCHEMA: Final = "resilisim-episode-1"
@@ -158,25 +171,98 @@ def lacks_ceiling(record: Mapping[str, Any]) -> bool:
 # What older records do not say of their ceiling.
 CEILING_FIELDS: Final = ("known_after_search", "searches_needed", "no_search_ceiling")
 
-# Fields that only some episodes have; their types are checked where they are there.
-_OPTIONAL_FIELDS: Final = frozenset({"agent", "texts", *CEILING_FIELDS})
+
+class _ScoreShape(TypedDict):
+    """What readers take from `score`."""
+
+    level: str
+    coverage: NotRequired[float]
+    minimum: NotRequired[bool]
+    order: NotRequired[bool]
+    output: NotRequired[bool]
+    completion: NotRequired[bool]
+    ended_by: NotRequired[str]
 
 
-def _accepted_types(schema: type) -> dict[str, tuple[type, ...]]:
-    """Return what `isinstance` accepts for each field: an int where a float is expected, no mapping where a list is."""
-    return {name: _runtime_types(hint) for name, hint in get_type_hints(schema).items()}
+class _FlawShape(TypedDict):
+    """What readers take from `flaw`."""
+
+    type: str
+    method: NotRequired[str]
+    severity: NotRequired[str]
+    edits: NotRequired[list[dict[str, Any]]]
+    plan: NotRequired[list[str]]
+
+
+class _UsageShape(TypedDict):
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _ReplyShape(TypedDict):
+    text: str
+    tool_calls: list[dict[str, Any]]
+    usage: _UsageShape
+    latency_seconds: float
+
+
+class _CallShape(TypedDict):
+    role: str
+    model: str
+    messages: list[int]
+    reply: _ReplyShape
+    from_cache: bool
+
+
+class _EventShape(TypedDict):
+    kind: str
+    component: str
+    text: str
+
+
+# What stands within fields whose own type says no more than "an object" or "a list".
+_SHAPES: Final[Mapping[str, Any]] = {
+    "required_tools": list[str],
+    "required_outputs": list[str],
+    "score": _ScoreShape,
+    "flaw": _FlawShape | None,
+    "losses": dict[str, float],
+    "law": dict[str, float],
+    "rules": dict[str, int],
+    "texts": str,  # on disk
+    "agent": AgentRecord,
+    "agent.messages": list[dict[str, Any]],
+    "agent.calls": list[_CallShape],
+    "agent.events": list[_EventShape],
+    "agent.first_failure": _EventShape | None,
+}
+# Probabilities, and sums of their differences over the messages of an episode; anything larger is no figure of ours,
+# and sums over it would run out of range.
+_MOST_IN_STEP: Final = 1.0 + 1e-6
+_MOST: Final = 1e6
+_MOST_WHOLE: Final = 2**63
 
 
 def _runtime_types(hint: Any) -> tuple[type, ...]:
+    """Return what `isinstance` accepts for a field: an int where a float is expected, no mapping where a list is."""
     if get_origin(hint) in (Union, types.UnionType):
         return tuple(accepted for part in get_args(hint) for accepted in _runtime_types(part))
+    if is_typeddict(hint):
+        return (dict,)
     return (float, int) if hint is float else (get_origin(hint) or hint,)
 
 
-_RECORD_TYPES = _accepted_types(EpisodeRecord)
-_OPTIONAL_TYPES = {name: _RECORD_TYPES.pop(name) for name in _OPTIONAL_FIELDS}
-_OPTIONAL_TYPES["texts"] = (str,)  # on disk
-_STEP_TYPES = _accepted_types(StepRecord)
+@functools.lru_cache(maxsize=64)
+def _fields_of(shape: type) -> dict[str, tuple[Any, bool]]:
+    """Return the type of each field of a `TypedDict`, and whether it may be missing."""
+    hints = get_type_hints(shape, include_extras=True)
+    return {
+        name: (get_args(hint)[0], True) if get_origin(hint) is NotRequired else (hint, False)
+        for name, hint in hints.items()
+    }
+
+
+_STEP_TYPES: Final = {name: _runtime_types(hint) for name, hint in get_type_hints(StepRecord).items()}
 
 
 def record_problem(value: object) -> str | None:
@@ -184,38 +270,83 @@ def record_problem(value: object) -> str | None:
     if not isinstance(value, Mapping) or value.get("schema") != RECORD_SCHEMA:
         found = value.get("schema") if isinstance(value, Mapping) else None
         return f"has the schema {found!r:.60}, expected {RECORD_SCHEMA!r}"
-    there = {name: kinds for name, kinds in _OPTIONAL_TYPES.items() if name in value}
-    problem = _field_problem(value, _RECORD_TYPES, "") or _field_problem(value, there, "")
+    problem = _problem(value, EpisodeRecord, "")
     if problem is not None:
         return problem
     if not value["steps"]:
         return "field 'steps' is empty"
-    for number, step in enumerate(value["steps"]):
-        if not isinstance(step, Mapping):
-            return f"field 'steps[{number}]' is {step!r:.60}, expected an object"
-        problem = _field_problem(step, _STEP_TYPES, f"steps[{number}].")
+    if value["outcome"] not in (0, 1):
+        return f"field 'outcome' is {value['outcome']!r:.60}, expected 0 or 1"
+    for name in ("index", "seed"):
+        if value[name] < 0:
+            return f"field '{name}' is {value[name]!r:.60}, expected 0 or more"
+    return None
+
+
+def _problem(given: object, hint: Any, place: str) -> str | None:
+    """Say what is wrong with a value of a record, at any depth.
+
+    Args:
+        given: A JSON value.
+        hint: Its type.
+        place: The field's name; empty for the whole record.
+    """
+    value: Any = given
+    hint = _SHAPES.get(place, hint)
+    kinds = _runtime_types(hint)
+    if Any in kinds:
+        return None
+    if not isinstance(given, kinds) or (isinstance(given, bool) and bool not in kinds):
+        expected = " or ".join(dict.fromkeys(_JSON_NAMES[kind] for kind in kinds))
+        return f"field '{place}' is {value!r:.60}, expected {expected}"
+    if isinstance(given, int | float):
+        most = _MOST_WHOLE if int in kinds and float not in kinds else _MOST
+        within = -most <= value <= most  # false for NaN
+        return None if within else f"field '{place}' is {value!r:.60}, expected a number up to {most:g}"
+    if get_origin(hint) in (Union, types.UnionType):
+        hint = next((part for part in get_args(hint) if isinstance(given, _runtime_types(part))), Any)
+    if is_typeddict(hint):
+        return _problem_of_fields(value, hint, place)
+    inner = (*get_args(hint), Any)[0 if isinstance(given, list) else -2] if get_args(hint) else Any
+    if inner is StepRecord:
+        found = (_problem_of_step(step, number) for number, step in enumerate(value))
+    elif isinstance(given, list):
+        found = (_problem(item, inner, f"{place}[{number}]") for number, item in enumerate(value))
+    elif isinstance(given, dict):
+        found = (_problem(item, inner, f"{place}.{name}") for name, item in value.items())
+    else:
+        return None
+    return next((problem for problem in found if problem is not None), None)
+
+
+def _problem_of_fields(value: Mapping[str, Any], shape: type, place: str) -> str | None:
+    where = f"{place}." if place else ""
+    for name, (hint, may_be_missing) in _fields_of(shape).items():
+        if name not in value:
+            if may_be_missing or place.startswith("agent"):  # what an agent told has grown with the versions
+                continue
+            return f"lacks the field '{where}{name}'"
+        problem = _problem(value[name], hint, f"{where}{name}")
         if problem is not None:
             return problem
-    if not isinstance(value["score"].get("level"), str):
-        return "field 'score.level' is missing or no text"
-    for label, loss in value["losses"].items():
-        if not isinstance(loss, float | int):
-            return f"field 'losses.{label}' is {loss!r:.60}, expected a number"
     return None
 
 
-def _field_problem(value: Mapping[str, Any], accepted: Mapping[str, tuple[type, ...]], where: str) -> str | None:
+def _problem_of_step(step: Any, number: int) -> str | None:
     # Files hold whole records but for accidents, so the loop that finds words for one is begun only after one.
-    with suppress(KeyError):
-        if all(map(isinstance, map(value.__getitem__, accepted), accepted.values())):
+    with suppress(KeyError, TypeError, AttributeError):
+        if all(map(isinstance, map(step.__getitem__, _STEP_TYPES), _STEP_TYPES.values())) and (
+            max(map(abs, (step["value"], step["action_value"], step["regret"], step["luck"]))) <= _MOST_IN_STEP
+        ):
             return None
-    for name, kinds in accepted.items():
-        if name not in value:
-            return f"lacks the field '{where}{name}'"
-        if not isinstance(value[name], kinds):
-            expected = " or ".join(dict.fromkeys(_JSON_NAMES[kind] for kind in kinds))
-            return f"field '{where}{name}' is {value[name]!r:.60}, expected {expected}"
-    return None
+    place = f"steps[{number}]"
+    if not isinstance(step, dict):
+        return f"field '{place}' is {step!r:.60}, expected an object"
+    problem = _problem_of_fields(step, StepRecord, place)
+    if problem is not None:
+        return problem
+    name = max(("value", "action_value", "regret", "luck"), key=lambda name: abs(step[name]))
+    return f"field '{place}.{name}' is {step[name]!r:.60}, expected a number from -1 to 1"
 
 
 _JSON_NAMES: Final[Mapping[type, str]] = {

@@ -15,6 +15,7 @@ from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.facts import RunFacts, read_facts
 from resilisim.evaluation.store import read_records
 from resilisim.evaluation.summary import GroupSummary, SummaryTable
+from resilisim.evaluation.texts import opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,13 @@ class EvaluationResult:
         raise unknown_name("result", f"{policy} under {prompt_type}", names)
 
     def records(self) -> Iterator[EpisodeRecord]:
-        """Yield the record of every episode, in the order in which they ended.
+        """Yield the record of every episode with its texts unpacked, in the order in which they ended.
 
         Raises:
             StoreError: The folder is gone, or cannot be read.
         """
         # A generator of this object's own: it keeps a temporary folder alive while somebody reads.
-        yield from read_records(self.directory)
+        yield from map(opened, read_records(self.directory))
 
     def table(self) -> SummaryTable:
         """Return the summary as a table for the terminal (`rich.print` shows it)."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
 from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.envs.protocol import native_text
 from resilisim.evaluation.attribution import IDENTITY_TOLERANCE, Attribution, attribute, identity_error, total_losses
 from resilisim.evaluation.labels import Course
 from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, SpokenTexts, StepRecord, fitting_ceiling
@@ -87,7 +87,7 @@ class Rollout:
         """Send a message, or end the episode if it is None."""
         before = self._info["state"]
         if isinstance(action, Mapping):  # an assistant message with native calls; the record keeps its text
-            action = json.dumps(action)
+            action = native_text(action)
         step = self._env.stop() if action is None else self._env.step(cast("str", action))
         self.observation, _, self.terminated, _, self._info = step
         message = self._info["message"]
@@ -152,14 +152,18 @@ class Rollout:
         return record
 
     def _flaw_with_plan(self) -> dict[str, Any] | None:
-        """Return what is wrong with the plan in the prompt, together with the plan's tools as they are shown."""
+        """Return what is wrong with the plan in the prompt, together with the plan's tools and limits as shown."""
         flaw = self._info["flaw"]
         if flaw is None:
             return None
         prompt = self._prompt if isinstance(self._prompt, Prompt) else self._env.prompt(self._task, self._prompt)
         if prompt.workflow is None:
             return dict(flaw)
-        return {**flaw, "plan": [step.tool for step in prompt.workflow.steps]}
+        steps = prompt.workflow.steps
+        shown: dict[str, Any] = {"plan": [step.tool for step in steps]}
+        if any(step.is_limited for step in steps):
+            shown["limits"] = [[step.max_tries, step.skip_from] for step in steps]
+        return {**flaw, **shown}
 
 
 def play_episode(

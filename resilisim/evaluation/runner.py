@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
 from resilisim.evaluation.arguments import (
     TaskSpec,
     check_environment,
     check_flaws,
-    check_integer,
     check_policies,
     check_prompts,
     check_record_texts,
@@ -159,7 +158,7 @@ def evaluate(
         check_address(ray)
     limits = RunLimits() if limits is None else limits
     policy_specs, prompt_types = check_policies(policies), check_prompts(prompts)
-    num_workers = check_integer("workers", workers, least=1)
+    num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
     chosen_tasks, chosen_seeds = check_tasks(tasks, own_library), check_seeds(seeds)
     part = check_shard(shard, len(chosen_tasks))
     model_settings = check_models(model)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, shown_value
 from resilisim.seeding import UNIFORM_BITS
 from resilisim.simulator.compiled import scalar
 
@@ -48,12 +48,12 @@ class BenchmarkLaw:
 
     def __post_init__(self) -> None:
         """Refuse constants that are not probabilities."""
-        if not 0.0 < self.base <= 1.0:
-            raise InvalidInputError(f"law constant base is {self.base}: expected a probability in (0, 1]")
-        for name in ("not_executed", "failed", "history"):
+        for name in self.__slots__:
             value = getattr(self, name)
-            if not 0.0 <= value <= 1.0:
-                raise InvalidInputError(f"law constant {name} is {value}: expected a factor in [0, 1]")
+            in_range = isinstance(value, int | float | np.number) and 0.0 <= value <= 1.0
+            if not in_range or (name == "base" and value == 0.0):
+                expected = "a probability in (0, 1]" if name == "base" else "a factor in [0, 1]"
+                raise InvalidInputError(f"law constant {name} is {shown_value(value)}: expected {expected}")
 
     def probability(self, base: float, num_not_executed: int, num_failed_dependencies: int, num_failures: int) -> float:
         """Return the success probability of an execution; the definition that the table repeats."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import MAX_TURNS, InvalidInputError, check_integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,11 @@ class EndRules:
 
     def __post_init__(self) -> None:
         """Refuse numbers that no episode could be played under."""
-        if self.max_turns < 1:
-            raise InvalidInputError(f"max_turns is {self.max_turns}: expected at least 1")
-        if self.max_consecutive_failures < 0:
-            raise InvalidInputError(
-                f"max_consecutive_failures is {self.max_consecutive_failures}: expected 0 (off) or more"
-            )
-        if self.loop_length < 0 or self.loop_length == 1:
-            raise InvalidInputError(f"loop_length is {self.loop_length}: expected 0 (off) or at least 2")
+        for name, least in (("max_turns", 1), ("max_consecutive_failures", 0), ("loop_length", 0)):
+            # Also where NumPy's integers were given: compiled code and JSON want Python's.
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least, MAX_TURNS))
+        if self.loop_length == 1:
+            raise InvalidInputError("loop_length is 1: expected 0 (off) or at least 2")
 
     def to_mapping(self) -> dict[str, int]:
         """Return the rules as they stand in every record."""

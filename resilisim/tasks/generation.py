@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from resilisim.errors import InvalidInputError, StoreError
+from resilisim.errors import MAX_COUNT, InvalidInputError, StoreError, check_integer
 from resilisim.provenance import describe_os_error
 from resilisim.seeding import MAX_SEED, Draws
 from resilisim.tasks.domains import draw_scene
@@ -58,10 +58,8 @@ def generate_tasks(
         InvalidInputError: Seed or count are out of range, the retriever searches another library, or no tool of the
             library can be asked for in words.
     """
-    if not 0 <= seed <= MAX_SEED:
-        raise InvalidInputError(f"seed {seed!r}: expected an integer from 0 to {MAX_SEED}")
-    if count < 1:
-        raise InvalidInputError(f"count {count!r}: expected an integer of 1 or more")
+    seed = check_integer("seed", seed, 0, MAX_SEED)
+    count = check_integer("count", count, 1, MAX_COUNT)
     if library is None:
         library = default_library() if retriever is None else retriever.library
     if retriever is None:

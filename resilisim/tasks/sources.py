@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from resilisim.errors import InvalidInputError, nearest_name, unknown_name
+from resilisim.errors import InvalidInputError, nearest_name, shown_value, unknown_name
 from resilisim.seeding import Draws
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks, find_task
 from resilisim.tasks.split import SPLITS, split_of
@@ -120,7 +120,9 @@ def sample_tasks(tasks: Sequence[Task], n: int, seed: int = 0, split: str | None
 def _first_of_benchmark(n: int) -> list[Task]:
     tasks = benchmark_tasks()
     if not 1 <= n <= len(tasks):
-        raise InvalidInputError(f"{n} tasks: expected a number from 1 to {len(tasks)}, the size of {BENCHMARK_VERSION}")
+        raise InvalidInputError(
+            f"{shown_value(n)} tasks: expected a number from 1 to {len(tasks)}, the size of {BENCHMARK_VERSION}"
+        )
     return list(tasks[:n])
 
 

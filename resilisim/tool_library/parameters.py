@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 ParameterMode = Literal["lenient", "strict", "ignore"]
 PARAMETER_MODES: tuple[str, ...] = get_args(ParameterMode)
 
+_MOST_HINTS = 20  # unknown names of a call for which the nearest known ones are looked for
+
 _TYPE_OF: Mapping[type, str] = {
     str: "string",
     bool: "boolean",
@@ -160,7 +162,8 @@ def _problems(tool: Tool, parameters: Mapping[str, Any], error: ValidationError)
             missing = [name for name in error.validator_value if name not in parameters]
             return [f"required parameter {name!r}{where} is missing" for name in missing]
         if error.validator == "additionalProperties":
-            return [_unknown(name, names, where) for name in parameters if name not in names]
+            unknown = [str(name) for name in parameters if name not in names]
+            return [_unknown(name, names, where, with_hint=len(unknown) <= _MOST_HINTS) for name in unknown]
         return [f"parameters{where}: expected an object, got {_shown(parameters)}"]
     place = ".".join(str(part) for part in error.absolute_path)
     value = _shown(error.instance)
@@ -172,15 +175,15 @@ def _problems(tool: Tool, parameters: Mapping[str, Any], error: ValidationError)
     return [f"parameter {place!r}{where}: value {value} does not meet {rule}"]
 
 
-def _unknown(name: object, names: list[str], where: str) -> str:
-    near = nearest_name(str(name), names)
+def _unknown(name: str, names: list[str], where: str, with_hint: bool) -> str:
+    near = nearest_name(name, names) if with_hint else None
     if near is not None:
         hint = f"did you mean {near!r}?"
     elif names:
         hint = "expected some of " + ", ".join(names)
     else:
         hint = "the tool takes none"
-    return f"unknown parameter {str(name)[:60]!r}{where}: {hint}"
+    return f"unknown parameter {name[:60]!r}{where}: {hint}"
 
 
 def _shown(value: object, length: int = 60) -> str:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
+import typer
 
 import resilisim
+from resilisim.cli.main import app
+from resilisim.tasks.benchmark import benchmark_tasks
 
 COMMANDS = ["tools", "tasks", "bound", "play", "evaluate", "report", "demo"]
 
@@ -54,20 +58,6 @@ def test_wrong_usage_is_one_line_with_the_value_and_the_nearest_name(command, ar
         assert word in line
 
 
-def test_a_reader_that_has_seen_enough_is_no_error():
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run(
-        [sys.executable, "-m", "resilisim", "tools", "list"],
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    os.close(writing)
-    assert "Traceback" not in done.stderr
-
-
 def test_help_imports_nothing_heavy():
     code = (
         "import sys\n"
@@ -92,3 +82,71 @@ def test_help_groups_the_options(command):
         "[default: auto]",
     ):
         assert part in words
+
+
+COMMAND = f"{sys.executable} -m resilisim"
+WRITTEN = {
+    "| head -c 1": (0, ""),
+    ">/dev/full": (3, "resilisim: the output cannot be written: No space left on device\n"),
+    ">&-": (3, "resilisim: the output cannot be written: Bad file descriptor\n"),
+    "2>&- >/dev/null": (0, ""),
+    "2>/dev/full >/dev/null": (0, ""),
+}
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [("tasks stats", where) for where in WRITTEN]
+    + [(other, where) for other in ("tasks stats --json", "--help") for where in ("| head -c 1", ">/dev/full")],
+)
+def test_an_output_that_is_closed_or_full_is_told_in_a_line(arguments, where):
+    script = f"set -o pipefail; {COMMAND} {arguments} {where}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == WRITTEN[where]
+
+
+def test_bytes_that_are_no_text_can_be_typed():
+    typed = b"c nonsense\xff\xfe\nf\n"
+    arguments = ["play", "--json", "--task", benchmark_tasks()[0].instance_id]
+    done = subprocess.run([*COMMAND.split(), *arguments], input=typed, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"][0]["message"] == "<tool_call>nonsense\ufffd\ufffd</tool_call>"
+
+
+# Integers that nobody means, on every option that takes one; whether the core refuses them, too, is tested there.
+def test_every_option_that_takes_a_whole_number_has_its_largest():
+    def options(found, path):
+        for name, inner in getattr(found, "commands", {}).items():
+            yield from options(inner, [*path, name])
+        yield from (([*path, option.opts[-1]], option) for option in found.params)
+
+    checked_later = {"train --seed", "train --steps", "profile --turns"}
+    for path, option in options(typer.main.get_command(app), []):
+        described = getattr(option, "type_descriptor", None)
+        if described is not None and "int" in str(described.annotation):
+            assert option.max is not None or " ".join(path) in checked_later, path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "bound --tools file_operations_reader --turns 1000000000000",
+        "bound --tools file_operations_reader --clairvoyant-seeds 999999999999999999999999999999",
+        "evaluate --policy random --out DIR --seeds 1000000000000",
+        "evaluate --policy random --out DIR --seeds " + "9" * 5000,
+        "evaluate --policy random --out DIR --tasks 999999999999999999999999999999",
+        "evaluate --policy random --out DIR --tasks 1 --max-seconds 1e300",
+        "evaluate --policy random --out DIR --tasks 1 --max-cost inf",
+        "evaluate --policy random --out DIR --tasks 1 --timeout nan",
+        "profile --policy random --out DIR --turns 1000000000",
+        "train --out DIR --steps 999999999999999999999999999999",
+        "train --out DIR --minutes inf",
+        "train --out DIR --set num_envs=999999999999999999999999999999",
+        "episode show DIR 999999999999999999999999999999",
+    ],
+)
+def test_numbers_that_nobody_means_are_refused_in_a_line(command, tmp_path, arguments):
+    line = command(*arguments.replace("DIR", str(tmp_path / "run")).split()).refusal()
+    assert len(line) < 1000
+    assert not (tmp_path / "run").exists()

@@ -8,7 +8,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from resilisim.cli.output import figure, plain, print_json, table, write_what_cannot_be_encoded_as_escapes
+from resilisim.cli.output import figure, plain, prepare_streams, print_json, table
 
 
 def test_figures_that_do_not_exist_are_null_and_a_dash(capsys):
@@ -56,7 +56,7 @@ def test_json_stays_json_whatever_the_text_and_the_encoding(encoding, monkeypatc
 def test_what_the_encoding_lacks_is_written_as_an_escape(monkeypatch):
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
-    write_what_cannot_be_encoded_as_escapes()
+    prepare_streams()
     Console(width=80).print(plain("ü \ud800"))
     sys.stdout.flush()
     assert written.getvalue() == b"\\xfc \\ud800\n"

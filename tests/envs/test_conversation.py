@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from types import MappingProxyType
 
 import gymnasium
 import pytest
@@ -14,8 +15,11 @@ from hypothesis import strategies as st
 import resilisim  # noqa: F401  (registers the ids)
 from resilisim.envs.checks import check_conversation_env
 from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.envs.protocol import CUT_MARK, encode_native
 from resilisim.envs.space import UnicodeText
 from resilisim.errors import InvalidInputError
+from resilisim.evaluation.rollout import Rollout
+from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.workflows import parse_plan
@@ -334,6 +338,68 @@ def test_replies_stay_short_and_can_be_sent_anywhere():
         observation = run(ConversationEnv(), [message])[-1][0]
         assert len(observation) < 20_000
         observation.encode("utf-8")
+
+
+def nested(depth, inner=None):
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+def cyclic():
+    message = {"content": "hello"}
+    message["tool_calls"] = [{"id": message}]
+    return message
+
+
+def called(call_id="c", name="tool_call", arguments='{"name": "file_operations_reader"}'):
+    return {"id": call_id, "function": {"name": name, "arguments": arguments}}
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "part"),
+    [
+        ({"tool_calls": [called(nested(5000))]}, "format_error", "nested too deeply"),
+        ({"tool_calls": [called(arguments=nested(5000))]}, "format_error", "nested too deeply"),
+        (cyclic(), "format_error", "Circular"),
+        ({"tool_calls": [called(object())]}, "format_error", "it holds a object"),
+        ({"content": float("nan")}, "format_error", "Out of range"),
+        ({"tool_calls": [called(10**5000)]}, "format_error", "integer"),
+        ({"tool_calls": [called("i" * 1_000_000)]}, "format_error", "expected at most 1,000,000"),
+        ({"tool_calls": [called(nested(50))]}, "execute", "executed successfully"),
+        ({"tool_calls": [called("c" * 900_000)]}, "execute", "executed successfully"),
+        ({"tool_calls": [called(), *[{"id": "b"}] * 70_000]}, "execute", "[cut: too long]"),
+        (MappingProxyType({"tool_calls": [MappingProxyType(called())]}), "execute", "executed successfully"),
+        ({"tool_calls": [called(name="f" * 900_000)]}, "format_error", "unknown function"),
+    ],
+    ids=range(12),
+)
+def test_native_nonsense_is_an_observation_of_valid_json(message, kind, part):
+    def sent_to(step):
+        observation, *_, info = step(message)
+        words = json.loads(observation)[0]["content"]
+        assert (info["event"], part in words) == (kind, True)
+        assert len(observation) <= 1_000_000
+        return observation
+
+    env = certain_env(protocol="native")
+    env.reset(seed=0, options={"task": TASK})
+    first = sent_to(env.native_step)
+    rollout = Rollout(certain_env(protocol="native"), Task.from_mapping(TASK, default_library()), "baseline", 0)
+    rollout.step(message)  # as records keep it
+    assert rollout.observation == first
+
+
+@given(st.text(), st.lists(st.text()), st.integers(200, 1000))
+def test_a_native_observation_that_is_cut_is_valid_json(text, ids, max_length):
+    encoded = encode_native(text, ids, max_length)
+    messages = json.loads(encoded)
+    assert len(encoded) <= max_length
+    content = messages[0]["content"]
+    assert content == text or (content.endswith(CUT_MARK) and text.startswith(content.removesuffix(CUT_MARK)))
+    answered = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+    assert answered == ids[: len(answered)]
+    assert content != text or len(answered) == len(ids)
 
 
 def test_unreadable_native_arguments_are_invalid_parameters():

@@ -9,20 +9,21 @@ from typing import Any
 import pytest
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.flawed_plan import sound_tools
+from resilisim.evaluation.flawed_plan import sound_steps
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.rollout import play_episode
 from resilisim.policies.registry import make_policy
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
-from resilisim.workflows import Step, Workflow
+from resilisim.workflows import PlannedStep, Step, Workflow
 from resilisim.workflows.perturbation import FLAW_METHODS, SEVERITIES, Edit, FlawedWorkflow, Perturber
 from resilisim.workflows.planner import resolve_planner
 from resilisim.workflows.prompts import Prompt
 from tests.evaluation.toy_policies import Scripted
 
 READER, PARSER, FILTER = "file_operations_reader", "data_processing_parser", "data_processing_filter"
+FETCHER = "network_fetcher"
 TRANSFORMER = "data_processing_transformer"
 USELESS, OTHER_USELESS = "utility_cache", "utility_logger"
 THREE = (READER, PARSER, FILTER)
@@ -46,16 +47,20 @@ def edit(what: str, step: int, original: int | None, before: str | None, after: 
 def play(
     messages: Sequence[str | None],
     required: Sequence[str],
-    shown: Sequence[str],
+    shown: Sequence[str | Step],
     edits: Sequence[Edit],
     **options: Any,
 ) -> EpisodeRecord:
     """Play fixed messages under a plan that was made by hand, where calls without missing dependencies succeed."""
     flaw = {"type": "any", "method": "any", "severity": "light", "edits": [one.to_mapping() for one in edits]}
-    workflow = Workflow("task", tuple(Step(tool) for tool in shown), "exact", 0.5)
+    workflow = Workflow("task", tuple(step if isinstance(step, Step) else Step(step) for step in shown), "exact", 0.5)
     prompt = Prompt("A plan.", "flawed", "exact", workflow, flaw=flaw)
     env = ConversationEnv(search=lambda query, count: [], base=1.0, **{"max_turns": 3, **options})
     return play_episode(env, Scripted(messages), task_of(*required), prompt, 0)
+
+
+def _planned(steps: Sequence[Step]) -> list[PlannedStep]:
+    return [PlannedStep(step.tool, max_tries=step.max_tries, skip_from=step.skip_from) for step in steps]
 
 
 def labels(record: EpisodeRecord) -> list[str | None]:
@@ -110,6 +115,22 @@ def test_a_missing_step_is_obeyed_by_the_step_behind_it() -> None:
     assert labels(play([call(READER), call(FILTER)], THREE, shown, edits))[1] == "obeyed_flaw"
     assert labels(play([call(FILTER)], THREE, shown, edits))[0] == "wrong_order"
     assert labels(play([call(READER), call(PARSER), call(FILTER), FINISH], THREE, shown, edits)) == [None] * 4
+
+
+def test_a_flawed_step_is_obeyed_behind_steps_that_were_left_for_their_limits() -> None:
+    # The helper never succeeds: it needs what is not there, and nothing without its dependency ever does.
+    helper, hopeless = "data_processing_aggregator", {"not_executed": 0.0, "max_turns": 6}
+    shown = (Step(helper, max_tries=1), Step(USELESS), Step(FETCHER))
+    edits = [edit("inserted", 2, None, None, USELESS)]
+    turns = [call(helper), call(USELESS), call(FETCHER), FINISH]
+    assert labels(play(turns, [FETCHER], shown, edits, **{**hopeless, "max_turns": 2}))[1] == "obeyed_flaw"
+    unlimited = (Step(helper), Step(USELESS), Step(FETCHER))
+    assert labels(play(turns, [FETCHER], unlimited, edits, **{**hopeless, "max_turns": 2}))[1] == "unneeded_tool"
+    # From message 2 on the helper is left, so finishing is what the shown plan says next.
+    shown = (Step(FETCHER), Step(helper, skip_from=2))
+    removed = [edit("removed", 3, 3, READER, None)]
+    record = play([call(FETCHER), FINISH], [FETCHER, READER], shown, removed, **hopeless)
+    assert labels(record)[1] == "obeyed_flaw"
 
 
 def test_a_redundant_step_is_obeyed_once_at_its_place() -> None:
@@ -176,9 +197,11 @@ def test_edits_can_be_undone(flaw: str, method: str) -> None:
         for severity in SEVERITIES:
             found = perturber.perturb(planner.plan(task), task.required_tools, flaw, severity, method)
             if isinstance(found, FlawedWorkflow):
-                shown = [step.tool for step in found.workflow.steps]
-                sound = [step.tool for step in found.original.steps]
-                assert sound_tools(shown, found.flaw_mapping()["edits"]) == sound
+                undone_steps = sound_steps(_planned(found.workflow.steps), found.flaw_mapping()["edits"])
+                sound = _planned(found.original.steps)
+                assert [step.tool for step in undone_steps] == [step.tool for step in sound]
+                gone = {one.before for one in found.edits if one.what == "removed"}
+                assert all(one == other or one.tool in gone for one, other in zip(undone_steps, sound, strict=True))
                 undone += 1
     assert undone > 10
 

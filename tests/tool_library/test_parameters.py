@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from resilisim.errors import InvalidInputError
 from resilisim.tool_library import Parameter, Tool, default_library
+from resilisim.tool_library import parameters as parameters_module
 from resilisim.tool_library.parameters import PARAMETER_MODES, accepts, check_parameters, defaults, parameter_schema
 
 LIBRARY = default_library()
@@ -92,6 +93,16 @@ def test_long_and_deep_values_give_short_lines() -> None:
     problems = check_parameters(FETCHER, {"source": deep})
     assert len(problems) == 1
     assert "nested too deeply" in problems[0]
+
+
+def test_names_near_many_unknown_ones_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for: list[str] = []
+    monkeypatch.setattr(parameters_module, "nearest_name", lambda name, names: looked_for.append(name))
+    reader = default_library()["file_operations_reader"]
+    for count, expected in ((20, 20), (70_000, 0)):
+        looked_for.clear()
+        assert len(check_parameters(reader, {f"sourc{number}": 1 for number in range(count)})) == count
+        assert len(looked_for) == expected
 
 
 def test_schema_and_defaults() -> None:

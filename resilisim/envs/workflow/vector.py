@@ -23,7 +23,7 @@ from resilisim.envs.workflow.kernel import (
 )
 from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
 from resilisim.envs.workflow.seeds import plant_seeds
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState
@@ -72,8 +72,7 @@ class WorkflowVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         render_mode: str | None = None,
         **options: Unpack[WorkflowKeywords],
     ) -> None:
-        if num_envs < 1:
-            raise InvalidInputError(f"num_envs is {num_envs}: expected at least 1")
+        num_envs = check_integer("num_envs", num_envs, 1, MAX_COUNT)
         if max_episode_steps is not None and "max_turns" not in options:
             options["max_turns"] = max_episode_steps
         if render_mode is not None:

@@ -156,7 +156,7 @@ class ProfileJob:
                 on_run(number, len(runs), run)
             result = self._play(run, f"run {number} of {len(runs)}, {run.title}")
             policies = policies or tuple(result.manifest["arguments"]["policy_names"])
-            sums[run.name] = RunSums.of(result.records())
+            sums[run.name] = result.facts.sums
             states.append(_state(run, result))
             last_error = result.call.last_error or last_error
         played = PlayedRuns([task.instance_id for task in self.tasks], policies, sums)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import InvalidInputError, StoreError, unknown_name
+from resilisim.errors import MAX_TURNS, InvalidInputError, StoreError, check_integer, unknown_name
 from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.tasks import Task
 from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
@@ -202,12 +202,7 @@ def _reliabilities(values: object) -> tuple[float, ...]:
 
 
 def _turns(values: object) -> tuple[int, ...]:
-    chosen = set()
-    for value in _listed("turns", values):
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-            raise InvalidInputError(f"turns is {value!r:.60}: expected a whole number, at least 1")
-        chosen.add(int(value))
-    return _sorted(chosen)
+    return _sorted({check_integer("turns", value, 1, MAX_TURNS) for value in _listed("turns", values)})
 
 
 def _names(what: str, values: object, known: Sequence[str]) -> tuple[str, ...]:

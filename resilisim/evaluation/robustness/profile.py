@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
 from resilisim.evaluation.arguments import (
     TaskSpec,
     check_environment,
-    check_integer,
     check_policies,
     check_prompts,
     check_record_texts,
@@ -177,7 +176,7 @@ def plan_profile(
         environment,
         own_library,
         library,
-        check_integer("workers", workers, least=1),
+        check_integer("workers", workers, 1, MAX_WORKERS),
         model,
         check_record_texts(record_texts),
         progress,

@@ -120,8 +120,8 @@ class TrainingConfig(BaseModel):
     monitors: bool = False
     imitation_updates: int = Field(0, ge=0)
 
-    max_steps: int | None = Field(None, ge=1)
-    max_minutes: float | None = Field(None, gt=0)
+    max_steps: int | None = Field(None, ge=1, le=10**15)
+    max_minutes: float | None = Field(None, gt=0, le=10**9)
     evaluate_every: int = Field(200_000, ge=1)
     validation_tasks: int = Field(150, ge=1)
     validation_episodes: int = Field(20, ge=1)

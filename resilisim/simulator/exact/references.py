@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from resilisim.errors import MAX_COUNT, check_integer
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.clairvoyant import clairvoyant
 from resilisim.simulator.exact.optimum import Optimum, compute_optimum, solve
@@ -100,9 +101,10 @@ def references(
         None, and `no_search_ceiling` says why.
 
     Raises:
-        InvalidInputError: Unknown, repeated or missing tools.
+        InvalidInputError: Unknown, repeated or missing tools, or too many seeds.
         ExactLimitError: The task is too large to be solved.
     """
+    clairvoyant_seeds = check_integer("clairvoyant_seeds", clairvoyant_seeds, 0, MAX_COUNT)
     library = library or default_library()
     task = required_tools if isinstance(required_tools, Task) else None
     names = required_tools.required_tools if isinstance(required_tools, Task) else required_tools

@@ -53,6 +53,17 @@ def test_what_changes_episodes_is_refused_and_named(path, value, text):
     assert str(refused.value).startswith("a and c cannot be compared")
 
 
+def test_texts_of_different_revisions_are_not_compared_and_missing_means_the_first():
+    refuse_incomparable([MANIFEST, changed("benchmark", "texts", value=1)])
+    now = changed("benchmark", "texts", value=2)
+    refuse_incomparable([now, now])
+    now["arguments"]["environment"]["base"] = 0.1
+    with pytest.raises(InvalidInputError) as refused:
+        refuse_incomparable([MANIFEST, now], ["old", "new"])
+    expected = "old and new cannot be compared: revision of the texts that agents read is 1 in one and 2 in the other"
+    assert str(refused.value) == expected
+
+
 def test_the_version_is_named_before_everything_that_follows_from_it():
     other = changed("benchmark", "version", value="benchmark-v2")
     other["arguments"]["benchmark"]["sha256"] = "zz"

@@ -79,7 +79,7 @@ def test_names_of_folders_sort_and_differ() -> None:
         ({"reliabilities": (math.nan,)}, "reliability is nan: expected"),
         ({"reliabilities": "0.5"}, r"reliability is '0\.5': expected a probability"),
         ({"reliabilities": (True,)}, "reliability is True: expected"),
-        ({"turns": (6, 0)}, "turns is 0: expected a whole number, at least 1"),
+        ({"turns": (6, 0)}, "turns is 0: expected 1 to 10,000"),
         ({"turns": (6.5,)}, r"turns is 6\.5: expected a whole number"),
         ({"flaws": ("missing_steps",)}, "unknown flaw 'missing_steps': did you mean 'missing_step'"),
         ({"severities": ("sever",)}, "unknown severity 'sever': did you mean 'severe'"),

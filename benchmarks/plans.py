@@ -1,0 +1,130 @@
+"""What following plans to the letter is worth: all 5,040 tasks exactly, and the test split played."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from benchmarks.measurement import Measurement, column, repeated
+from resilisim.evaluation import evaluate
+from resilisim.evaluation.store import read_records
+from resilisim.policies.ppo.checkpoint import LoadedPolicy, load_checkpoint
+from resilisim.policies.ppo.mirror import Mirror
+from resilisim.policies.ppo.planner import PolicyPlanner, all_success_calls
+from resilisim.simulator import build_problem
+from resilisim.simulator.exact import known_probabilities, obey_plan
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.split import split_of
+from resilisim.tool_library import default_library
+from resilisim.workflows import ExactPlanner, Planner, Workflow
+from resilisim.workflows.costs import CostCalculator
+
+TARGET_MEAN, TARGET_WORST = 99.0, 93.0  # percent of V*
+TARGET_REGRET = 1.5  # percent of V*, played
+TARGET_SECONDS = 60.0
+NUM_SEEDS = 8
+LIBRARY = default_library()
+RUNS = 3
+
+_PLAN = """
+import json, time
+from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.workflows import ExactPlanner
+
+tasks = list({task.required_tools: task for task in benchmark_tasks()}.values())
+planner = ExactPlanner()
+started = time.perf_counter()
+for task in tasks:
+    planner.plan(task)
+print(json.dumps({"seconds": time.perf_counter() - started, "lists": len(tasks)}))
+"""
+
+
+def measure(long: bool) -> list[Measurement]:
+    """Value the plans of every planner, play those of the exact one, and time its planning."""
+    tasks = benchmark_tasks()
+    loaded = load_checkpoint("default")
+    planned = repeated(_PLAN, RUNS if long else 1)
+    return [
+        *_valued("exact-path", tasks, _following(ExactPlanner(limits=False))),
+        *_valued("exact", tasks, _following(ExactPlanner()), TARGET_MEAN, TARGET_WORST),
+        *_valued("policy:default, its path without limits", tasks, lambda task: _path_value(loaded, task)),
+        *_valued("policy:default", tasks, _following(PolicyPlanner("default"))),
+        *_played(tasks),
+        Measurement(
+            f"exact plans of {planned[0]['lists']:,} required lists, one process",
+            "s",
+            column(planned, "seconds"),
+            TARGET_SECONDS,
+            note="solving the tasks and compiling the kernels, or loading them, included",
+        ),
+    ]
+
+
+def _following(planner: Planner) -> Callable[[Task], float]:
+    costs = CostCalculator()
+
+    def value(task: Task) -> float:
+        workflow: Workflow = planner.plan(task)
+        return costs.costs(task.required_tools, workflow.steps).obey
+
+    return value
+
+
+def _path_value(loaded: LoadedPolicy, task: Task) -> float:
+    problem = build_problem(LIBRARY, task.required_tools)
+    calls = all_success_calls(Mirror(loaded, task, LIBRARY, problem.law, problem.rules), problem)
+    return obey_plan(problem, [options[0].tool for options in calls]).success
+
+
+def _valued(
+    name: str,
+    tasks: Sequence[Task],
+    value: Callable[[Task], float],
+    target_mean: float | None = None,
+    target_worst: float | None = None,
+) -> Iterator[Measurement]:
+    optimum = np.array([known_probabilities(build_problem(LIBRARY, task.required_tools)) for task in tasks])
+    found = np.array([value(task) for task in tasks])
+    share = 100.0 * found / optimum
+    quantiles = " · ".join(f"{quantile:.1f}" for quantile in np.quantile(share, (0.01, 0.05, 0.25, 0.5, 0.75)))
+    yield Measurement(
+        f"{name}: mean obey / mean V*",
+        "%",
+        [100.0 * float(found.mean() / optimum.mean())],
+        target_mean,
+        "higher",
+        note=f"obey {found.mean():.4f}, V* {optimum.mean():.4f}; of V* by task, quantiles 1 · 5 · 25 · 50 · 75 %: "
+        f"{quantiles} %; {100.0 * float((share >= 99.0).mean()):.0f} % of the tasks within 1 %",
+    )
+    yield Measurement(f"{name}: worst task, obey / V*", "%", [float(share.min())], target_worst, "higher")
+
+
+def _played(tasks: Sequence[Task]) -> Iterator[Measurement]:
+    held_out = [task for task in tasks if split_of(task.required_tools) == "test"]
+    for planner, target in (("exact-path", None), ("exact", TARGET_REGRET)):
+        with tempfile.TemporaryDirectory() as folder:
+            evaluate(
+                ["plan-follower"],
+                held_out,
+                ["optimal"],
+                NUM_SEEDS,
+                planner=planner,
+                out=folder,
+                workers=2,
+                progress=False,
+            )
+            records = list(read_records(folder))
+        regret = np.mean([record["regret"] for record in records])
+        optimum = np.mean([record["optimum"] for record in records])
+        success = np.mean([record["outcome"] for record in records])
+        yield Measurement(
+            f"plan-follower played, planner {planner}: regret / V*",
+            "%",
+            [100.0 * float(regret / optimum)],
+            target,
+            note=f"{len(held_out)} tasks of the test split, {NUM_SEEDS} seeds: success {success:.4f}, V* {optimum:.4f}",
+        )
