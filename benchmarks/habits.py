@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     print(f"| habit | {' | '.join(LLM_POLICIES)} |\n|---|{'---|' * len(LLM_POLICIES)}")
     for habit in HABITS:
-        print(f"| {habit} | {' | '.join(str(same.get((agent, habit), '')) for agent in LLM_POLICIES)} |")
+        print(f"| `{habit}` | {' | '.join(str(same.get((agent, habit), '')) for agent in LLM_POLICIES)} |")
     successes = sum(one.outcome for one in expected)
     print(
         f"\n{len(cases)} episodes a cell ({given.tasks} tasks, seeds 0 to {given.seeds - 1}); "

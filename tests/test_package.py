@@ -73,6 +73,6 @@ def test_version_is_the_same_everywhere():
 
 
 def test_no_file_of_the_package_is_too_long():
-    # A file that passes 400 lines is asking to be two.
+    # A file is one concept, of 150 to 700 lines.
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "resilisim").rglob("*.py")}
-    assert {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > 400} == {}
+    assert {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > 700} == {}
