@@ -12,7 +12,7 @@ from resilisim.simulator.compiled import kernel
 from resilisim.simulator.exact.plan_following import MAX_TRIES, NEVER, SKIP_FROM, compile_plan, follow
 from resilisim.simulator.problem import Problem
 
-MAX_ENTRIES = 500_000  # of each of the hundreds of plans that are tried
+MAX_ENTRIES = 100_000  # of each of the hundreds of plans that are tried
 TOLERANCE = 1e-9  # a smaller gain is none: limits should not hang on the last bits
 
 
