@@ -130,7 +130,7 @@ def test_every_kind_loads_with_the_rows_that_were_written(
     for split, rows in parquet["rows"].items():
         assert rows == list(read_records(folders[f"{kind}-jsonl"], split))
         assert list(read_records(folders[f"{kind}-parquet"], split)) == rows
-        # The loader rounds numbers of JSON Lines whose rows it encodes again: for JSON of no fixed shape, lists of nulls.
+        # The loader rounds numbers of JSON Lines whose rows it encodes again (JSON of no fixed shape, lists of nulls).
         assert jsonl["rows"][split] == list(map(rounded, rows))
     assert sum(map(len, jsonl["rows"].values())) >= 12
 

@@ -127,6 +127,8 @@ def rebuilt(folder: Path, manifest: str) -> list[dict[str, Any]]:
     for row in rows_of(folder, "episodes.parquet"):
         index = row["index"]
         flaw = {name: row[f"flaw_{name}"] for name in ("type", "method", "severity", "plan")}
+        if row["flaw_limits"] is not None:
+            flaw["limits"] = parsed(row["flaw_limits"])
         score = {name: row[name] for name in ("level", "coverage", "minimum", "order", "output", "completion")}
         losses = {label: row[f"loss_{label}"] for label in LOSS_LABELS if row[f"loss_{label}"]}
         record = {
