@@ -92,7 +92,7 @@ def test_one_that_does_not_work_is_told_in_one_line(command, answer, words):
 
 
 def test_the_model_that_runs_here(command):
-    report = command("models", "check", "--model", "local", "--local-threads", 1, "--timeout", 60, "--json").json()
+    report = command("models", "check", "--model", "local", "--timeout", 60, "--json").json()
     checks = {entry["name"]: entry["passed"] for entry in report["checks"]}
     assert report["model"] == "local"
     assert report["protocols"] == ["text"]  # SmolLM2 does not call tools by itself
