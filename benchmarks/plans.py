@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from benchmarks.measurement import Measurement, column, repeated
 from resilisim.evaluation import evaluate
+from resilisim.evaluation.statistics import FloatArray
 from resilisim.evaluation.store import read_records
 from resilisim.policies.ppo.checkpoint import LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.mirror import Mirror
-from resilisim.policies.ppo.planner import PolicyPlanner, all_success_calls
-from resilisim.simulator import build_problem
-from resilisim.simulator.exact import known_probabilities, obey_plan
+from resilisim.policies.ppo.planner import all_success_calls
+from resilisim.simulator import Problem, build_problem
+from resilisim.simulator.exact import best_limits, known_probabilities, obey_plan
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.split import split_of
 from resilisim.tool_library import default_library
-from resilisim.workflows import ExactPlanner, Planner, Workflow
+from resilisim.workflows import ExactPlanner, Planner
 from resilisim.workflows.costs import CostCalculator
 
 TARGET_MEAN, TARGET_WORST = 99.0, 93.0  # percent of V*
 TARGET_REGRET = 1.5  # percent of V*, played
 TARGET_SECONDS = 60.0
 NUM_SEEDS = 8
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75)
 LIBRARY = default_library()
 RUNS = 3
 
@@ -46,13 +48,16 @@ print(json.dumps({"seconds": time.perf_counter() - started, "lists": len(tasks)}
 def measure(long: bool) -> list[Measurement]:
     """Value the plans of every planner, play those of the exact one, and time its planning."""
     tasks = benchmark_tasks()
-    loaded = load_checkpoint("default")
+    problems = [build_problem(LIBRARY, task.required_tools) for task in tasks]
+    optimum = np.array([known_probabilities(problem) for problem in problems])
+    path, limited = (_followed(ExactPlanner(limits=limits), tasks) for limits in (False, True))
+    policy_path, policy_limited = _followed_policy(load_checkpoint("default"), tasks, problems)
     planned = repeated(_PLAN, RUNS if long else 1)
     return [
-        *_valued("exact-path", tasks, _following(ExactPlanner(limits=False))),
-        *_valued("exact", tasks, _following(ExactPlanner()), TARGET_MEAN, TARGET_WORST),
-        *_valued("policy:default, its path without limits", tasks, lambda task: _path_value(loaded, task)),
-        *_valued("policy:default", tasks, _following(PolicyPlanner("default"))),
+        *_shares("exact-path", path, optimum),
+        *_shares("exact", limited, optimum, TARGET_MEAN, TARGET_WORST),
+        *_shares("policy:default, its path without limits", policy_path, optimum),
+        *_shares("policy:default", policy_limited, optimum),
         *_played(tasks),
         Measurement(
             f"exact plans of {planned[0]['lists']:,} required lists, one process",
@@ -64,33 +69,34 @@ def measure(long: bool) -> list[Measurement]:
     ]
 
 
-def _following(planner: Planner) -> Callable[[Task], float]:
+def _followed(planner: Planner, tasks: Sequence[Task]) -> FloatArray:
+    """Return the value of following each task's plan; shape (num_tasks,)."""
     costs = CostCalculator()
-
-    def value(task: Task) -> float:
-        workflow: Workflow = planner.plan(task)
-        return costs.costs(task.required_tools, workflow.steps).obey
-
-    return value
+    return np.array([costs.costs(task.required_tools, planner.plan(task).steps).obey for task in tasks])
 
 
-def _path_value(loaded: LoadedPolicy, task: Task) -> float:
-    problem = build_problem(LIBRARY, task.required_tools)
-    calls = all_success_calls(Mirror(loaded, task, LIBRARY, problem.law, problem.rules), problem)
-    return obey_plan(problem, [options[0].tool for options in calls]).success
+def _followed_policy(
+    loaded: LoadedPolicy, tasks: Sequence[Task], problems: Sequence[Problem]
+) -> tuple[FloatArray, FloatArray]:
+    """Return the same for a trained policy's path as it stands, and with limits (`PolicyPlanner`)."""
+    found = []
+    for task, problem in zip(tasks, problems, strict=True):
+        calls = all_success_calls(Mirror(loaded, task, LIBRARY, problem.law, problem.rules), problem)
+        tools = [options[0].tool for options in calls]
+        found.append((obey_plan(problem, tools).success, best_limits(problem, tools).success))
+    path, limited = np.array(found).T
+    return path, limited
 
 
-def _valued(
+def _shares(
     name: str,
-    tasks: Sequence[Task],
-    value: Callable[[Task], float],
+    found: FloatArray,
+    optimum: FloatArray,
     target_mean: float | None = None,
     target_worst: float | None = None,
 ) -> Iterator[Measurement]:
-    optimum = np.array([known_probabilities(build_problem(LIBRARY, task.required_tools)) for task in tasks])
-    found = np.array([value(task) for task in tasks])
     share = 100.0 * found / optimum
-    quantiles = " · ".join(f"{quantile:.1f}" for quantile in np.quantile(share, (0.01, 0.05, 0.25, 0.5, 0.75)))
+    quantiles = " · ".join(f"{quantile:.1f}" for quantile in np.quantile(share, QUANTILES))
     yield Measurement(
         f"{name}: mean obey / mean V*",
         "%",

@@ -95,7 +95,7 @@ def test_options_reach_every_run(command, tmp_path):
     [
         (["--axis", "turn"], "unknown axis 'turn': did you mean 'turns'?"),
         (["--reliability", "1.2"], "reliability is 1.2: expected a probability above 0 and at most 1"),
-        (["--turns", "0"], "turns is 0: expected a whole number, at least 1"),
+        (["--turns", "0"], "turns is 0: expected at least 1"),
         (["--flaw", "missing"], "unknown flaw 'missing': did you mean 'missing_step'?"),
         (["--axis", "turns", "--flaw", "missing_step"], "--flaw changes nothing without the axis flaws"),
         (["--policy", "plan-folower"], "plan-follower"),

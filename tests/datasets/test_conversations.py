@@ -424,7 +424,7 @@ def test_searches_by_the_work_order_find_the_tool_that_is_called() -> None:
         ({"flaws": ("mising_step",)}, ["'missing_step'"]),
         ({"severities": ("sever",)}, ["'severe'"]),
         ({"flaws": ()}, ["no flaws"]),
-        ({"seeds": 0}, ["seeds is 0", "expected 1 to"]),
+        ({"seeds": 0}, ["seeds is 0", "expected at least 1"]),
         ({"first_seed": -1}, ["first_seed is -1"]),
         ({"first_seed": 2**63 - 1, "seeds": 2}, ["first_seed"]),
         ({"pass_parameters": False, "environment": replace(TRAINING_ENVIRONMENT, parameters="strict")}, ["strict"]),
