@@ -218,14 +218,17 @@ class OpenAIChatModel:
             attempt += 1
 
     async def _attempt(self, client: AsyncOpenAI, request: ChatRequest) -> ChatReply | _Failure:
+        refused: dict[str, str] = {}  # options, with the endpoint's words; only an answer proves that it was they
         while True:
-            body = request_body(request, self.model, self._dropped)
+            body = request_body(request, self.model, self._dropped | refused.keys())
             began = time.perf_counter()
             try:
                 # The client's timeout is for each read: a server that sends a byte now and then would never time out.
                 async with asyncio.timeout(self._timeout_seconds):
                     text = await self._ask(client, body)
                 reply = read_reply(self._endpoint.without_key(text), request, time.perf_counter() - began)
+                for name, words in refused.items():
+                    self._drop(name, words)
                 return dataclasses.replace(reply, dropped=self._left_out(request, body))
             except (TimeoutError, self._openai.APITimeoutError):
                 return _Failure(f"no answer within {self._timeout_seconds:g} s")
@@ -234,7 +237,7 @@ class OpenAIChatModel:
                 option = None if failure.is_overflow else refused_option(error.status_code, error.body, body)
                 if option is None:
                     return failure
-                self._drop(option, failure.reason)  # what is sent gets less each time, so this ends
+                refused[option] = failure.reason  # what is sent gets less each time, so this ends
             except (self._openai.OpenAIError, *self._transport_errors) as error:
                 cause = error.__cause__ or error
                 return _Failure(f"no connection ({self._endpoint.excerpt(str(cause)) or type(cause).__name__})")

@@ -30,6 +30,9 @@ _REFUSES = re.compile(
 )
 
 
+# From here on a validator repeats what it was sent, all options included.
+_ECHO = re.compile(r"""["']input["']\s*:""")
+
 # Where servers put what a model thought: DeepSeek's and vLLM's first name, and the one of OpenRouter and later vLLM.
 _THOUGHTS: Final = ("reasoning_content", "reasoning")
 
@@ -75,11 +78,13 @@ def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | 
     there = [name for name in DROPPABLE if name in sent]
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     parameter = inner.get("param") if isinstance(inner, Mapping) else None
-    if parameter in there:
-        return str(parameter)
     words = (body if isinstance(body, str) else json.dumps(body, default=str))[:_LONGEST_REFUSAL]
+    words = _ECHO.split(words, maxsplit=1)[0]
     if _SINGLE_CALLS.search(words) and any(len(message.get("tool_calls", ())) > 1 for message in sent["messages"]):
         return SEVERAL_CALLS
+    if isinstance(parameter, str) and parameter:  # "stop", "stop[0]", "body.stop"; all else is about something else
+        place = re.search(r"\w+", parameter.removeprefix("body."))
+        return place.group() if place is not None and place.group() in there else None
     if not _REFUSES.search(words):
         return None
     # The one that is named first: what is said to be used instead stands behind it.

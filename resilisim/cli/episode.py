@@ -44,12 +44,12 @@ def show(
     """Show an episode: messages, calls, plan, memory; value, regret and luck beside each turn."""
     from resilisim.evaluation.failures import is_failure
     from resilisim.evaluation.replay import find_episode, finished
-    from resilisim.evaluation.texts import opened
+    from resilisim.evaluation.texts import opened_if_whole
 
     found = find_episode(run, episode)
     record = finished(found)
     if as_json:
-        print_json(found if record is None else opened(record))
+        print_json(found if record is None else opened_if_whole(record)[0])
     elif record is not None:
         print_transcript(record, console(), full)
     elif is_failure(found):

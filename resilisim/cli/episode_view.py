@@ -40,10 +40,12 @@ def print_transcript(record: EpisodeRecord, out: Console, full: bool = False) ->
         out: Where to.
         full: Whether long texts are shown whole.
     """
-    from resilisim.evaluation.texts import opened, prompt_of, replies_of
+    from resilisim.evaluation.texts import opened_if_whole, prompt_of, replies_of
 
-    record = opened(record)
+    record, problem = opened_if_whole(record)
     _print_head(record, out)
+    if problem is not None:
+        out.print(plain(problem, "yellow"))
     agent = record.get("agent")
     turns = list(zip(record["steps"], replies_of(record), strict=True))
     if agent is not None:

@@ -149,7 +149,7 @@ def profile(
     base_url: BaseUrlOption = None,
     concurrency: ConcurrencyOption = 8,
     retries: RetriesOption = 4,
-    timeout: TimeoutOption = 60.0,
+    timeout: TimeoutOption = 600.0,
     requests_per_minute: RequestsPerMinuteOption = None,
     tokens_per_minute: TokensPerMinuteOption = None,
     cache: CacheOption = None,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.failures import FAILURES_NAME, read_failures
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.store import EPISODES_NAME, read_manifest, read_own_records
-from resilisim.evaluation.texts import opened
+from resilisim.evaluation.texts import opened_if_whole
 from resilisim.provenance import describe_os_error, encode_json
 
 MANIFEST_KEY: Final = "resilisim.manifest"
@@ -125,7 +126,9 @@ class _Tables:
 
     def add(self, record: EpisodeRecord) -> None:
         """Write the rows of an episode."""
-        record = opened(record)
+        record, problem = opened_if_whole(record)
+        if problem is not None:
+            warnings.warn(f"{problem}; the tables leave them out", UserWarning, stacklevel=2)
         self.write("episodes.parquet", [episode_row(record)])
         self.write("steps.parquet", step_rows(record))
         calls = call_rows(record)

@@ -14,7 +14,7 @@ from resilisim.evaluation.failures import FailureRecord, read_failures
 from resilisim.evaluation.journal import JOURNALS_NAME, discard_journal, discard_journals, journal_path
 from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.store import EPISODES_NAME, MANIFEST_NAME, RunStore, read_manifest, read_records
-from resilisim.evaluation.texts import opened
+from resilisim.evaluation.texts import opened_if_whole
 from resilisim.provenance import (
     canonical_json,
     content_hash,
@@ -246,7 +246,7 @@ def _part_of(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _digest(record: EpisodeRecord) -> bytes:
     # Opened, because other builds of zlib pack the same texts into other bytes.
-    return bytes.fromhex(content_hash(opened(record)))[:DIGEST_BYTES]
+    return bytes.fromhex(content_hash(opened_if_whole(record)[0]))[:DIGEST_BYTES]
 
 
 def _failure_key(failure: FailureRecord) -> str:

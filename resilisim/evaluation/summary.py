@@ -334,7 +334,7 @@ def ceiling_note(rows: Sequence[GroupSummary], shown: bool = False) -> str:
     missing = sum(row.num_without_ceiling for row in rows if not row.tries_again)
     if missing:
         episodes = f"{missing:,} episode{'' if missing == 1 else 's'}"
-        note += f" In {episodes} tools had to be found and nobody knows with how many searches: V* counts there."
+        note += f" In {episodes} tools had to be found, in an unknown number of searches: V* counts there."
     return note
 
 

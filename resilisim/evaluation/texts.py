@@ -85,6 +85,17 @@ def opened(record: EpisodeRecord) -> EpisodeRecord:
     return cast("EpisodeRecord", whole)
 
 
+def opened_if_whole(record: EpisodeRecord) -> tuple[EpisodeRecord, str | None]:
+    """Return an opened record and None; of one whose texts are broken the record as it stands, and what is wrong.
+
+    For readers of whole runs: what was said in one episode is not worth all the others.
+    """
+    try:
+        return opened(record), None
+    except StoreError as error:
+        return record, str(error)
+
+
 def has_agent_texts(record: EpisodeRecord) -> bool:
     """Return whether an opened record of an LLM agent holds what its models were told and wrote."""
     return "messages" in record.get("agent", {})

@@ -372,6 +372,34 @@ def test_refusals_of_other_things_drop_nothing():
             with pytest.raises(RequestRefusedError):
                 ask(server, request)
             assert len(server.requests) == 1
+    echo = {"type": "missing", "loc": ["body", "model"], "msg": "Field required; invalid", "input": {"stop": ["END"]}}
+    elsewhere = {"message": "Invalid content: please stop", "param": "messages[2].content"}
+    for body in ({"detail": [echo]}, {"error": elsewhere}):
+        with LoopbackServer(lambda seen, body=body: json_answer(body, 400)) as server:
+            with pytest.raises(RequestRefusedError):
+                ask(server, request)
+            assert len(server.requests) == 1
+
+
+def test_an_option_that_was_not_the_fault_is_sent_again():
+    """What names an option but refuses the request without it, too, meant something else."""
+    request = dataclasses.replace(QUESTION, stop=("END",), temperature=0.0)
+
+    async def both(server):
+        model = OpenAIChatModel("small", base_url=server.base_url, api_key=KEY, retry=RetryPolicy(retries=0))
+        with pytest.raises(RequestRefusedError):
+            await model.complete(dataclasses.replace(request, messages=(ChatMessage("user", "bad"),)))
+        reply = await model.complete(request)
+        await model.aclose()
+        return reply
+
+    def answer(seen):
+        bad = seen.body["messages"][-1]["content"] == "bad"
+        return error(400, "Your prompt was rejected: stop.") if bad else completion("ok")
+
+    with LoopbackServer(answer) as server:
+        assert asyncio.run(both(server)).dropped == ()
+    assert server.requests[-1].body["stop"] == ["END"]
 
 
 def test_requests_overlap_up_to_the_limit_and_no_further():

@@ -20,9 +20,10 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate, merge_runs, opened, read_records, rescore_record
 from resilisim.evaluation.records import EpisodeRecord, record_problem
+from resilisim.evaluation.report.viewer.talks import TalkRows, talk_of
 from resilisim.evaluation.rescoring import rescore_run
 from resilisim.evaluation.rollout import play_episode
-from resilisim.evaluation.texts import FORMAT, newly_told, prompt_of, replies_of, stored
+from resilisim.evaluation.texts import FORMAT, newly_told, opened_if_whole, prompt_of, replies_of, stored
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -123,6 +124,10 @@ def test_broken_texts_are_told_in_one_line() -> None:
     for one in broken:
         with pytest.raises(StoreError, match=r"^the texts of episode 5 are broken: [^\n]*$"):
             opened(one)
+        assert opened_if_whole(one)[0] is one
+        ((texts, prompt, replies, calls),) = (json.loads(row) for row in TalkRows([cast("bytes", talk_of(one))]))
+        assert texts[prompt].startswith("the texts of episode 5 are broken: "), "the page is made all the same"
+        assert (replies, calls) == ([""] * len(one["steps"]), [])
 
 
 def telling_its_key(seen: Seen) -> Answer:

@@ -175,6 +175,11 @@ def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadabl
     return found
 
 
+def announces_action(text: str) -> bool:
+    """Return whether a line of a reply begins with the label of an action."""
+    return _ACTION.search(text) is not None
+
+
 def _first_marker(text: str) -> tuple[int, int, Literal["label", "words", "answer"]] | None:
     """Return where an action is announced: start and end of the words, and how they announce it."""
     action = _ACTION.search(text)
@@ -338,6 +343,7 @@ __all__ = [
     "EXCERPT_LENGTH",
     "Action",
     "Unreadable",
+    "announces_action",
     "excerpt",
     "json_value_at",
     "read_action",

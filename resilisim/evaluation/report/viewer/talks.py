@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.records import EpisodeRecord, SpokenTexts
 from resilisim.evaluation.report.viewer.blocks import encode, printable
 from resilisim.evaluation.report.viewer.texts import readable_message
-from resilisim.evaluation.texts import newly_told, opened, prompt_of, replies_of, stored
+from resilisim.evaluation.texts import newly_told, opened_if_whole, prompt_of, replies_of, stored
 
 TEXT_LENGTH = 6_000  # characters of one text that are kept
 TOLD_LENGTH = 12_000  # of a prompt, or of what a model is told at once
@@ -62,14 +62,18 @@ class TalkRows:
         self.num_strings: list[int] = []
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the JSON of each row: [texts that it brings, prompt, replies, calls].
+        """Yield the JSON of each row: [texts that it brings, prompt, replies, calls]; of broken texts, what is wrong.
 
         A reply is a text. A call is [component, messages sent before it (-1: before the last fresh episode), what it
         was told, thoughts, what it wrote]. Prompt and what it was told are numbers of texts, the latter behind the role
         of who speaks; thoughts are "" if there are none, and what it wrote is null where just that was sent.
         """
         for talk in self._talks:
-            yield self._row(opened(json.loads(talk)))
+            record, problem = opened_if_whole(json.loads(talk))
+            if problem is not None:
+                texts = SpokenTexts(prompt=problem, replies=[""] * len(record["steps"]))
+                record = cast("EpisodeRecord", {"steps": record["steps"], "texts": texts})
+            yield self._row(record)
 
     def _row(self, record: EpisodeRecord) -> bytes:
         left = _Room(TALK_LENGTH)

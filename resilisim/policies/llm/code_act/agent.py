@@ -75,8 +75,13 @@ class CodeAct(LlmPolicy[CodeActOptions]):
     async def _ask(self, run: AgentRun, messages: list[ChatMessage]) -> tuple[Proposal, str]:
         reply = await run.ask("agent", messages)
         proposal = read_proposal(reply.text, is_cut=reply.is_cut)
-        if isinstance(proposal, Unreadable) and not reply.is_cut:
-            proposal = call_as_proposal(reply.text, run.tools) or proposal
+        if not isinstance(proposal, Block) and not reply.is_cut:
+            call = call_as_proposal(reply.text, run.tools)
+            # An end that is made up behind a call is none.
+            if isinstance(proposal, Unreadable) or (
+                isinstance(call, Block) and isinstance(read_proposal(call.thought), Unreadable)
+            ):
+                proposal = call or proposal
         if isinstance(proposal, Unreadable):
             proposal = run.unreadable("agent", reply, proposal)
         return proposal, _kept(proposal, reply.text)

@@ -12,7 +12,7 @@ from resilisim.policies.llm.conversation import ConversationToolbox, Reply
 from resilisim.policies.llm.options import AgentOptions, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.react.dialogue import IGNORED, kept_calls
-from resilisim.policies.llm.reading import Action, excerpt, read_action, visible
+from resilisim.policies.llm.reading import Action, announces_action, excerpt, read_action, visible
 from resilisim.policies.llm.run import CUT_OFF, AgentRun, EpisodeEnded
 
 # What an event of the environment says about the message that brought it about.
@@ -72,12 +72,17 @@ class Direct(LlmPolicy[DirectOptions]):
 
 
 def _in_tags(text: str, run: AgentRun) -> str:
-    """Return a reply as it stands if it speaks the environment's form, else the call that it makes in another one."""
+    """Return a reply as it stands if it speaks the environment's form, else the call that it makes in another one.
+
+    A message with a call is only a call, whatever is made up behind it; what stands alone behind the end is no call.
+    """
     shown = visible(text)
-    if has_tag(shown) or signals_completion(shown) or not isinstance(run.tools, ConversationToolbox):
+    if has_tag(shown) or not isinstance(run.tools, ConversationToolbox):
         return text
     action = read_action(shown, run.tools.specs)
-    return (run.tools.message(action.name, action.arguments) if isinstance(action, Action) else None) or text
+    if not isinstance(action, Action) or (signals_completion(action.thought) and not announces_action(shown)):
+        return text
+    return run.tools.message(action.name, action.arguments) or text
 
 
 def _native_message(reply: ChatReply) -> Mapping[str, Any]:

@@ -70,6 +70,15 @@ def test_a_reply_may_finish_without_code():
     assert play(["Done. <finish/>"])[0] == ""
 
 
+def test_an_end_that_is_made_up_behind_a_call_in_another_form_is_none():
+    made_up = 'Action: tool_call {"name": "reader"}\nObservation: It ran.\nAction: finish'
+    answer, _, _, toolbox = play([made_up, "<finish>It ran.</finish>"], {"tool_call": [ToolResult("ok")]})
+    assert answer == "It ran."
+    assert toolbox.calls == [("tool_call", {"name": "reader"})]
+    quoting = 'It ran.\n<finish>done</finish>\n```json\n{"name": "tool_call", "arguments": {"name": "reader"}}\n```'
+    assert play([quoting])[0] == "done"
+
+
 def test_an_error_of_the_code_is_observed_and_the_names_stay():
     answer, run, _, _ = play(
         [

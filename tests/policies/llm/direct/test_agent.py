@@ -60,6 +60,22 @@ def test_a_native_reply_without_calls_is_a_message_too():
     assert model.requests[1].messages[2:3] == (ChatMessage("assistant", "Let me think."),)
 
 
+def test_a_call_in_another_form_is_a_call_whatever_is_made_up_behind_it():
+    call = f'Action: tool_call {{"name": "{READER}"}}'
+    bare = f'{{"name": "tool_call", "arguments": {{"name": "{READER}"}}}}'
+    kinds = {
+        f"{call}\nObservation: ok\nThought: The task is complete.\nAction: finish": "execute",
+        f"{call}\n<finish/>": "execute",
+        f"Thought: Step 1 of the task is done.\n{call}": "execute",
+        f"```json\n{bare}\n```\nThe task is complete.": "execute",
+        f"The task is complete. The last call was:\n```json\n{bare}\n```": "finish",
+        "Thought: All has run.\nAction: finish": "finish",
+    }
+    for reply, kind in kinds.items():
+        record = play_scripted(Direct(models=scripted(reply, "<finish/>")))
+        assert record["steps"][0]["kind"] == kind, reply
+
+
 MALFORMED = {
     "empty": "",
     "garbage": "\x00\ud800 %% ]]}{",
