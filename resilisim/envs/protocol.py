@@ -26,6 +26,7 @@ _FINISH_MARK = re.compile(
     r"|\A[ \t>*#_`-]{0,20}action[ \t*_]{0,20}:[ \t*_`]{0,20}finish\b[ \t*_`]{0,20}(?=[({]|\Z)",
     re.IGNORECASE,
 )
+_ACTION_LABEL = re.compile(r"[ \t>*#_`-]{0,20}action[ \t*_]{0,20}:", re.IGNORECASE)
 _FINISH_PHRASE = re.compile(
     r"finished executing|\btask( is| has been)? (complete|completed|done|finished)\b", re.IGNORECASE
 )
@@ -175,9 +176,17 @@ def signals_completion(text: str) -> bool:
 
 
 def has_finish_mark(text: str) -> bool:
-    """Return whether a message says `<finish/>` or `Action: finish`, and neither denies nor announces it."""
+    """Return whether a message says `<finish/>` or `Action: finish`, and neither denies nor announces it.
+
+    Behind another action the label says nothing: only the first one counts.
+    """
+    follows_action = False
     for sentence in _SENTENCE_END.split(text):
         mark = _FINISH_MARK.search(sentence)
+        label = _ACTION_LABEL.match(sentence)
+        if label is not None and follows_action:
+            continue
+        follows_action = follows_action or label is not None
         if mark is not None and not _NEGATION.search(sentence, 0, mark.start()):
             conditions = _CONDITION.search(sentence, 0, mark.start()) or _CONDITION_BEHIND.match(sentence, mark.end())
             if conditions is None:

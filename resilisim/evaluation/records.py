@@ -236,6 +236,8 @@ _SHAPES: Final[Mapping[str, Any]] = {
     "agent.events": list[_EventShape],
     "agent.first_failure": _EventShape | None,
 }
+# What tables sum over; every version has written it.
+_SUMMED_OF_AGENTS: Final = ("options", "calls", "events", "counters", "components", "restarts")
 # Probabilities, and sums of their differences over the messages of an episode; anything larger is no figure of ours,
 # and sums over it would run out of range.
 _MOST_IN_STEP: Final = 1.0 + 1e-6
@@ -323,12 +325,15 @@ def _problem_of_fields(value: Mapping[str, Any], shape: type, place: str) -> str
     where = f"{place}." if place else ""
     for name, (hint, may_be_missing) in _fields_of(shape).items():
         if name not in value:
-            if may_be_missing or place.startswith("agent"):  # what an agent told has grown with the versions
+            if may_be_missing or place.startswith("agent"):  # what an agent tells has grown with the versions
                 continue
             return f"lacks the field '{where}{name}'"
         problem = _problem(value[name], hint, f"{where}{name}")
         if problem is not None:
             return problem
+    if place == "agent":
+        lacking = next((name for name in _SUMMED_OF_AGENTS if name not in value), None)
+        return None if lacking is None else f"lacks the field 'agent.{lacking}'"
     return None
 
 

@@ -94,6 +94,7 @@ def test_reading(text, kind, tool):
         ("Thought: when all is done I finish.\n**Action:** `finish`", True),
         ('Action: finish {"answer": "done"}', True),
         ("Action: finish the parsing", False),
+        ("Action: reader {}\nObservation: it worked\nAction: finish", False),
         ("<tool_call>finish</tool_call>", True),
         ('<tool_call>{"name": "finish", "arguments": {}}</tool_call>', True),
     ],

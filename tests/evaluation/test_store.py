@@ -153,6 +153,7 @@ def without(name: str, record: Any) -> dict[str, Any]:
             lambda record: {**record, "agent": {"calls": [{"reply": {"usage": 5}}]}},
             r"field 'agent\.calls\[0\]\.reply\.usage' is 5, expected an object",
         ),
+        (lambda record: {**record, "agent": {}}, "lacks the field 'agent.options'"),
         (lambda record: {**record, "agent": {"restarts": "x"}}, "field 'agent.restarts' is 'x', expected a number"),
         (
             lambda record: {**record, "steps": [{**record["steps"][0], "luck": 1e308}]},

@@ -154,13 +154,10 @@ def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadabl
     `<tool_call>`, `Final Answer:`, `<finish/>`, a bare text for a tool with one parameter.
 
     Args:
-        text: The reply; what it says from "Observation:" on is passed over.
+        text: The reply; what it makes up from "Observation:" on is passed over.
         tools: The tools on offer, for arguments without names.
     """
-    shown = visible(text)[:LONGEST_READ]
-    invented = _OBSERVATION.search(shown)
-    if invented is not None:
-        shown = shown[: invented.start()]
+    shown = without_invented(visible(text)[:LONGEST_READ])
     marker = _first_marker(shown)
     if marker is None:
         return _without_marker(shown, tools)
@@ -173,6 +170,14 @@ def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadabl
         elsewhere = _without_marker(shown, tools)
         return elsewhere if isinstance(elsewhere, Action) else found
     return found
+
+
+def without_invented(text: str) -> str:
+    """Return a reply up to the observation that it makes up; one that it begins with only repeats what it was told."""
+    invented = _OBSERVATION.search(text)
+    if invented is not None and not text[: invented.start()].strip():
+        invented = _OBSERVATION.search(text, invented.end())
+    return text if invented is None else text[: invented.start()]
 
 
 def announces_action(text: str) -> bool:

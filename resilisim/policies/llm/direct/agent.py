@@ -12,7 +12,7 @@ from resilisim.policies.llm.conversation import ConversationToolbox, Reply
 from resilisim.policies.llm.options import AgentOptions, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.react.dialogue import IGNORED, kept_calls
-from resilisim.policies.llm.reading import Action, announces_action, excerpt, read_action, visible
+from resilisim.policies.llm.reading import Action, announces_action, excerpt, read_action, visible, without_invented
 from resilisim.policies.llm.run import CUT_OFF, AgentRun, EpisodeEnded
 
 # What an event of the environment says about the message that brought it about.
@@ -59,7 +59,7 @@ class Direct(LlmPolicy[DirectOptions]):
     def _exchange(self, reply: ChatReply, answer: Reply) -> list[ChatMessage]:
         """Return what the chat keeps of a turn: the reply without thoughts, and what the environment said."""
         longest = self.options.history_chars
-        words = excerpt(through_first_call(visible(reply.text)), longest)
+        words = excerpt(without_invented(through_first_call(visible(reply.text))), longest)
         observation = excerpt(answer.observation, longest)
         if reply.is_cut and answer.info.get("event") in _EVENT_KINDS:
             observation = f"{CUT_OFF[:1].upper()}{CUT_OFF[1:]}.\n\n{observation}"

@@ -57,6 +57,13 @@ class Data:
 NO_DATA: Final = Data()
 
 
+def _stands_in(words: str, data: Sequence[str]) -> bool:
+    if not any(words in known for known in data):
+        return False
+    whole = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")  # result_1 does not stand in result_10
+    return any(whole.search(known) for known in data)
+
+
 def references_in(value: Any, data: Sequence[str] = ()) -> References:
     """Return the references in a value, in texts and names at any depth.
 
@@ -67,7 +74,7 @@ def references_in(value: Any, data: Sequence[str] = ()) -> References:
     numbers, unclear, words = set(), [], []
     for text in _texts(value):
         for found in _REFERENCE.finditer(text):
-            if any(found.group() in known for known in data):
+            if _stands_in(found.group(), data):
                 continue
             words.append(found.group())
             number = _NUMBER.match(found.group())

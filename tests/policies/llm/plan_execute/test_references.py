@@ -39,6 +39,11 @@ def test_misspelt_ones_that_name_a_step_are_understood(words):
         assert references_in([text]).unclear == ()
 
 
+def test_a_reference_that_begins_like_data_is_one() -> None:
+    assert references_in({"a": "$step_1"}, ["it costs $step_10"])
+    assert not references_in({"a": "$step_1"}, ["it costs $step_1."])
+
+
 @pytest.mark.parametrize("words", ["{{ steps[1].result }}", "{steps[0]}", "{{ previous step }}", "{{ x.step_1 }}"])
 def test_misspelt_ones_that_name_no_step_are_noticed(words):
     found = references_in({"a": words})
