@@ -117,6 +117,7 @@ def test_no_other_limit_and_no_missing_helper_would_make_the_plan_better(require
         if step.tool in required:
             assert not step.is_limited
             continue
+        assert step.skip_from is None or step.skip_from > place + 1  # it can be tried
         for name, limit in itertools.product(("max_tries", "skip_from"), [None, *range(1, turns + 1)]):
             other = replace(step, **{name: limit})
             assert value([*workflow.steps[:place], other, *workflow.steps[place + 1 :]]) <= found + 1e-8

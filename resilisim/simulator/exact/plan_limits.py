@@ -35,8 +35,8 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
     """Choose limits for the steps of a plan outside the required list, so that it succeeds as often as can be.
 
     Coordinate ascent: one number of one step after the other is set to the best of its values, until none can be
-    improved. A step that is better skipped from the first message on is left out. Choices that would be too large to be
-    valued count as worse than all others.
+    improved. A step that is better skipped than ever tried is left out. Choices that would be too large to be valued
+    count as worse than all others.
 
     Args:
         problem: The task's numbers.
@@ -59,9 +59,21 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
         MAX_ENTRIES,
     )
     numbers = plan.steps.tolist()
-    kept = tuple(place for place, step in enumerate(numbers) if step[SKIP_FROM] > 1)
+    kept = _ever_tried([step[SKIP_FROM] for step in numbers])
     limits = tuple((_limit(numbers[place][MAX_TRIES]), _limit(numbers[place][SKIP_FROM])) for place in kept)
     return PlanLimits(kept, limits, max(float(success), 0.0))
+
+
+def _ever_tried(skip_from: Sequence[int]) -> tuple[int, ...]:
+    """Return the places of the steps that can be reached before the message from which they are skipped.
+
+    Any other step is only one more thing to read, and a flaw in it would do no harm.
+    """
+    tried: list[int] = []
+    for place, limit in enumerate(skip_from):
+        if len(tried) + 1 < limit:  # each step that was tried took a message, if it succeeded at once
+            tried.append(place)
+    return tuple(tried)
 
 
 def _limit(number: int) -> int | None:
