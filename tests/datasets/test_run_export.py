@@ -274,8 +274,6 @@ def test_a_broken_record_is_named(run: Path, tmp_path: Path) -> None:
     for change, expected in (
         ({"agent": {}}, "lacks 'components'"),
         ({"agent": {**record["agent"], "calls": [{}]}}, "lacks 'reply'"),
-        ({"texts": packed[:-9]}, "the texts of episode"),
-        ({"texts": "2:" + packed[2:]}, "by a later version"),
         ({"agent": {**record["agent"], "models": 3}}, "field 'agent.models' is 3, expected an object"),
         ({"seed": 2**63}, "seed: got 9223372036854775808"),
         ({"luck": float("inf")}, "is not JSON"),
@@ -289,6 +287,14 @@ def test_a_broken_record_is_named(run: Path, tmp_path: Path) -> None:
             export_run(folder, tmp_path / "out")
         assert "\n" not in str(refusal.value)
         assert list((tmp_path / "out").iterdir()) == []
+    # What was said is no figure: without it the rest of a run is exported all the same.
+    for number, (texts, warned) in enumerate(((packed[:-9], "are broken"), ("2:" + packed[2:], "by a later version"))):
+        folder = tmp_path / str(number)
+        write_synthetic(folder, 0)
+        line = json.dumps({**record, "manifest": content_hash(ARGUMENTS), "texts": texts}).encode() + b"\n"
+        (folder / "episodes.jsonl").write_bytes(line)
+        with pytest.warns(UserWarning, match=f"{warned}.*the tables leave them out"):
+            assert export_run(folder, tmp_path / "out").num_episodes == 1
 
 
 def test_labels_of_other_versions_are_not_lost(tmp_path: Path) -> None:

@@ -153,7 +153,6 @@ def without(name: str, record: Any) -> dict[str, Any]:
             lambda record: {**record, "agent": {"calls": [{"reply": {"usage": 5}}]}},
             r"field 'agent\.calls\[0\]\.reply\.usage' is 5, expected an object",
         ),
-        (lambda record: {**record, "agent": {}}, "lacks the field 'agent.options'"),
         (lambda record: {**record, "agent": {"restarts": "x"}}, "field 'agent.restarts' is 'x', expected a number"),
         (
             lambda record: {**record, "steps": [{**record["steps"][0], "luck": 1e308}]},
@@ -255,3 +254,11 @@ def test_facts_of_a_folder_with_an_episode_of_another_run_are_refused(tmp_path: 
         file.write((tmp_path / "b" / "episodes.jsonl").read_bytes())
     with pytest.raises(StoreError, match=r"episode 0 in .*episodes\.jsonl belongs to another run than manifest\.json"):
         read_facts(tmp_path / "a")
+
+
+def test_an_episode_whose_agent_is_not_whole_is_named_by_readers_of_results(tmp_path: Path) -> None:
+    with RunStore(tmp_path, ARGUMENTS, 6) as store:
+        record = {**some_records()[0], "manifest": content_hash(ARGUMENTS), "agent": {}}
+        store.append_encoded(encode_json_line(record), record["index"])
+    with pytest.raises(StoreError, match=r"episode 0 of .* lacks the field 'restarts'"):
+        read_facts(tmp_path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from resilisim.errors import StoreError
 from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.breakdown import Breakdown
 from resilisim.evaluation.records import EpisodeRecord
@@ -81,7 +82,11 @@ def read_facts(directory: Path | str, on_record: Callable[[EpisodeRecord], None]
     manifest = read_manifest(directory)
     collector = RunCollector()
     for record in read_own_records(directory, manifest):
-        collector.add(record)
+        try:
+            collector.add(record)
+        except (KeyError, TypeError, AttributeError) as error:  # the part of an LLM agent is not whole
+            problem = f"lacks the field {error}" if isinstance(error, KeyError) else f"cannot be read: {error}"
+            raise StoreError(f"episode {record['index']} of {directory} {problem}") from error
         if on_record is not None:
             on_record(record)
     return collector.facts(manifest)

@@ -157,7 +157,10 @@ def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadabl
         text: The reply; what it makes up from "Observation:" on is passed over.
         tools: The tools on offer, for arguments without names.
     """
-    shown = without_invented(visible(text)[:LONGEST_READ])
+    said = visible(text)[:LONGEST_READ]
+    shown = without_invented(said)
+    if said.strip() and not shown.strip():
+        return Unreadable("the reply begins with an observation, which only the environment makes", excerpt(said))
     marker = _first_marker(shown)
     if marker is None:
         return _without_marker(shown, tools)
@@ -173,10 +176,8 @@ def read_action(text: str, tools: Sequence[ToolSpec] = ()) -> Action | Unreadabl
 
 
 def without_invented(text: str) -> str:
-    """Return a reply up to the observation that it makes up; one that it begins with only repeats what it was told."""
+    """Return a reply up to the observation that it makes up."""
     invented = _OBSERVATION.search(text)
-    if invented is not None and not text[: invented.start()].strip():
-        invented = _OBSERVATION.search(text, invented.end())
     return text if invented is None else text[: invented.start()]
 
 
