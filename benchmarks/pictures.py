@@ -48,7 +48,12 @@ def main() -> int:
         print(f"{missing}: no picture was taken", file=sys.stderr)
         return 2
     take(report.as_uri(), IMAGES / "report.png", REPORT_HEIGHT, browser)
-    take(f"{report.as_uri()}#episode-{chosen.episode}", IMAGES / "episode.png", EPISODE_HEIGHT, browser)
+    # A page that has scrolled is painted blank, so the episodes are given a page of their own.
+    before, episodes = report.read_text(encoding="utf-8").split('<section id="episodes">')
+    with tempfile.TemporaryDirectory() as folder:
+        alone = Path(folder) / "episodes.html"
+        alone.write_text(f'{before.partition("<header>")[0]}<section id="episodes">{episodes}', encoding="utf-8")
+        take(f"{alone.as_uri()}#episode-{chosen.episode}", IMAGES / "episode.png", EPISODE_HEIGHT, browser)
     print(f"wrote {IMAGES / 'report.png'} and {IMAGES / 'episode.png'}")
     return 0
 
