@@ -57,7 +57,8 @@ READING: Mapping[str, str] = {
     ),
     "obey and deviate": (
         "Of a flawed plan. Obey: the exact chance of success of following it to the letter, repeating each step until "
-        "it succeeds. Deviate: V*, which an agent can still reach that does not believe the plan."
+        "it succeeds or reaches the limit that the plan sets. Deviate: V*, which an "
+        "agent can still reach that does not believe the plan."
     ),
     "pass@k and pass^k": "The chance that at least one of k episodes of a task succeeds, and the chance that all k do.",
     "p (Holm)": (

@@ -79,8 +79,9 @@ def flaw_costs(facts: RunFacts, most_plans: int = MOST_PLANS) -> FlawCosts:
         return FlawCosts(deviations, {}, (f"What obeying the plans would bring is not known here: {error}.",))
     mode = environment.get("parameters", "lenient")
     meaning = (
-        "obey: the flawed plan followed to the letter, repeating each step until it succeeds, then completion "
-        f"signalled, with parameters of calls checked as in this run ({mode}); deviate: V*, without believing the plan."
+        "obey: the flawed plan followed to the letter, repeating each step until it succeeds or reaches its limit, "
+        f"then completion signalled, with parameters of calls checked as in this run ({mode}); deviate: V*, without "
+        "believing the plan."
     )
     notes = [meaning]
     if len(chosen) < len(deviations):
