@@ -227,4 +227,6 @@ def _print_means(rows: list[dict[str, Any]], as_json: bool) -> None:
     columns = [name for name in rows[-1] if name not in ("unsolved", GAP) or any(row[name] for row in rows)]
     columns = [name for name in columns if reason is None or name not in (*AFTER_SEARCH, "no_search_ceiling")]
     heads = [column.replace("_", " ") for column in columns]
-    console().print(table("means by task type", heads, [[row[column] for column in columns] for row in rows]))
+    # Spaces instead of underscores let a narrow terminal break the names of types between words.
+    cells = [[row["task_type"].replace("_", " "), *[row[column] for column in columns[1:]]] for row in rows]
+    console().print(table("means by task type", heads, cells))

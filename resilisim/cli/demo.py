@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resilisim.cli.compare import METHOD_NAMES
+from resilisim.cli.compare import METHOD_NAMES, p_text
 from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
 from resilisim.errors import MAX_COUNT, MAX_WORKERS
@@ -117,7 +117,7 @@ def _show_comparison(show: Console, comparison: Comparison) -> None:
         low, high = difference.interval
         ends = [f"{100.0 * end:+.1f}" if end == end else "-" for end in (low, high)]
         value = f"{100.0 * difference.difference:+.1f}" if difference.difference == difference.difference else "-"
-        rows.append([name, value, f"[{ends[0]}, {ends[1]}]", f"{difference.p_value:.3f}"])
+        rows.append([name, value, f"[{ends[0]}, {ends[1]}]", p_text(difference.p_value)])
     title = (
         f"{comparison.label_a} minus {comparison.label_b} under {comparison.prompt} prompts, in points, "
         f"{comparison.episodes:,} episodes each"
@@ -152,5 +152,5 @@ def _show_bounds(show: Console, tasks: list[Task], bounds: list[dict[str, Any]])
         ]
         for task, values in zip(tasks, bounds, strict=True)
     ]
-    columns = ["task", "required tools", "best possible", "just following the plan", "best first call"]
+    columns = ["task", "required tools", "best possible", "only the required tools, in order", "best first call"]
     show.print(table("One task of each complexity", columns, rows))
