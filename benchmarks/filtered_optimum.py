@@ -210,9 +210,9 @@ def _neutral_bases(filtering: _Filtering) -> tuple[int, int]:
     """Return base indices of an outside tool that can always be called to break a row, a real one and a bound.
 
     Without the constraint filter the second best tool without dependencies serves (`simulator.exact.arena`). With it
-    each tool serves up to its success or its last failure, so as many are needed as can be used up. The optimum never breaks a
-    row of no failures, so each success of a breaker has cost two turns beyond the successes that are needed, its own
-    and that of a failure before, and a breaker that was lost has cost MAX_FAILED_EXECUTIONS.
+    each tool serves up to its success or its last failure, so as many are needed as can be used up. The optimum never
+    breaks a row of no failures, so each success of a breaker has cost two turns beyond the successes that are needed,
+    its own and that of a failure before, and a breaker that was lost has cost MAX_FAILED_EXECUTIONS.
     """
     problem = filtering.problem
     if problem.rules.max_consecutive_failures == 0:
