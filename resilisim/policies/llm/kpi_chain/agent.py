@@ -15,7 +15,15 @@ from resilisim.policies.llm.kpi_chain.chain_plan import (
     ReplanCounts,
 )
 from resilisim.policies.llm.kpi_chain.plan_reading import PlanRules, read_plan
-from resilisim.policies.llm.kpi_chain.worker import Done, Failed, KpiChainOptions, Worker, as_text, ask_until_read, shortened
+from resilisim.policies.llm.kpi_chain.worker import (
+    Done,
+    Failed,
+    KpiChainOptions,
+    Worker,
+    as_text,
+    ask_until_read,
+    shortened,
+)
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, dump_yaml
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import AgentRun

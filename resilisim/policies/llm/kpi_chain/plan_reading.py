@@ -181,9 +181,7 @@ class _Reader:
         stated = str(given.is_reference).strip().lower() == "true"
         if given.is_reference is not None and stated is not tagged:
             word = "has tags" if tagged else "has no tags"
-            self.warnings.append(
-                f"{task_id}: {given.name!r} {word}, and is_reference says otherwise; the tags count"
-            )
+            self.warnings.append(f"{task_id}: {given.name!r} {word}, and is_reference says otherwise; the tags count")
         # An object or a list that is written as a block of text is one, and the references stand within it.
         is_value = tagged and kind not in (ARRAY, DICT)
         value = typed(given.value) if is_value else _literal(given.value, kind)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal, TypeVar
-
-from pydantic import BaseModel, BeforeValidator
+from typing import Any, Final, Literal, TypeVar
 
 from resilisim.chat import ChatMessage
 from resilisim.chat.estimates import BYTES_PER_TOKEN, estimated_tokens
@@ -20,7 +18,7 @@ from resilisim.policies.llm.kpi_chain.entities import (
     merge_findings,
     wanted_value,
 )
-from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, dump_yaml, validated, yaml_with
+from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, dump_yaml, yaml_with
 from resilisim.policies.llm.options import AgentOptions, flag, limit, number
 from resilisim.policies.llm.reading import Unreadable, excerpt, visible
 from resilisim.policies.llm.run import AgentRun
@@ -171,11 +169,11 @@ class Worker:
     async def _extracted(self, task: PlanTask, response: str) -> Done | Failed:
         chunks = chunks_of(response, self._options.chunk_tokens)
         pieces, summaries = [], []
-        for number, chunk in enumerate(chunks, start=1):
+        for place, chunk in enumerate(chunks, start=1):
             request = self._prompts.fill(
                 "extractor_request",
                 response=chunk,
-                piece=f" (piece {number} of {len(chunks)})" if len(chunks) > 1 else "",
+                piece=f" (piece {place} of {len(chunks)})" if len(chunks) > 1 else "",
                 description=task.description,
                 entities=dump_yaml([entity.model_dump() for entity in task.entities]),
             )
@@ -185,7 +183,7 @@ class Worker:
                 return _never_readable(task, "extractor", problem)
             pieces.append(findings)
             if summary:
-                summaries.append(f"piece {number}: {summary}" if len(chunks) > 1 else summary)
+                summaries.append(f"piece {place}: {summary}" if len(chunks) > 1 else summary)
         theta = self._options.theta
         merged = merge_findings(task.entities, pieces, theta, self._options.unite_arrays)
         kpi = evaluate_kpi(task.entities, merged, theta)
@@ -341,16 +339,6 @@ def _confidence(stated: Any, name: str) -> float:
     return confidence
 
 
-class _ReasonerResult(BaseModel):
-    """What the reasoner writes under `execution_result`."""
-
-    status: Annotated[
-        Literal["completed", "failed"],
-        BeforeValidator(lambda status: status.strip().lower() if isinstance(status, str) else status),
-    ]
-    outputs: dict[str, Any] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class ReasonerReply:
     """What the reasoner brought.
@@ -377,17 +365,21 @@ def read_reasoning(text: str, expected: Sequence[EntitySpec]) -> ReasonerReply:
         UnreadableReplyError: It does not have the form that was asked for.
     """
     reply = yaml_with(text, "execution_result")
-    if not isinstance(reply["execution_result"], dict):
+    result = reply["execution_result"]
+    if not isinstance(result, dict):
         raise UnreadableReplyError("'execution_result' has to be a mapping with status and outputs")
-    result = validated(_ReasonerResult, reply["execution_result"])
-    completed = result.status == "completed"
-    if completed and result.outputs is None:
+    status = str(result.get("status")).strip().lower()
+    if status not in ("completed", "failed"):
+        raise UnreadableReplyError(f"'status' has to be completed or failed, not {status[:50]!r}")
+    outputs = result.get("outputs")
+    if outputs is None and status == "failed":
+        outputs = {}
+    if not isinstance(outputs, dict):
         raise UnreadableReplyError("'outputs' has to be a mapping from output name to value")
-    outputs = result.outputs or {}
     details = reply.get("execution_details")
     steps = details.get("reasoning_steps") if isinstance(details, dict) else None
     return ReasonerReply(
-        completed,
+        status == "completed",
         {entity.name: Finding(wanted_value(outputs.get(entity.name), entity.type)) for entity in expected},
         tuple(map(str, steps)) if isinstance(steps, list) else (),
     )

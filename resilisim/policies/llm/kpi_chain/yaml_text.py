@@ -12,9 +12,9 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from resilisim.errors import MissingExtraError
 
@@ -22,8 +22,6 @@ try:
     import yaml
 except ImportError as error:
     raise MissingExtraError(f"kpi-chain needs 'yaml' ({error}): pip install 'resilisim[llm]'") from error
-
-Model = TypeVar("Model", bound=BaseModel)
 
 MAX_CHARACTERS: Final = 50_000
 MAX_DEPTH: Final = 20
@@ -142,18 +140,6 @@ def field_problems(error: ValidationError) -> list[str]:
         words = details["ctx"]["error"] if is_ours else _PROBLEMS.get(details["type"], details["msg"])
         problems.append(f"{place} {words}")
     return problems
-
-
-def validated(model: type[Model], tree: Any) -> Model:
-    """Return a mapping of a reply as the model of it.
-
-    Raises:
-        UnreadableReplyError: It does not fit.
-    """
-    try:
-        return model.model_validate(tree)
-    except ValidationError as error:
-        raise UnreadableReplyError("; ".join(field_problems(error))) from None
 
 
 def dump_yaml(value: Any) -> str:
