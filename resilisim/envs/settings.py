@@ -14,8 +14,7 @@ from resilisim.options import check_options, option, with_options
 from resilisim.seeding import EVALUATION_SALT
 
 if TYPE_CHECKING:
-    from resilisim.simulator.law import BenchmarkLaw
-    from resilisim.simulator.rules import EndRules
+    from resilisim.simulator.law import BenchmarkLaw, EndRules
 
 # Headings under which commands show the options.
 LAW_GROUP = "Law of the luck"
@@ -159,6 +158,6 @@ class EnvironmentSettings:
 
     def rules(self) -> EndRules:
         """Return the end rules."""
-        from resilisim.simulator.rules import EndRules
+        from resilisim.simulator.law import EndRules
 
         return EndRules(self.max_turns, self.max_consecutive_failures, self.loop_length)
