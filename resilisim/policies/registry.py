@@ -29,7 +29,7 @@ BUILT_IN_POLICIES: Mapping[str, str] = {
     "direct": "resilisim.policies.llm.agents.direct:Direct",
     "react": "resilisim.policies.llm.agents.react:ReAct",
     "plan-and-execute": "resilisim.policies.llm.plan_execute.agent:PlanAndExecute",
-    "code-act": "resilisim.policies.llm.code_act.agent:CodeAct",
+    "code-act": "resilisim.policies.llm.agents.code_act:CodeAct",
     "reflexion": "resilisim.policies.llm.agents.reflexion:Reflexion",
     "rp-react": "resilisim.policies.llm.rp_react.agent:RPReAct",
     "kpi-chain": "resilisim.policies.llm.kpi_chain.agent:KpiChain",

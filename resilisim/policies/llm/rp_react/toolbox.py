@@ -9,7 +9,7 @@ from typing import Any, Final
 from resilisim.chat.estimates import estimated_tokens
 from resilisim.policies.llm.rp_react.variables import Variable, Variables
 from resilisim.policies.llm.run import AgentRun
-from resilisim.policies.llm.sandbox.tool_values import value_for_code
+from resilisim.policies.llm.sandbox import value_for_code
 from resilisim.policies.llm.templates import PromptTexts
 from resilisim.policies.llm.tools import ToolResult, ToolSpec
 
