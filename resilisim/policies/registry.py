@@ -31,7 +31,7 @@ BUILT_IN_POLICIES: Mapping[str, str] = {
     "plan-and-execute": "resilisim.policies.llm.plan_execute.agent:PlanAndExecute",
     "code-act": "resilisim.policies.llm.agents.code_act:CodeAct",
     "reflexion": "resilisim.policies.llm.agents.reflexion:Reflexion",
-    "rp-react": "resilisim.policies.llm.rp_react.agent:RPReAct",
+    "rp-react": "resilisim.policies.llm.agents.rp_react:RPReAct",
     "kpi-chain": "resilisim.policies.llm.kpi_chain.agent:KpiChain",
 }
 # Those that ask a language model.
