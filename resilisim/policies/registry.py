@@ -28,7 +28,7 @@ BUILT_IN_POLICIES: Mapping[str, str] = {
     "trained": "resilisim.policies.ppo.policy:TrainedPolicy",
     "direct": "resilisim.policies.llm.agents.direct:Direct",
     "react": "resilisim.policies.llm.agents.react:ReAct",
-    "plan-and-execute": "resilisim.policies.llm.plan_execute.agent:PlanAndExecute",
+    "plan-and-execute": "resilisim.policies.llm.agents.plan_execute:PlanAndExecute",
     "code-act": "resilisim.policies.llm.agents.code_act:CodeAct",
     "reflexion": "resilisim.policies.llm.agents.reflexion:Reflexion",
     "rp-react": "resilisim.policies.llm.agents.rp_react:RPReAct",
