@@ -169,7 +169,6 @@ def profile(
     from resilisim.cli.evaluate import chosen_tasks
     from resilisim.cli.profile_view import print_profile
     from resilisim.errors import InvalidInputError
-    from resilisim.evaluation.plan import EnvironmentSettings
     from resilisim.evaluation.report.facts import count_of
     from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
     from resilisim.evaluation.robustness.plan import (
@@ -182,6 +181,7 @@ def profile(
         check_points,
     )
     from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
+    from resilisim.evaluation.run.plan import EnvironmentSettings
     from resilisim.seeding import EVALUATION_SALT
     from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.plan import EnvironmentSettings
+from resilisim.evaluation.run.plan import EnvironmentSettings
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
 from resilisim.tool_library.retrieval import ToolRetriever

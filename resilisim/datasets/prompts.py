@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.evaluation.plan import EnvironmentSettings
+from resilisim.evaluation.run.plan import EnvironmentSettings
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.rules import EndRules

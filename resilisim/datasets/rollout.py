@@ -13,8 +13,8 @@ from resilisim.datasets.schema import DataType
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.protocol import native_tools, read_text
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
-from resilisim.evaluation.arguments import check_environment, check_prompts
-from resilisim.evaluation.plan import EnvironmentSettings
+from resilisim.evaluation.run.arguments import check_environment, check_prompts
+from resilisim.evaluation.run.plan import EnvironmentSettings
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT
 from resilisim.simulator import BenchmarkLaw, EndRules, Message
 from resilisim.tasks import Task

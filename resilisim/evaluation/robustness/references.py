@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from resilisim.errors import ExactLimitError
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.evaluation.robustness.plan import flawed_prompt
+from resilisim.evaluation.run.plan import EnvironmentSettings
 from resilisim.evaluation.statistics import FloatArray
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import solved_references

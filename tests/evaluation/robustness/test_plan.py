@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.evaluation.robustness.plan import (
     AXES,
     DEFAULT_RELIABILITIES,
@@ -21,6 +20,7 @@ from resilisim.evaluation.robustness.plan import (
     plan_runs,
 )
 from resilisim.evaluation.robustness.store import merge_with_earlier, read_profile, write_profile
+from resilisim.evaluation.run.plan import EnvironmentSettings
 from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
 from tests.evaluation.toy_policies import toy_tasks
 

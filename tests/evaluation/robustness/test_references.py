@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import ExactLimitError, InvalidInputError
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.evaluation.robustness.references import carried_at_every_severity, obedience, setting_references
+from resilisim.evaluation.run.plan import EnvironmentSettings
 from resilisim.simulator.exact import references
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.rules import EndRules
