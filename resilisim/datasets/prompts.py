@@ -11,8 +11,7 @@ from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.run.plan import EnvironmentSettings
 from resilisim.seeding import MAX_SEED
-from resilisim.simulator.law import BenchmarkLaw
-from resilisim.simulator.rules import EndRules
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.split import split_of
 from resilisim.tool_library import ToolLibrary

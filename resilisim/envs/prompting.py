@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from resilisim.errors import InvalidInputError
-from resilisim.simulator.rules import EndRules
+from resilisim.simulator.law import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode

@@ -24,8 +24,7 @@ from resilisim.simulator.exact import Optimum
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import EpisodeState, has_succeeded, is_done, loop_count_of
-from resilisim.simulator.transition import NEXT_PLACE
+from resilisim.simulator.state import NEXT_PLACE, EpisodeState, has_succeeded, is_done, loop_count_of
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import accepts, check_parameters
 from resilisim.workflows.perturbation.values import as_json

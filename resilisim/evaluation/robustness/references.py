@@ -14,8 +14,7 @@ from resilisim.evaluation.run.plan import EnvironmentSettings
 from resilisim.evaluation.statistics import FloatArray
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import solved_references
-from resilisim.simulator.law import BenchmarkLaw
-from resilisim.simulator.rules import EndRules
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.costs import follow_steps
