@@ -29,7 +29,7 @@ from resilisim.evaluation.run.rescoring import (
     rescore_run,
 )
 from resilisim.evaluation.run.store import EPISODES_NAME, read_manifest, read_records
-from resilisim.policies.llm.reflexion.agent import Reflexion
+from resilisim.policies.llm.agents.reflexion import Reflexion
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.seeding import EVALUATION_SALT
