@@ -168,6 +168,7 @@ def profile(
     """Show how policies do as tools fail more often, turns run short and plans are flawed, beside the optimum."""
     from resilisim.cli.evaluate import chosen_tasks
     from resilisim.cli.profile_view import print_profile
+    from resilisim.envs.settings import EnvironmentSettings
     from resilisim.errors import InvalidInputError
     from resilisim.evaluation.report.facts import count_of
     from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
@@ -181,7 +182,6 @@ def profile(
         check_points,
     )
     from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
-    from resilisim.evaluation.run.plan import EnvironmentSettings
     from resilisim.seeding import EVALUATION_SALT
     from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
 

@@ -15,10 +15,11 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
 from resilisim.evaluation.run import ray_cluster
 from resilisim.evaluation.run.contestants import Contestant
-from resilisim.evaluation.run.plan import EnvironmentSettings, Plan, PlannedEpisode, RunSettings
+from resilisim.evaluation.run.plan import Plan, PlannedEpisode, RunSettings
 from resilisim.evaluation.run.player import EpisodePlayer
 from resilisim.evaluation.run.ray_cluster import play_on_cluster
 from resilisim.provenance import encode_json_line

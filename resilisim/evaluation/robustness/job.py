@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.episode.texts import RecordTexts
@@ -35,7 +36,6 @@ from resilisim.evaluation.robustness.results import AxisProfile, FlawsProfile, P
 from resilisim.evaluation.robustness.store import write_profile
 from resilisim.evaluation.run.contestants import PolicySpec
 from resilisim.evaluation.run.models import ModelSpec
-from resilisim.evaluation.run.plan import EnvironmentSettings
 from resilisim.evaluation.run.runner import RunInterrupted, evaluate
 from resilisim.evaluation.statistics import FloatArray
 from resilisim.tasks import Task

@@ -11,6 +11,8 @@ from typing import Any, cast
 
 from resilisim.chat import ChatModel, ChatReply, ChatRequest, RoleModels
 from resilisim.chat.errors import ContextOverflowError
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.play import play_agent_episode, play_episode
 from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, FailureRecord, is_failure
@@ -18,7 +20,6 @@ from resilisim.evaluation.episode.texts import has_agent_texts, opened
 from resilisim.evaluation.run.contestants import PolicyMaker
 from resilisim.evaluation.run.journal import EpisodeJournal, journal_path
 from resilisim.evaluation.run.models import ModelSettings
-from resilisim.evaluation.run.plan import EnvironmentSettings, RunSettings
 from resilisim.evaluation.run.store import read_failures, read_manifest, read_records
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import CONTEXT_OVERFLOW, Journal
@@ -164,7 +165,7 @@ def replay_episode(
     if arguments["library"] != library.content_hash:
         raise InvalidInputError(f"{directory} was made with another tool library: name it with --library")
     settings = EnvironmentSettings(**arguments["environment"])
-    env = RunSettings((), (), settings, library.to_json()).make_environment(library)
+    env = ConversationEnv(settings, library=library)
     spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
     recorded = finished(episode)
     asked = _recorded_models(recorded) if recorded is not None and models is None else None

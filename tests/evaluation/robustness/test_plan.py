@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.robustness.plan import (
     AXES,
@@ -20,7 +21,6 @@ from resilisim.evaluation.robustness.plan import (
     plan_runs,
 )
 from resilisim.evaluation.robustness.store import merge_with_earlier, read_profile, write_profile
-from resilisim.evaluation.run.plan import EnvironmentSettings
 from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
 from tests.evaluation.toy_policies import toy_tasks
 
