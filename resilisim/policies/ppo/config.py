@@ -222,13 +222,7 @@ def make_config(settings: Mapping[str, Any]) -> TrainingConfig:
     Raises:
         InvalidInputError: A setting does not exist, is wrong, or contradicts another one.
     """
-    for key in settings:
-        if key not in TrainingConfig.model_fields:
-            raise unknown_name("setting", key, TrainingConfig.model_fields, "the training configuration")
-    try:
-        return TrainingConfig.model_validate(dict(settings))
-    except ValidationError as error:
-        raise InvalidInputError(_one_line(error, settings)) from None
+    return validated(TrainingConfig, dict(settings), "training configuration", strict=False)
 
 
 def _read_file(path: Path) -> dict[str, Any]:

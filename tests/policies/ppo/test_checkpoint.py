@@ -24,11 +24,13 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.policies.ppo import checkpoint as checkpoint_module
 from resilisim.policies.ppo.checkpoint import (
     MAX_DESCRIPTION_BYTES,
+    PolicyDescription,
     checkpoint_folder,
+    describe_policy,
+    layout_version,
     load_checkpoint,
     save_checkpoint,
 )
-from resilisim.policies.ppo.description import PolicyDescription, describe_policy, layout_version
 from resilisim.policies.ppo.network import WorkflowActor, make_network
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tool_library import default_library
