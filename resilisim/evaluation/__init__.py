@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from resilisim.evaluation.comparing.comparison import compare_tables
-from resilisim.evaluation.comparing.episode_table import EpisodeTable, read_episode_table
-from resilisim.evaluation.comparing.leaderboard import read_leaderboard
-from resilisim.evaluation.comparing.run_comparison import compare_runs
 from resilisim.evaluation.limits import RunLimits
 from resilisim.evaluation.merge import merge_runs
 from resilisim.evaluation.models import ModelSettings
@@ -16,6 +12,9 @@ from resilisim.evaluation.rollout import play_episode, rescore_record
 from resilisim.evaluation.runner import evaluate
 from resilisim.evaluation.store import read_manifest, read_records
 from resilisim.evaluation.summary import GroupSummary, SummaryTable
+from resilisim.evaluation.table.comparing import compare_runs, compare_tables
+from resilisim.evaluation.table.episodes import EpisodeTable, read_episode_table
+from resilisim.evaluation.table.leaderboard import read_leaderboard
 from resilisim.evaluation.texts import opened
 
 __all__ = [

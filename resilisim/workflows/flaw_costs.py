@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from resilisim.processes import answers_in_order
+from resilisim.statistics import NORMAL_95
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.costs import CostCalculator, PlanCosts
@@ -16,7 +17,6 @@ from resilisim.workflows.planner import resolve_planner
 
 TASKS_PER_JOB = 20
 TOLERANCE = 1e-12  # below it two probabilities are equal
-NORMAL_95 = 1.959964
 
 # The plan without a flaw, as a row of the table.
 SOUND = ("none", "none", "none")

@@ -15,10 +15,10 @@ import numpy as np
 
 from resilisim.errors import ResiliSimError
 from resilisim.evaluation.report.facts import RunFacts
-from resilisim.evaluation.statistics import Estimate, clustered_mean
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.problem import build_problem
 from resilisim.simulator.rules import EndRules
+from resilisim.statistics import Estimate, clustered_mean
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.workflows.costs import follow_steps

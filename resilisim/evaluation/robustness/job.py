@@ -36,8 +36,8 @@ from resilisim.evaluation.robustness.references import (
 from resilisim.evaluation.robustness.results import AxisProfile, FlawsProfile, ProfileResult, RunState
 from resilisim.evaluation.robustness.store import write_profile
 from resilisim.evaluation.runner import RunInterrupted, evaluate
-from resilisim.evaluation.statistics import FloatArray
 from resilisim.evaluation.texts import RecordTexts
+from resilisim.statistics import FloatArray
 from resilisim.tasks import Task
 from resilisim.tasks.searches import all_searches_needed
 from resilisim.tool_library import ToolLibrary

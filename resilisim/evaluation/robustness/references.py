@@ -11,11 +11,11 @@ import numpy as np
 from resilisim.errors import ExactLimitError
 from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.evaluation.robustness.plan import flawed_prompt
-from resilisim.evaluation.statistics import FloatArray
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import solved_references
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.rules import EndRules
+from resilisim.statistics import FloatArray
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.costs import follow_steps
