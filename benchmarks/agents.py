@@ -41,7 +41,7 @@ import json, tempfile, time
 from benchmarks.agents import InstantModel
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.models import ModelSettings
-from resilisim.policies.llm.react.agent import ReAct
+from resilisim.policies.llm.agents.react import ReAct
 
 def react():
     return ReAct(models=MODEL)
@@ -62,7 +62,7 @@ import json, tempfile
 from benchmarks.agents import InstantModel, SAMPLES
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.models import ModelSettings
-from resilisim.policies.llm.react.agent import ReAct
+from resilisim.policies.llm.agents.react import ReAct
 
 def react():
     return ReAct(models=MODEL)

@@ -8,15 +8,13 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
-from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.errors import MAX_COUNT, MAX_TURNS, ExactLimitError, InvalidInputError, check_integer, unknown_name
+from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError, check_integer, unknown_name
 from resilisim.evaluation.contestants import PolicySpec
-from resilisim.evaluation.plan import EnvironmentSettings, Shard
+from resilisim.evaluation.plan import Shard
 from resilisim.evaluation.texts import RECORD_TEXTS, RecordTexts
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import build_problem
@@ -140,24 +138,6 @@ def _check_task(task: object, library: ToolLibrary, where: str) -> Task:
         if name not in library:
             raise unknown_name("tool", name, library.names, f"{where}, {chosen.instance_id}")
     return chosen
-
-
-def check_environment(settings: EnvironmentSettings) -> EnvironmentSettings:
-    """Return the settings with plain numbers in them; whether the numbers make sense is the environment's to say."""
-    changes: dict[str, Any] = {}
-    for option in fields(settings):
-        value, kind = getattr(settings, option.name), type(option.default)
-        if value is None and option.default is None:
-            continue
-        if kind is int:
-            changes[option.name] = check_integer(option.name, value, 0, MAX_TURNS)
-        elif kind is float:
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise InvalidInputError(f"{option.name} is {value!r:.60}: expected a number")
-            changes[option.name] = float(value)
-        elif not isinstance(value, str):
-            raise InvalidInputError(f"{option.name} is {value!r:.60}: expected a text")
-    return replace(settings, **changes)
 
 
 def check_record_texts(value: object) -> RecordTexts | None:

@@ -13,8 +13,7 @@ from resilisim.evaluation.flawed_plan import FlawedPlan
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import EpisodeState, is_done, loop_count_of
-from resilisim.simulator.transition import NEXT_PLACE
+from resilisim.simulator.state import NEXT_PLACE, EpisodeState, is_done, loop_count_of
 
 _QUESTIONS = ("search", "info")
 

@@ -6,45 +6,19 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.evaluation.contestants import Contestant, PolicyMaker, describe_policy
 from resilisim.evaluation.models import ModelSettings
 from resilisim.evaluation.texts import RecordTexts
 from resilisim.policies.base import Policy
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import checkpoint_hashes
-from resilisim.seeding import EVALUATION_SALT
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.retrieval import ToolRetriever
-
-
-@dataclass(frozen=True, slots=True)
-class EnvironmentSettings:
-    """The options of Conversation-v0 that a run passes on; their meaning stands there.
-
-    `embedding_model` is what searches use, by name or path; None is the one that `ToolRetriever` takes.
-    """
-
-    base: float = 0.8
-    not_executed: float = 0.5
-    failed: float = 0.7
-    history: float = 0.9
-    max_turns: int = 10
-    max_consecutive_failures: int = 5
-    loop_length: int = 4
-    planner: str = "auto"
-    parameters: Literal["lenient", "strict", "ignore"] = "lenient"
-    search_detail: Literal["brief", "full"] = "brief"
-    payload: Literal["compact", "verbose"] = "compact"
-    tools: Literal["discovery", "listed"] = "discovery"
-    protocol: Literal["text", "native"] = "text"
-    prompt_style: Literal["full", "compact"] = "full"
-    salt: str = EVALUATION_SALT
-    embedding_model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +51,7 @@ class RunSettings:
 
     def make_environment(self, library: ToolLibrary) -> ConversationEnv:
         """Return a new environment."""
-        options = asdict(self.environment)
-        model = options.pop("embedding_model")
-        if model is None:
-            return ConversationEnv(library=library, **options)
-        retriever = ToolRetriever(library, model)
-        retriever.embed([])  # refuses a model that does not exist now, not at the first search
-        return ConversationEnv(library=library, search=retriever.search, **options)
+        return ConversationEnv(self.environment, library=library)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ from resilisim.simulator import (
     start_state,
     success_probability,
 )
+from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.exact import solve
-from resilisim.simulator.luck import draw_bits, tool_luck_key
 from resilisim.simulator.messages import MessageKind
 from resilisim.simulator.state import is_awaiting_closing, success_threshold_at
 from resilisim.tool_library import ToolLibrary

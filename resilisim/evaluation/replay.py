@@ -11,12 +11,13 @@ from typing import Any, cast
 
 from resilisim.chat import ChatModel, ChatReply, ChatRequest, RoleModels
 from resilisim.chat.errors import ContextOverflowError
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.contestants import PolicyMaker
 from resilisim.evaluation.failures import FailureRecord, is_failure, read_failures
 from resilisim.evaluation.journal import EpisodeJournal, journal_path
 from resilisim.evaluation.models import ModelSettings
-from resilisim.evaluation.plan import EnvironmentSettings, RunSettings
 from resilisim.evaluation.records import CEILING_FIELDS, EpisodeRecord
 from resilisim.evaluation.rollout import play_agent_episode, play_episode
 from resilisim.evaluation.store import read_manifest, read_records
@@ -165,7 +166,7 @@ def replay_episode(
     if arguments["library"] != library.content_hash:
         raise InvalidInputError(f"{directory} was made with another tool library: name it with --library")
     settings = EnvironmentSettings(**arguments["environment"])
-    env = RunSettings((), (), settings, library.to_json()).make_environment(library)
+    env = ConversationEnv(settings, library=library)
     spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
     recorded = finished(episode)
     asked = _recorded_models(recorded) if recorded is not None and models is None else None

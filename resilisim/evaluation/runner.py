@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Unpack, cast
 
+from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
 from resilisim.evaluation.arguments import (
     TaskSpec,
-    check_environment,
     check_flaws,
     check_policies,
     check_prompts,
@@ -29,7 +29,6 @@ from resilisim.evaluation.limits import Budget, RunLimits
 from resilisim.evaluation.live_table import LiveTable
 from resilisim.evaluation.models import ModelSpec, check_models
 from resilisim.evaluation.plan import (
-    EnvironmentSettings,
     Plan,
     RunSettings,
     Shard,
@@ -48,7 +47,6 @@ from resilisim.evaluation.texts import RecordTexts
 from resilisim.evaluation.workers import Players, play_all
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.provenance import content_hash
-from resilisim.seeding import EVALUATION_SALT
 from resilisim.tool_library import ToolLibrary, default_library
 
 
@@ -74,29 +72,15 @@ def evaluate(
     *,
     out: Path | str | None = None,
     workers: int = 1,
-    salt: str = EVALUATION_SALT,
-    base: float = 0.8,
-    not_executed: float = 0.5,
-    failed: float = 0.7,
-    history: float = 0.9,
-    max_turns: int = 10,
-    max_consecutive_failures: int = 5,
-    loop_length: int = 4,
-    planner: str = "auto",
-    parameters: Literal["lenient", "strict", "ignore"] = "lenient",
-    search_detail: Literal["brief", "full"] = "brief",
-    payload: Literal["compact", "verbose"] = "compact",
-    tools: Literal["discovery", "listed"] = "discovery",
-    protocol: Literal["text", "native"] = "text",
-    prompt_style: Literal["full", "compact"] = "full",
+    environment: EnvironmentSettings | None = None,
     library: ToolLibrary | None = None,
-    embedding_model: str | None = None,
     model: ModelSpec = None,
     record_texts: RecordTexts | None = None,
     shard: str | None = None,
     limits: RunLimits | None = None,
     ray: str | None = None,
     progress: bool | None = None,
+    **options: Unpack[EnvironmentOptions],
 ) -> EvaluationResult:
     """Play every policy on every task under every prompt type and seed, all on common luck.
 
@@ -112,23 +96,8 @@ def evaluate(
         seeds: Number of episodes of each task (seeds 0, 1, ...), or the seeds themselves.
         out: Folder of the results; without it, one that vanishes with the result object.
         workers: Processes; 1 plays in this one.
-        salt: Salt of the luck.
-        base: Law, see `ConversationEnv`; so are the arguments up to `protocol`.
-        not_executed: Law.
-        failed: Law.
-        history: Law.
-        max_turns: End rule.
-        max_consecutive_failures: End rule.
-        loop_length: End rule.
-        planner: Who makes the plan of prompts that hold one.
-        parameters: How parameters of calls are checked.
-        search_detail: How much a search tells.
-        payload: Size of outputs.
-        tools: Whether the prompt lists the tools.
-        protocol: How messages are written.
-        prompt_style: Whether prompts are full, or compact for small models.
+        environment: Law, end rules, planner, protocol and all else about the environment; the benchmark's if omitted.
         library: The tool library; the default one if omitted.
-        embedding_model: The embedding model that searches use, by name or path; the shipped one if omitted.
         model: The language models of LLM agents: "openai:NAME", "local", "scripted:FILE", a list that also names those
             of single components ("extractor=openai:small"), or `ModelSettings` for everything else about them. With
             several models each agent plays once with each, under the name "POLICY@MODEL".
@@ -139,6 +108,7 @@ def evaluate(
         ray: Address of a Ray cluster whose machines play ("auto", "local" or "HOST:PORT"); `workers` are then its
             actors, as many as it has processors if 1.
         progress: Whether to show progress; None shows it for runs of more than two seconds.
+        **options: Options of `EnvironmentSettings`, such as base=0.7, in place of those of `environment`.
 
     Returns:
         The results, those of earlier calls on the same folder included.
@@ -170,35 +140,16 @@ def evaluate(
     settings = RunSettings(
         contestants=tuple(contestant for contestant, _ in made),
         prompts=prompt_types,
-        environment=check_environment(
-            EnvironmentSettings(
-                base=base,
-                not_executed=not_executed,
-                failed=failed,
-                history=history,
-                max_turns=max_turns,
-                max_consecutive_failures=max_consecutive_failures,
-                loop_length=loop_length,
-                planner=planner,
-                parameters=parameters,
-                search_detail=search_detail,
-                payload=payload,
-                tools=tools,
-                protocol=protocol,
-                prompt_style=prompt_style,
-                salt=salt,
-                embedding_model=embedding_model,
-            )
-        ),
+        environment=(environment or EnvironmentSettings()).with_options(**options),
         library=None if library is None else library.to_json(),
         models=model_settings,
         record_texts=check_record_texts(record_texts),
     )
     # Refuses options that make no sense, too.
-    environment = settings.make_environment(own_library)
-    check_solvable(plan.tasks, environment)
-    check_flaws(plan.tasks, prompt_types, environment)
-    warn_about_models(made, maker, protocol)
+    env = settings.make_environment(own_library)
+    check_solvable(plan.tasks, env)
+    check_flaws(plan.tasks, prompt_types, env)
+    warn_about_models(made, maker, env.protocol)
     unpriced = price_gaps(made, maker) if limits.cost is not None else []
     if unpriced:
         raise InvalidInputError(f"a limit of dollars needs the prices of all models: {unpriced[0]}")

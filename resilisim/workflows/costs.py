@@ -9,9 +9,8 @@ from typing import Any
 
 from resilisim.simulator.exact import known_probabilities
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
-from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.rules import EndRules
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
 from resilisim.workflows.types import Step

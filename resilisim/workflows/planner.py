@@ -17,9 +17,8 @@ from resilisim.errors import (
     unknown_name,
 )
 from resilisim.simulator.exact import best_limits, solve
-from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.rules import EndRules
 from resilisim.simulator.state import is_awaiting_closing, is_done, next_state, start_state
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.simulator.rules import EndRules
+from resilisim.simulator.law import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode

@@ -23,7 +23,7 @@ from resilisim.datasets.shards import ShardFacts
 from resilisim.datasets.sources import SourceSpec
 from resilisim.evaluation.records import LOSS_LABELS
 from resilisim.simulator.scoring import Level
-from resilisim.simulator.transition import ENDED_BY
+from resilisim.simulator.state import ENDED_BY
 from resilisim.tool_library import default_library
 from tests.datasets.toy_source import TOY_SCHEMA, ToySpec, toy_tasks
 

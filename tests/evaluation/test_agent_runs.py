@@ -24,7 +24,7 @@ from resilisim.evaluation.journal import JOURNALS_NAME
 from resilisim.evaluation.models import ModelSettings
 from resilisim.evaluation.store import read_records
 from resilisim.policies.llm import AgentOptions, AgentRun, LlmPolicy
-from resilisim.policies.llm.reflexion.agent import Reflexion
+from resilisim.policies.llm.agents.reflexion import Reflexion
 from tests.chat.loopback import Answer, LoopbackServer, Seen, error
 from tests.evaluation.agent_models import FollowingModel, calls_by_scope, following, following_answer
 from tests.evaluation.toy_policies import Reading, toy_tasks

@@ -15,10 +15,11 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
 from resilisim.evaluation import ray_connection, ray_workers
 from resilisim.evaluation.contestants import Contestant
-from resilisim.evaluation.plan import EnvironmentSettings, Plan, PlannedEpisode, RunSettings
+from resilisim.evaluation.plan import Plan, PlannedEpisode, RunSettings
 from resilisim.evaluation.player import EpisodePlayer
 from resilisim.evaluation.ray_workers import play_on_cluster
 from resilisim.provenance import encode_json_line

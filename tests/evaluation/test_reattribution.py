@@ -21,7 +21,7 @@ from resilisim.evaluation.records import EpisodeRecord
 from resilisim.evaluation.rescoring import NUM_SHOWN, SOURCE_KEY, RescoreSummary, rescore_run
 from resilisim.evaluation.rollout import play_episode
 from resilisim.evaluation.store import EPISODES_NAME, read_manifest, read_records
-from resilisim.policies.llm.reflexion.agent import Reflexion
+from resilisim.policies.llm.agents.reflexion import Reflexion
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.seeding import EVALUATION_SALT

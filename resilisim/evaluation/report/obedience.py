@@ -15,9 +15,8 @@ import numpy as np
 
 from resilisim.errors import ResiliSimError
 from resilisim.evaluation.report.facts import RunFacts
-from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import build_problem
-from resilisim.simulator.rules import EndRules
 from resilisim.statistics import Estimate, clustered_mean
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.contestants import PolicySpec
 from resilisim.evaluation.models import ModelSpec
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.evaluation.records import fitting_ceiling
 from resilisim.evaluation.results import EvaluationResult
 from resilisim.evaluation.robustness.analysis import PlayedRuns, analyse_axis, analyse_flaws

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
 from resilisim.evaluation.arguments import (
     TaskSpec,
-    check_environment,
     check_policies,
     check_prompts,
     check_record_texts,
@@ -18,7 +18,7 @@ from resilisim.evaluation.arguments import (
 )
 from resilisim.evaluation.contestants import PolicySpec, describe_policy
 from resilisim.evaluation.models import ModelSpec
-from resilisim.evaluation.plan import EnvironmentSettings, hash_tasks
+from resilisim.evaluation.plan import hash_tasks
 from resilisim.evaluation.robustness.job import ProfileInterrupted, ProfileJob
 from resilisim.evaluation.robustness.plan import (
     AXES,
@@ -151,7 +151,7 @@ def plan_profile(
     directory = Path(out)
     chosen_policies, chosen_prompts = check_policies(policies), check_prompts(prompts)
     chosen_tasks, chosen_seeds = check_tasks(tasks, own_library), check_seeds(seeds)
-    environment = check_environment(EnvironmentSettings() if standard is None else standard)
+    environment = standard or EnvironmentSettings()
     if points.reliability and all(tool.success_probability is not None for tool in own_library):
         raise InvalidInputError(
             "every tool of the library has a success probability of its own, so the axis reliability would change "

@@ -9,9 +9,8 @@ from resilisim.envs.workflow import columns
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.mirror import Mirror, Preference, check_library
 from resilisim.simulator.exact import best_limits
-from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw
+from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.planner import KEPT_PLANS, NUM_ALTERNATIVES, SimilarTools, fill_steps, limited_steps

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from resilisim.seeding import Draws
-from resilisim.simulator.rules import EndRules
+from resilisim.simulator.law import EndRules
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.perturbation import discontinuity, insertion, ordering, removal, substitution, values
 from resilisim.workflows.perturbation.plan import Change, Plan, Unfit, Workshop

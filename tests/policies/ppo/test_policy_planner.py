@@ -25,9 +25,8 @@ from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.planner import PolicyPlanner
 from resilisim.simulator.exact import plan_following, solve
-from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import build_problem
-from resilisim.simulator.rules import EndRules
 from resilisim.simulator.state import start_state
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library

@@ -7,7 +7,7 @@ from flaw_edits import check_edits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resilisim.simulator.rules import EndRules
+from resilisim.simulator.law import EndRules
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.workflows import Step, Workflow
 from resilisim.workflows.costs import CostCalculator

@@ -9,7 +9,7 @@ from flaw_edits import check_edits
 from flaw_samples import LIBRARY, METHODS, outcomes, perturber
 
 from resilisim.errors import InvalidInputError
-from resilisim.simulator.rules import EndRules
+from resilisim.simulator.law import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.workflows import ExactPlanner, Step, Workflow

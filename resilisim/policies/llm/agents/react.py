@@ -1,17 +1,20 @@
-"""The loop of thought, action and observation, for ReAct itself and for every agent that has it as a part."""
+"""ReAct (Yao et al., 2023): thought, action, observation; the agent, and the loop that other agents have as a part."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from resilisim.policies.llm.react.dialogue import Dialogue, Turn, ask_for_turn
-from resilisim.policies.llm.reading import Finish, Unreadable, read_action
+from resilisim.chat import ChatMessage, ChatReply, ToolCall
+from resilisim.policies.llm.options import AgentOptions, limit
+from resilisim.policies.llm.policy import LlmPolicy
+from resilisim.policies.llm.reading import Action, Finish, Unreadable, excerpt, read_action, read_arguments, visible
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
-from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, NO_EXAMPLES, PromptTexts, load_prompts
+from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, NO_EXAMPLES, PromptTexts, load_prompts, packaged_prompts
 from resilisim.policies.llm.tools import Toolbox, ToolSpec, describe_tools
 
 FINISH: Final = ToolSpec(
@@ -22,6 +25,55 @@ FINISH: Final = ToolSpec(
 FINISH_FORM: Final = 'Action: finish {"answer": "..."}'  # what a text agent that is one loop writes at the end
 NO_PROBLEM: Final = ("", "none", "null", "no", "n/a", "false")
 LONGEST_OBSERVATION: Final = 20_000  # characters of an observation that the model is shown
+STOP: Final = ("\nObservation:",)
+MOST_CALLS_KEPT: Final = 8  # of one reply; only the first one is carried out
+LONGEST_WORDS: Final = 2_000  # characters that are kept of a reply without an action
+LONGEST_NAME: Final = 64  # endpoints take no longer names of functions
+IGNORED: Final = "Ignored: only the first call of a reply is carried out."
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReActOptions(AgentOptions):
+    """Options of ReAct."""
+
+    steps: int = limit(20, "steps of the loop; 100 is the control for runs that hit their limit", least=1)
+    observation_chars: int = limit(LONGEST_OBSERVATION, "characters after which an observation is cut", least=100)
+
+
+class ReAct(LlmPolicy[ReActOptions]):
+    """Thought, action, observation, until it finishes or has used its steps (Yao et al., 2023).
+
+    Its calls are counted under "agent". With native calls the model's words beside a call are its thought.
+    """
+
+    name = "react"
+    options_class = ReActOptions
+    components = ("agent",)
+    uses_native_calls = True
+    finish_form = FINISH_FORM
+
+    async def play(self, run: AgentRun) -> str | None:
+        """Run the loop on the task; the answer is what finish was given."""
+        taken: list[dict[str, Any]] = []
+        run.structure["steps"] = taken
+
+        def keep(step: LoopStep) -> None:
+            taken.append(step.to_mapping())
+
+        result = await react_loop(
+            run,
+            role="agent",
+            system=loop_instructions(run, self.prompts),
+            question=run.task,
+            tools=run.tools,
+            steps=self.options.steps,
+            prompts=self.prompts,
+            longest_observation=self.options.observation_chars,
+            on_step=keep,
+        )
+        return result.answer
+
 
 Ending = Literal["finish", "steps", "stopped"]
 
@@ -95,7 +147,7 @@ class LoopResult:
 @functools.cache
 def loop_prompts() -> PromptTexts:
     """Return the packaged texts that the loop needs by itself: `retry`, `retry_native` and `invalid`."""
-    return load_prompts("resilisim.policies.llm.react", None, NO_EXAMPLES)
+    return load_prompts(packaged_prompts(__name__), None, NO_EXAMPLES)
 
 
 async def react_loop(
@@ -263,3 +315,135 @@ def _problem(arguments: Mapping[str, Any]) -> str | None:
     value = arguments.get("problem")
     words = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
     return None if words.strip(" .").lower() in NO_PROBLEM else words.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the model wrote in one step.
+
+    Attributes:
+        thought: Its words before the action.
+        wish: The action, or why none could be read.
+        words: The reply without thoughts, cut; what is kept where there is no action.
+        calls: Its native calls, as they are kept.
+    """
+
+    thought: str
+    wish: Action | Unreadable
+    words: str
+    calls: tuple[ToolCall, ...] = ()
+
+
+class Dialogue:
+    """The messages of a loop so far.
+
+    Args:
+        system: The instructions.
+        question: What there is to do.
+    """
+
+    def __init__(self, system: str, question: str) -> None:
+        self.messages = [ChatMessage("system", system), ChatMessage("user", question)]
+
+    def add(self, turn: Turn, observation: str) -> None:
+        """Add a step: what the model wrote, and what came of it."""
+        if turn.calls:
+            self.messages.append(ChatMessage("assistant", turn.thought, tool_calls=turn.calls))
+            replies = [observation, *(IGNORED for _ in turn.calls[1:])]
+            for call, reply in zip(turn.calls, replies, strict=True):
+                self.messages.append(ChatMessage("tool", reply, tool_call_id=call.id))
+            return
+        self.messages.append(ChatMessage("assistant", _written(turn)))
+        self.messages.append(ChatMessage("user", f"Observation: {observation}"))
+
+
+async def ask_for_turn(
+    run: AgentRun,
+    role: str,
+    dialogue: Dialogue,
+    specs: Sequence[ToolSpec],
+    functions: Sequence[Mapping[str, Any]],
+    texts: PromptTexts,
+) -> Turn:
+    """Ask for the next action; where the reply holds none, ask once more for the action alone.
+
+    Args:
+        run: The episode.
+        role: The component that asks.
+        dialogue: The conversation so far.
+        specs: The tools on offer.
+        functions: The same for native calls; empty for text.
+        texts: Holds `retry` and `retry_native`.
+    """
+    turn = await _ask(run, role, dialogue.messages, specs, functions)
+    if not isinstance(turn.wish, Unreadable) or turn.wish.name is not None:
+        return turn
+    run.count("asked_for_action_alone")
+    retry = texts.fill("retry_native" if functions else "retry", problem=turn.wish.problem)
+    again = [ChatMessage("assistant", _written(turn)), ChatMessage("user", retry)]
+    second = await _ask(run, role, [*dialogue.messages, *again], specs, functions)
+    return Turn(turn.thought or second.thought, second.wish, second.words or turn.words, second.calls)
+
+
+async def _ask(
+    run: AgentRun,
+    role: str,
+    messages: Sequence[ChatMessage],
+    specs: Sequence[ToolSpec],
+    functions: Sequence[Mapping[str, Any]],
+) -> Turn:
+    reply = await run.ask(role, messages, stop=() if functions else STOP, tools=functions)
+    turn = _native_turn(reply) if functions and reply.tool_calls else _text_turn(reply.text, specs)
+    if isinstance(turn.wish, Unreadable):
+        return replace(turn, wish=run.unreadable(role, reply, turn.wish))
+    return turn
+
+
+def _text_turn(text: str, specs: Sequence[ToolSpec]) -> Turn:
+    wish = read_action(text, specs)
+    return Turn(wish.thought, wish, excerpt(visible(text), LONGEST_WORDS))
+
+
+def kept_calls(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """Return native calls as a conversation can keep them, so that no endpoint refuses it later.
+
+    The first ones are kept, with ids that differ, names made of permitted characters, and arguments that are JSON.
+    """
+    kept = calls[:MOST_CALLS_KEPT]
+    ids = [call.id for call in kept]
+    usable = all(ids) and len(set(ids)) == len(ids)
+    return tuple(
+        ToolCall(call.id if usable else f"call_{number}", _function_name(call.name), _kept_arguments(call.arguments))
+        for number, call in enumerate(kept, start=1)
+    )
+
+
+def _native_turn(reply: ChatReply) -> Turn:
+    """Read the first call of a reply; the others are kept, since each wants an answer."""
+    kept = kept_calls(reply.tool_calls)
+    thought = excerpt(visible(reply.text), LONGEST_WORDS)
+    name = excerpt(reply.tool_calls[0].name.strip(), 200)
+    arguments = read_arguments(reply.tool_calls[0].arguments)
+    if isinstance(arguments, Unreadable):
+        problem = f"the arguments of {name} cannot be read: {arguments.problem}"
+        return Turn(thought, Unreadable(problem, arguments.excerpt, name or "(no name)", thought), thought, kept)
+    return Turn(thought, Action(name, arguments, thought), thought, kept)
+
+
+def _function_name(name: str) -> str:
+    # Endpoints refuse a conversation in which a function has another name than they allow.
+    return _NOT_IN_NAMES.sub("_", name.strip())[:LONGEST_NAME] or "unnamed"
+
+
+def _kept_arguments(raw: str) -> str:
+    # Some endpoints read the arguments of earlier calls and fail where these are no JSON.
+    given = read_arguments(raw)
+    return json.dumps({"unreadable": given.excerpt} if isinstance(given, Unreadable) else given, ensure_ascii=False)
+
+
+def _written(turn: Turn) -> str:
+    """Return a step as the model should have written it; its own words, cut, where it wanted nothing."""
+    if isinstance(turn.wish, Unreadable):
+        return turn.words or "(an empty reply)"
+    thought = f"Thought: {turn.thought}\n" if turn.thought else ""
+    return f"{thought}Action: {turn.wish.name} {json.dumps(turn.wish.arguments, ensure_ascii=False)}"

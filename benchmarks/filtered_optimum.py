@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError, unknown_name
 from resilisim.simulator.compiled import kernel
-from resilisim.simulator.exact.breakers import NO_TOOL
+from resilisim.simulator.exact.arena import NO_TOOL
 from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, count_failed_dependencies, count_not_executed
 from resilisim.simulator.problem import Problem, dependencies_within
 
@@ -209,10 +209,10 @@ def _num_missing(filtering: _Filtering, node: _Node, required: list[int]) -> int
 def _neutral_bases(filtering: _Filtering) -> tuple[int, int]:
     """Return base indices of an outside tool that can always be called to break a row, a real one and a bound.
 
-    Without the constraint filter the second best tool without dependencies serves (`breakers`). With it each tool
-    serves up to its success or its last failure, so as many are needed as can be used up. The optimum never breaks a
-    row of no failures, so each success of a breaker has cost two turns beyond the successes that are needed, its own
-    and that of a failure before, and a breaker that was lost has cost MAX_FAILED_EXECUTIONS.
+    Without the constraint filter the second best tool without dependencies serves (`simulator.exact.arena`). With it
+    each tool serves up to its success or its last failure, so as many are needed as can be used up. The optimum never
+    breaks a row of no failures, so each success of a breaker has cost two turns beyond the successes that are needed,
+    its own and that of a failure before, and a breaker that was lost has cost MAX_FAILED_EXECUTIONS.
     """
     problem = filtering.problem
     if problem.rules.max_consecutive_failures == 0:

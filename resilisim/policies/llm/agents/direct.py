@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatReply
 from resilisim.envs.protocol import has_tag, native_tools, signals_completion, through_first_call
+from resilisim.policies.llm.agents.react import IGNORED, kept_calls
 from resilisim.policies.llm.conversation import ConversationToolbox, Reply
 from resilisim.policies.llm.options import AgentOptions, limit
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.react.dialogue import IGNORED, kept_calls
 from resilisim.policies.llm.reading import Action, announces_action, excerpt, read_action, visible, without_invented
 from resilisim.policies.llm.run import CUT_OFF, AgentRun, EpisodeEnded
 
