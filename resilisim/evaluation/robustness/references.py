@@ -13,6 +13,7 @@ from resilisim.errors import ExactLimitError
 from resilisim.evaluation.robustness.plan import flawed_prompt
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import solved_references
+from resilisim.statistics import FloatArray
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.costs import follow_steps
