@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.rollout import play_episode
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.statistics import Pairs
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks

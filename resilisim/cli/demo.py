@@ -42,9 +42,7 @@ def demo(
     """Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report."""
     from resilisim.evaluation.report import write_report
     from resilisim.evaluation.report.facts import count_of
-    from resilisim.evaluation.runner import evaluate
-    from resilisim.evaluation.table.comparing import compare_tables
-    from resilisim.evaluation.table.episodes import read_episode_table
+    from resilisim.evaluation.run.runner import evaluate
     from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
     from resilisim.tasks.sources import sample_tasks
     from resilisim.tasks.statistics import task_statistics

@@ -78,7 +78,7 @@ def _play_pilot() -> Comparison:
     """Play two policies that come with the package, in a folder that vanishes."""
     import tempfile
 
-    from resilisim.evaluation.runner import evaluate
+    from resilisim.evaluation.run.runner import evaluate
     from resilisim.evaluation.table.comparing import compare_runs
 
     note(

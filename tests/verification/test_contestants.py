@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.rollout import play_episode
+from resilisim.evaluation.episode.play import play_episode
 from resilisim.seeding import Draws
 from resilisim.statistics import adjusted_terms
 from resilisim.workflows import ExactPlanner

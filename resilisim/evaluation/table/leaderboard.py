@@ -14,8 +14,8 @@ import numpy as np
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.accumulate import RunSums
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.store import read_manifest, read_records
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.run.store import read_manifest, read_records
 from resilisim.evaluation.summary import GroupSummary, summarise
 from resilisim.evaluation.table.comparing import compare_tables, refuse_incomparable
 from resilisim.evaluation.table.episodes import EpisodeTable, table_in

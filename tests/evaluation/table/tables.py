@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.table.episodes import EpisodeTable, table_of
 from tests.evaluation.synthetic import synthetic_record
 

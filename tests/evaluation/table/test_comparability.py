@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.rescoring import SOURCE_KEY
+from resilisim.evaluation.run.rescoring import SOURCE_KEY
 from resilisim.evaluation.table.comparing import refuse_incomparable
 
 MANIFEST = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.store import RunStore
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.run.store import RunStore
 from resilisim.evaluation.table.episodes import read_episode_table, table_of
 from resilisim.provenance import encode_json_line
 from resilisim.statistics import fold_of

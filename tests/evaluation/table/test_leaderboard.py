@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.store import RunStore
+from resilisim.evaluation.run.store import RunStore
 from resilisim.evaluation.table.comparing import compare_tables
 from resilisim.evaluation.table.episodes import read_episode_table
 from resilisim.evaluation.table.leaderboard import read_leaderboard
