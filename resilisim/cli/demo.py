@@ -43,6 +43,8 @@ def demo(
     from resilisim.evaluation.report import write_report
     from resilisim.evaluation.report.facts import count_of
     from resilisim.evaluation.run.runner import evaluate
+    from resilisim.evaluation.table.comparing import compare_tables
+    from resilisim.evaluation.table.episodes import read_episode_table
     from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
     from resilisim.tasks.sources import sample_tasks
     from resilisim.tasks.statistics import task_statistics

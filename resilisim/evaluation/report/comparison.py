@@ -17,6 +17,8 @@ from resilisim.evaluation.report.drawing import RowLabel
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.forest_chart import Interval, forest_chart
 from resilisim.evaluation.run.store import read_manifest
+from resilisim.evaluation.table.comparing import RunComparison, compare_runs, refuse_incomparable
+from resilisim.statistics import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference
 
 MOST_TASKS = 10
 SHOWN_DIFFERENCE = 0.0005  # less than this prints as 0.0 points
