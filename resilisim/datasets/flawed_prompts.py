@@ -10,7 +10,7 @@ from resilisim.seeding import Draws
 from resilisim.tasks import Task
 from resilisim.tool_library.retrieval import ToolRetriever
 from resilisim.workflows import Planner, Prompt, render_prompt
-from resilisim.workflows.perturbation import Flaw, FlawedWorkflow, Perturber, tool_similarity
+from resilisim.workflows.flaws import Flaw, FlawedWorkflow, Perturber, tool_similarity
 
 
 class FlawedPrompts:
@@ -50,11 +50,9 @@ class FlawedPrompts:
         draws = Draws("resilisim/datasets/flaw", task.instance_id, seed)
         severity = draws.choice(severities)
         sound = self._planner.plan(task)
-        for flaw_type in draws.shuffled(flaws):
-            flawed = self._perturber.perturb(sound, task.required_tools, flaw_type, severity, method, seed)
-            if isinstance(flawed, FlawedWorkflow):
-                return self._render(task, flawed), flawed.flaw
-        return None
+        drawn = draws.shuffled(flaws)
+        flawed = self._perturber.first_carried(sound, task.required_tools, drawn, severity, method, seed)
+        return (self._render(task, flawed), flawed.flaw) if isinstance(flawed, FlawedWorkflow) else None
 
     def _render(self, task: Task, flawed: FlawedWorkflow) -> Prompt:
         return render_prompt(

@@ -12,7 +12,7 @@ from resilisim.simulator.law import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
-from resilisim.workflows.perturbation import FlawRefusal, Perturber
+from resilisim.workflows.flaws import FlawRefusal, Perturber
 from resilisim.workflows.planner import Planner
 from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
 from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES, Prompt, PromptStyle, Protocol, render_prompt

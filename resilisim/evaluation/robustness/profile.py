@@ -32,7 +32,7 @@ from resilisim.evaluation.robustness.store import merge_with_earlier
 from resilisim.evaluation.texts import RecordTexts
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
 __all__ = ["ProfileInterrupted", "ProfileResult", "plan_profile", "profile"]
 
