@@ -34,7 +34,7 @@ from resilisim.seeding import MAX_SEED
 
 if TYPE_CHECKING:
     from resilisim.datasets.prompts import PromptSpec
-    from resilisim.evaluation.plan import EnvironmentSettings
+    from resilisim.envs.settings import EnvironmentSettings
 
 TypeOption = Annotated[
     list[str] | None,
@@ -139,7 +139,7 @@ def generate(
     Each task gets the three unflawed types and one flawed prompt per flaw type that its plan can carry.
     """
     from resilisim.datasets.record_file import write_record_file
-    from resilisim.evaluation.plan import EnvironmentSettings
+    from resilisim.envs.settings import EnvironmentSettings
     from resilisim.tasks.sources import read_tasks
 
     environment = EnvironmentSettings(
@@ -218,8 +218,8 @@ def show(
     """Print a prompt; in a flawed one, what was changed is marked."""
     from resilisim.cli.prompt_view import print_flawed, print_prompt
     from resilisim.datasets.prompts import PromptSource
+    from resilisim.envs.settings import EnvironmentSettings
     from resilisim.errors import InvalidInputError
-    from resilisim.evaluation.plan import EnvironmentSettings
     from resilisim.seeding import Draws
     from resilisim.workflows.flaws import FlawedWorkflow
 

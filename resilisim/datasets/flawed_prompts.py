@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
 from resilisim.tool_library.retrieval import ToolRetriever
-from resilisim.workflows import Planner, Prompt, render_prompt
+from resilisim.workflows import Planner, Prompt
 from resilisim.workflows.flaws import Flaw, FlawedWorkflow, Perturber, tool_similarity
 
 
@@ -18,7 +17,6 @@ class FlawedPrompts:
 
     Args:
         environment: Where the episodes are played.
-        settings: Its options.
         planner: Makes the sound plans.
         retriever: Compares tools for flaws that put one in the place of another.
     """
@@ -26,12 +24,10 @@ class FlawedPrompts:
     def __init__(
         self,
         environment: ConversationEnv,
-        settings: EnvironmentSettings,
         planner: Planner,
         retriever: ToolRetriever,
     ) -> None:
         self._environment = environment
-        self._settings = settings
         self._planner = planner
         self._perturber = Perturber(environment.library, environment.rules, lambda: tool_similarity(retriever))
 
@@ -52,17 +48,6 @@ class FlawedPrompts:
         sound = self._planner.plan(task)
         drawn = draws.shuffled(flaws)
         flawed = self._perturber.first_carried(sound, task.required_tools, drawn, severity, method, seed)
-        return (self._render(task, flawed), flawed.flaw) if isinstance(flawed, FlawedWorkflow) else None
-
-    def _render(self, task: Task, flawed: FlawedWorkflow) -> Prompt:
-        return render_prompt(
-            task,
-            "flawed",
-            flawed.workflow,
-            self._environment.library,
-            tools_listed=self._settings.tools == "listed",
-            rules=self._environment.rules,
-            protocol=self._settings.protocol,
-            style=self._settings.prompt_style,
-            parameters=self._settings.parameters,
-        )
+        if not isinstance(flawed, FlawedWorkflow):
+            return None
+        return self._environment.render_prompt(task, "flawed", flawed.workflow), flawed.flaw

@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.seeding import MAX_SEED
-from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.split import split_of
 from resilisim.tool_library import ToolLibrary
@@ -183,8 +182,8 @@ class PromptSource:
         self.library = library
         self._plan_format = "compact" if spec.environment.prompt_style == "compact" else spec.plan_format
         environment = spec.environment
-        law = BenchmarkLaw(environment.base, environment.not_executed, environment.failed, environment.history)
-        self.rules = EndRules(environment.max_turns, environment.max_consecutive_failures, environment.loop_length)
+        law = environment.law()
+        self.rules = environment.rules()
         retriever = (
             default_retriever(library)
             if environment.embedding_model is None

@@ -429,7 +429,6 @@ def test_searches_by_the_work_order_find_the_tool_that_is_called() -> None:
         ({"first_seed": 2**63 - 1, "seeds": 2}, ["first_seed"]),
         ({"pass_parameters": False, "environment": replace(TRAINING_ENVIRONMENT, parameters="strict")}, ["strict"]),
         ({"policy": "exact-optimun"}, ["'exact-optimum'"]),
-        ({"environment": replace(TRAINING_ENVIRONMENT, protocol="tekst")}, ["protocol", "'text'"]),
         ({"call_arguments": "objects"}, ["form of arguments", "'object'"]),
     ],
 )

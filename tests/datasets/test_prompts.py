@@ -11,8 +11,8 @@ import pytest
 from resilisim import benchmark_tasks, default_library
 from resilisim.datasets.prompts import PROMPT_SCHEMA, PromptSource, PromptSpec
 from resilisim.datasets.schema import check_record
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.provenance import canonical_json
 from resilisim.simulator.exact import references
 from resilisim.tasks import Task

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.evaluation.robustness.plan import (
     AXES,
     DEFAULT_RELIABILITIES,

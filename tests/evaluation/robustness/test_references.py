@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError, InvalidInputError
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.evaluation.robustness.references import carried_at_every_severity, obedience, setting_references
 from resilisim.simulator.exact import references
 from resilisim.simulator.law import BenchmarkLaw, EndRules
