@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
+from resilisim.tool_library.model import ReturnValue
 from resilisim.tool_library.retrieval import default_retriever, tool_text
-from resilisim.tool_library.types import ReturnValue
 from resilisim.workflows import Workflow
 from resilisim.workflows.flaws import (
     FLAW_METHODS,
