@@ -18,7 +18,7 @@ from resilisim.evaluation.report.pooling import Pool, Rate, combination, differe
 from resilisim.evaluation.report.published import LEVEL_NAMES, flawed_reference
 from resilisim.evaluation.report.rows import PromptPools
 from resilisim.statistics import Estimate
-from resilisim.workflows.perturbation import FLAW_METHODS, SEVERITIES
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES
 
 MOST_DRAWN = 6  # policies in one chart
 GRID = (

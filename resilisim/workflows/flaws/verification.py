@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from resilisim.tool_library.parameters import accepts
-from resilisim.workflows.perturbation.plan import Plan
-from resilisim.workflows.perturbation.references import referred_tool
-from resilisim.workflows.perturbation.removal import is_verifying
-from resilisim.workflows.perturbation.types import FlawedWorkflow
-from resilisim.workflows.types import Step
+from resilisim.workflows.flaws.methods import is_verifying, referred_tool
+from resilisim.workflows.flaws.model import FlawedWorkflow, PlanView
+from resilisim.workflows.model import Step
 
 # What a step does not say of other steps.
 FIELDS_WITHOUT_REFERENCES = (
@@ -26,7 +24,7 @@ FIELDS_WITHOUT_REFERENCES = (
 )
 
 
-def flaw_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
+def flaw_problem(flawed: FlawedWorkflow, plan: PlanView) -> str | None:
     """Say what is wrong with a flawed workflow, or return None if it is what it says.
 
     Args:
@@ -42,7 +40,7 @@ def flaw_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     return _CHECKS[flawed.flaw.type](flawed, plan)
 
 
-def _order_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
+def _order_problem(flawed: FlawedWorkflow, plan: PlanView) -> str | None:
     order = _places(flawed.workflow.steps, flawed.original.steps)
     if order is None or sorted(order) != list(range(len(plan.steps))):
         return "does not hold the same steps"
@@ -60,7 +58,7 @@ def _order_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     return None if reversed_pairs else "breaks no order that mattered"
 
 
-def _tools_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
+def _tools_problem(flawed: FlawedWorkflow, plan: PlanView) -> str | None:
     new, old = flawed.workflow.steps, flawed.original.steps
     if len(new) != len(old):
         return "has another number of steps"
@@ -83,7 +81,7 @@ def _tools_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     return None
 
 
-def _parameters_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
+def _parameters_problem(flawed: FlawedWorkflow, plan: PlanView) -> str | None:
     if not _differ_in_parameters_alone(flawed.workflow.steps, flawed.original.steps):
         return "changes more than parameters"
     # In lenient mode a call may leave out what it likes, so what is refused is a value.
@@ -94,7 +92,7 @@ def _parameters_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     return None if as_named else "no call is refused in that way that was accepted before"
 
 
-def _missing_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
+def _missing_problem(flawed: FlawedWorkflow, plan: PlanView) -> str | None:
     place = {step.tool: index for index, step in enumerate(plan.steps)}
     kept = [place.get(step.tool, -1) for step in flawed.workflow.steps]
     if -1 in kept or kept != sorted(set(kept)):
@@ -111,7 +109,7 @@ def _missing_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     return None if any(plan.is_needed(index) for index in gone) else "lacks nothing that was needed"
 
 
-def _redundancy_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
+def _redundancy_problem(flawed: FlawedWorkflow, plan: PlanView) -> str | None:
     extra = _extra_steps(flawed)
     if not extra:
         return "is not the original with steps added"
@@ -121,7 +119,7 @@ def _redundancy_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     return _usefulness_problem(extra, plan)
 
 
-def _discontinuity_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
+def _discontinuity_problem(flawed: FlawedWorkflow, plan: PlanView) -> str | None:
     if flawed.flaw.method == "format_mismatch":
         return _formats_problem(flawed, plan)
     tools = {step.tool for step in plan.steps}
@@ -133,7 +131,7 @@ def _discontinuity_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     return _usefulness_problem(extra, plan)
 
 
-def _formats_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
+def _formats_problem(flawed: FlawedWorkflow, plan: PlanView) -> str | None:
     new, old = flawed.workflow.steps, flawed.original.steps
     if len(new) != len(old):
         return "has another number of steps"
@@ -146,7 +144,7 @@ def _formats_problem(flawed: FlawedWorkflow, plan: Plan) -> str | None:
     return None if _refuses_more(flawed, plan, "lenient") else "no call is refused that was accepted before"
 
 
-def _usefulness_problem(extra: Iterable[Step], plan: Plan) -> str | None:
+def _usefulness_problem(extra: Iterable[Step], plan: PlanView) -> str | None:
     of_use = set(plan.shop.library.closure([*(step.tool for step in plan.steps), *plan.required]))
     useful = [step.tool for step in extra if step.tool in of_use]
     return f"adds {useful[0]}, which is of use" if useful else None
@@ -174,7 +172,7 @@ def _differ_in_parameters_alone(new: Sequence[Step], old: Sequence[Step]) -> boo
     )
 
 
-def _refuses_more(flawed: FlawedWorkflow, plan: Plan, mode: str) -> bool:
+def _refuses_more(flawed: FlawedWorkflow, plan: PlanView, mode: str) -> bool:
     """Return whether a call is refused, in some mode, that is accepted in the original."""
     library = plan.shop.library
     return any(
@@ -201,7 +199,7 @@ def _extra_steps(flawed: FlawedWorkflow) -> list[Step] | None:
     return None if waiting else extra
 
 
-_CHECKS: Mapping[str, Callable[[FlawedWorkflow, Plan], str | None]] = {
+_CHECKS: Mapping[str, Callable[[FlawedWorkflow, PlanView], str | None]] = {
     "sequential_order": _order_problem,
     "tool_misuse": _tools_problem,
     "parameter_error": _parameters_problem,

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from resilisim.workflows import Step
-from resilisim.workflows.perturbation import EDIT_KINDS, Edit, FlawedWorkflow
+from resilisim.workflows.flaws import EDIT_KINDS, Edit, FlawedWorkflow
 
 # What an edit of a whole step may bring with it.
 FOLLOWS_FROM_THE_TOOL = ("parameters", "requires", "alternatives", "expected_outcome")

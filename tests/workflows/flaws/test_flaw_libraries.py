@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from resilisim.simulator.law import EndRules
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.workflows import Step, Workflow
-from resilisim.workflows.costs import CostCalculator
-from resilisim.workflows.parameters import step_parameters
-from resilisim.workflows.perturbation import (
+from resilisim.workflows.flaws import (
     FLAW_METHODS,
     SEVERITIES,
     FlawedWorkflow,
@@ -21,6 +19,8 @@ from resilisim.workflows.perturbation import (
     ToolSimilarity,
     functional_equivalence,
 )
+from resilisim.workflows.plan_value import CostCalculator
+from resilisim.workflows.steps import step_parameters
 
 CATEGORIES = ("soil", "water")
 OPERATIONS = ("reader", "validator", "dig", "writer", "audit")

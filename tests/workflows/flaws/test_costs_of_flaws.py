@@ -12,8 +12,8 @@ from resilisim.simulator import build_problem
 from resilisim.simulator.exact import known_probabilities, obey_plan
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import Workflow
-from resilisim.workflows.costs import CostCalculator, PlanCosts
-from resilisim.workflows.perturbation import SEVERITIES
+from resilisim.workflows.flaws import SEVERITIES
+from resilisim.workflows.plan_value import CostCalculator, PlanCosts
 
 CALCULATOR = CostCalculator()
 # A helper that is moved behind what needs it takes its turns later, and a step that is missing leaves its turns to

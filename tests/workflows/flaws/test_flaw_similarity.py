@@ -14,7 +14,7 @@ from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.tool_library.model import ReturnValue
 from resilisim.tool_library.retrieval import default_retriever, tool_text
 from resilisim.workflows import Workflow
-from resilisim.workflows.perturbation import (
+from resilisim.workflows.flaws import (
     FLAW_METHODS,
     SEVERITIES,
     FlawedWorkflow,

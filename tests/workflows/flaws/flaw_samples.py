@@ -9,7 +9,7 @@ from resilisim import benchmark_tasks, default_library
 from resilisim.tasks import Task
 from resilisim.tool_library.retrieval import default_retriever
 from resilisim.workflows import ExactPlanner, Workflow
-from resilisim.workflows.perturbation import (
+from resilisim.workflows.flaws import (
     FLAW_METHODS,
     SEVERITIES,
     FlawedWorkflow,

@@ -11,7 +11,7 @@ from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import Step
-from resilisim.workflows.perturbation import FlawedWorkflow, ToolSimilarity
+from resilisim.workflows.flaws import FlawedWorkflow, ToolSimilarity
 
 
 class Case:

@@ -13,8 +13,7 @@ from resilisim.simulator.law import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.workflows import ExactPlanner, Step, Workflow
-from resilisim.workflows.parameters import step_parameters
-from resilisim.workflows.perturbation import (
+from resilisim.workflows.flaws import (
     FLAW_METHODS,
     SEVERITIES,
     FlawedWorkflow,
@@ -23,6 +22,7 @@ from resilisim.workflows.perturbation import (
     ToolSimilarity,
     functional_equivalence,
 )
+from resilisim.workflows.steps import step_parameters
 
 READER, PARSER, AGGREGATOR = "file_operations_reader", "data_processing_parser", "data_processing_aggregator"
 VALIDATOR, NETWORK_VALIDATOR = "data_processing_validator", "network_validator"

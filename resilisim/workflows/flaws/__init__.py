@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from resilisim.workflows.perturbation.perturber import METHODS, Perturber
-from resilisim.workflows.perturbation.similarity import ToolSimilarity, functional_equivalence, tool_similarity
-from resilisim.workflows.perturbation.types import (
+from resilisim.workflows.flaws.methods import METHODS
+from resilisim.workflows.flaws.model import (
     DEFAULT_SEVERITY,
     EDIT_KINDS,
     FLAW_METHODS,
@@ -14,8 +13,12 @@ from resilisim.workflows.perturbation.types import (
     Flaw,
     FlawedWorkflow,
     FlawRefusal,
+    ToolSimilarity,
     check_flaw,
+    functional_equivalence,
+    tool_similarity,
 )
+from resilisim.workflows.flaws.perturber import Perturber
 
 __all__ = [
     "DEFAULT_SEVERITY",

@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from resilisim.seeding import Draws
 from resilisim.simulator.law import EndRules
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows.perturbation import discontinuity, insertion, ordering, removal, substitution, values
-from resilisim.workflows.perturbation.plan import Change, Plan, Unfit, Workshop
-from resilisim.workflows.perturbation.similarity import ToolSimilarity, tool_similarity
-from resilisim.workflows.perturbation.types import (
+from resilisim.workflows.flaws.methods import METHODS
+from resilisim.workflows.flaws.model import (
     DEFAULT_SEVERITY,
     FLAW_METHODS,
+    Change,
     Flaw,
     FlawedWorkflow,
     FlawRefusal,
+    PlanView,
+    ToolSimilarity,
+    Workshop,
     check_flaw,
+    tool_similarity,
 )
-from resilisim.workflows.perturbation.verification import flaw_problem
-from resilisim.workflows.types import Workflow
-
-Method = Callable[[Plan, str, Draws], "Change | Unfit"]
-
-METHODS: Mapping[str, Method] = {
-    "swap": ordering.swap,
-    "dependency_violation": ordering.dependency_violation,
-    "semantic_similarity": substitution.semantic_similarity,
-    "category_mismatch": substitution.category_mismatch,
-    "missing_parameters": values.missing_parameters,
-    "type_mismatch": values.type_mismatch,
-    "middle_step_removal": removal.middle_step_removal,
-    "validation_removal": removal.validation_removal,
-    "duplication": insertion.duplication,
-    "unnecessary_addition": insertion.unnecessary_addition,
-    "format_mismatch": discontinuity.format_mismatch,
-    "unrelated_insertion": insertion.unrelated_insertion,
-    "semantic_mismatch": substitution.semantic_mismatch,
-    "progressive_drift": substitution.progressive_drift,
-}
+from resilisim.workflows.flaws.verification import flaw_problem
+from resilisim.workflows.model import Workflow
 
 
 class Perturber:
@@ -62,7 +46,7 @@ class Perturber:
         self.rules = rules or EndRules()
         self.similarity = functools.cache(similarity or self._by_retrieval)
         self._shop = Workshop(self.library, self.similarity, self.rules.max_turns)
-        self._last_plan: Plan | None = None
+        self._last_plan: PlanView | None = None
         self._last_draws: dict[tuple[object, ...], _RepeatedDraws] = {}
 
     def perturb(
@@ -116,11 +100,41 @@ class Perturber:
             reasons.append(change.reason)
         return FlawRefusal(workflow.instance_id, flaw_type, method, severity, "; ".join(reasons))
 
-    def _plan(self, workflow: Workflow, required_tools: Sequence[str]) -> Plan:
+    def first_carried(
+        self,
+        workflow: Workflow,
+        required_tools: Sequence[str],
+        flaw_types: Sequence[str],
+        severity: str = DEFAULT_SEVERITY,
+        method: str | None = None,
+        seed: int = 0,
+    ) -> FlawedWorkflow | FlawRefusal:
+        """Put the first of some flaws into a workflow that it can carry.
+
+        Args:
+            workflow: As for `perturb`.
+            required_tools: As for `perturb`.
+            flaw_types: Flaw types in the order in which they were drawn, at least one.
+            severity: As for `perturb`.
+            method: As for `perturb`.
+            seed: As for `perturb`.
+
+        Returns:
+            The flawed workflow, or why the workflow cannot carry the first of the flaws if it can carry none.
+        """
+        refusals = []
+        for flaw_type in flaw_types:
+            found = self.perturb(workflow, required_tools, flaw_type, severity, method, seed)
+            if isinstance(found, FlawedWorkflow):
+                return found
+            refusals.append(found)
+        return refusals[0]
+
+    def _plan(self, workflow: Workflow, required_tools: Sequence[str]) -> PlanView:
         """Return what the methods look at; the flaws of one workflow are mostly made one after the other."""
         known = self._last_plan
         if known is None or known.steps is not workflow.steps or known.required != tuple(required_tools):
-            known = self._last_plan = Plan.of(workflow, required_tools, self._shop)
+            known = self._last_plan = PlanView.of(workflow, required_tools, self._shop)
             self._last_draws = {}
         return known
 
@@ -164,7 +178,7 @@ class _RepeatedDraws(Draws):
         return self._known[self._count - 1]
 
 
-def _unsoundness(plan: Plan) -> str | None:
+def _unsoundness(plan: PlanView) -> str | None:
     """Say why no flaw can be told from what the plan already is, or return None."""
     if not plan.steps:
         return "the workflow has no steps"

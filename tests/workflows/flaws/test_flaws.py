@@ -15,7 +15,7 @@ from flaw_edits import check_edits
 from flaw_samples import LIBRARY, METHODS, all_flawed, flawed, outcomes, perturber, planned, similarity
 
 from resilisim.workflows import Workflow, parse_mcp_task, render_mcp_task
-from resilisim.workflows.perturbation import (
+from resilisim.workflows.flaws import (
     DEFAULT_SEVERITY,
     EDIT_KINDS,
     FLAW_METHODS,
@@ -24,7 +24,7 @@ from resilisim.workflows.perturbation import (
     FlawedWorkflow,
     FlawRefusal,
 )
-from resilisim.workflows.perturbation import METHODS as METHODS_THAT_EXIST
+from resilisim.workflows.flaws import METHODS as METHODS_THAT_EXIST
 
 # The drift's place follows from the severity and its tools from the formula; no list of the sample validates twice.
 WITHOUT_A_CHOICE = {"progressive_drift", "validation_removal"}

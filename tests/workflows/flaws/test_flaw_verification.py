@@ -9,11 +9,11 @@ import pytest
 from flaw_samples import LIBRARY, METHODS, all_flawed, flawed, similarity
 
 from resilisim.workflows import Step, Workflow
-from resilisim.workflows.parameters import step_parameters
-from resilisim.workflows.perturbation import FLAW_METHODS, Edit, Flaw, FlawedWorkflow, Perturber
-from resilisim.workflows.perturbation import perturber as module
-from resilisim.workflows.perturbation.plan import Change, Plan, Workshop
-from resilisim.workflows.perturbation.verification import flaw_problem
+from resilisim.workflows.flaws import FLAW_METHODS, Edit, Flaw, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import perturber as module
+from resilisim.workflows.flaws.model import Change, PlanView, Workshop
+from resilisim.workflows.flaws.verification import flaw_problem
+from resilisim.workflows.steps import step_parameters
 
 SHOP = Workshop(LIBRARY, similarity, 10)
 TOOLS = FETCHER, PARSER, VALIDATOR, TRANSFORMER, AGGREGATOR, POSTER = (
@@ -67,7 +67,7 @@ def reordered(*tools: str) -> Steps:
 def problem(steps: Steps, method: str, edits: tuple[Edit, ...] = (EDIT,)) -> str | None:
     flaw = next(flaw for flaw, methods in FLAW_METHODS.items() if method in methods)
     forged = FlawedWorkflow(SOUND, replace(SOUND, steps=steps), Flaw(flaw, method, "light"), edits)
-    return flaw_problem(forged, Plan.of(SOUND, REQUIRED, SHOP))
+    return flaw_problem(forged, PlanView.of(SOUND, REQUIRED, SHOP))
 
 
 def values(tool: str, **given: object) -> dict[str, object]:
@@ -140,7 +140,7 @@ def test_every_method_is_forged_and_a_flawless_or_empty_workflow_has_no_flaw():
 def test_a_useful_tool_is_no_useless_one():
     # A plan that leaves its dependencies out: they are of use, though it does not hold them.
     bare = Workflow("t", without(PARSER, AGGREGATOR), "hand", 0.5)
-    plan = Plan.of(bare, REQUIRED, SHOP)
+    plan = PlanView.of(bare, REQUIRED, SHOP)
     for method, flaw in (
         ("unnecessary_addition", "redundant_operation"),
         ("unrelated_insertion", "logic_discontinuity"),
@@ -172,7 +172,7 @@ def test_a_flaw_does_not_pass_under_the_name_of_another_type(flaw):
     tried = 0
     for method in FLAW_METHODS[flaw]:
         for task, one in flawed(flaw, method, "moderate")[::5]:
-            plan = Plan.of(one.original, task.required_tools, SHOP)
+            plan = PlanView.of(one.original, task.required_tools, SHOP)
             assert flaw_problem(one, plan) is None
             for other, methods in FLAW_METHODS.items():
                 if other == flaw or any({flaw, other} <= pair for pair in kin):
@@ -187,12 +187,12 @@ def test_a_flaw_does_not_pass_under_the_name_of_another_type(flaw):
 def test_a_format_mismatch_is_no_type_mismatch():
     for task, one in all_flawed("logic_discontinuity", "format_mismatch"):
         renamed = replace(one, flaw=Flaw("parameter_error", "type_mismatch", "light"))
-        plan = Plan.of(one.original, task.required_tools, SHOP)
+        plan = PlanView.of(one.original, task.required_tools, SHOP)
         assert flaw_problem(renamed, plan) == "changes more than parameters"
 
 
 def test_a_method_that_does_not_do_its_work_is_a_bug(monkeypatch):
-    def lazy(plan: Plan, severity: str, draws: object) -> Change:
+    def lazy(plan: PlanView, severity: str, draws: object) -> Change:
         return Change(plan.steps, (EDIT,))
 
     methods: dict[str, Callable[..., object]] = {**module.METHODS, "swap": lazy}
