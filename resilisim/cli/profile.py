@@ -183,7 +183,7 @@ def profile(
     )
     from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
     from resilisim.seeding import EVALUATION_SALT
-    from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
+    from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
     for option, given, belongs in (
         ("--reliability", reliability, RELIABILITY),

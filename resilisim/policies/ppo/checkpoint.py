@@ -45,6 +45,7 @@ CHECKPOINT_FORMAT = "resilisim-policy-1"
 # To be raised when a network computes something else from weights of the same names and shapes.
 NETWORKS_VERSION = 1
 
+Text = Annotated[str, Field(min_length=1)]
 NumTools = Annotated[int, Field(ge=1, le=100_000)]
 Width = Annotated[int, Field(ge=1, le=4096)]
 
@@ -110,8 +111,8 @@ class BenchmarkIdentity(_Strict):
         sha256: Hash of its bytes.
     """
 
-    version: str = BENCHMARK_VERSION
-    sha256: str = BENCHMARK_SHA256
+    version: Text
+    sha256: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +127,9 @@ class _DescriptionFields(_Strict):
 
     format: Literal["resilisim-policy-1"]
     network: _NetworkFields
-    weights_sha256: str
+    weights_sha256: Text
     layout: str
-    library: str
+    library: Text
     benchmark: BenchmarkIdentity
     training: dict[str, Any]
     provenance: dict[str, Any]
@@ -153,7 +154,7 @@ class PolicyDescription:
     kind: str
     arguments: Mapping[str, int | bool | None]
     library_hash: str
-    benchmark: BenchmarkIdentity = BenchmarkIdentity()  # noqa: RUF009 (frozen)
+    benchmark: BenchmarkIdentity = BenchmarkIdentity(BENCHMARK_VERSION, BENCHMARK_SHA256)
     training: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     results: Mapping[str, Any] = field(default_factory=dict)
