@@ -40,10 +40,10 @@ def demo(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report."""
+    from resilisim.errors import count_of
     from resilisim.evaluation.comparing.comparison import compare_tables
     from resilisim.evaluation.comparing.episode_table import read_episode_table
     from resilisim.evaluation.report import write_report
-    from resilisim.evaluation.report.facts import count_of
     from resilisim.evaluation.runner import evaluate
     from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
     from resilisim.tasks.sources import sample_tasks

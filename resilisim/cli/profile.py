@@ -168,9 +168,8 @@ def profile(
     """Show how policies do as tools fail more often, turns run short and plans are flawed, beside the optimum."""
     from resilisim.cli.evaluate import chosen_tasks
     from resilisim.cli.profile_view import print_profile
-    from resilisim.errors import InvalidInputError
+    from resilisim.errors import InvalidInputError, count_of
     from resilisim.evaluation.plan import EnvironmentSettings
-    from resilisim.evaluation.report.facts import count_of
     from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
     from resilisim.evaluation.robustness.plan import (
         AXES,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
+from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer, count_of
 from resilisim.evaluation.arguments import (
     TaskSpec,
     check_environment,
@@ -23,6 +23,7 @@ from resilisim.evaluation.arguments import (
     check_tasks,
 )
 from resilisim.evaluation.contestants import PolicyMaker, PolicySpec
+from resilisim.evaluation.facts import RunCollector
 from resilisim.evaluation.failures import Patience, is_failure
 from resilisim.evaluation.journal import discard_journal, discard_journals
 from resilisim.evaluation.limits import Budget, RunLimits
@@ -41,7 +42,6 @@ from resilisim.evaluation.plan import (
 from resilisim.evaluation.progress import RunProgress
 from resilisim.evaluation.ray_connection import check_address
 from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.report.facts import RunCollector, count_of
 from resilisim.evaluation.results import CallOutcome, EvaluationResult, result_of
 from resilisim.evaluation.store import RunStore
 from resilisim.evaluation.texts import RecordTexts

@@ -12,8 +12,8 @@ import pytest
 from resilisim import provenance
 from resilisim.errors import StoreError
 from resilisim.evaluation import evaluate
+from resilisim.evaluation.facts import read_facts
 from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.report.facts import read_facts
 from resilisim.evaluation.store import (
     RunStore,
     read_manifest,

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from resilisim.evaluation.agent_measures import tokens_per_call, tokens_per_task
 from resilisim.evaluation.agent_sums import NOBODY, SUM_FIELDS, AgentSums
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.bar_chart import Part, bar_chart
 from resilisim.evaluation.report.cells import NOTHING, shares_text
 from resilisim.evaluation.report.content import Block, CellLike, Fold, Section, Table, beside_a_chart, folded_if_long
 from resilisim.evaluation.report.drawing import RowLabel, series_style
-from resilisim.evaluation.report.facts import RunFacts
 
 NO_INTERVALS = "No intervals: totals divided by episodes; they describe this run and compare nothing."
 GIVING_UP = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from resilisim.errors import count_of
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.failures import FailureRecord
 from resilisim.evaluation.report import frame
 from resilisim.evaluation.report.agents import agents_section
@@ -12,7 +14,6 @@ from resilisim.evaluation.report.by_task_type import task_types_section
 from resilisim.evaluation.report.comparison import comparison_section
 from resilisim.evaluation.report.content import Page, Section
 from resilisim.evaluation.report.examples import examples_without_script
-from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.flaws import flaws_section
 from resilisim.evaluation.report.key_figures import cards
 from resilisim.evaluation.report.losses import losses_section

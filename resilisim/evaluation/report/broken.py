@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from resilisim.errors import count_of
 from resilisim.evaluation.failures import FAILURES_NAME, FailureRecord, read_failures
 from resilisim.evaluation.report.content import CellLike, Section, Table
-from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.store import EPISODES_NAME
 from resilisim.provenance import read_json_lines
 

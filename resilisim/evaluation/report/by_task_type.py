@@ -6,9 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from resilisim.errors import count_of
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.cells import NOTHING, PRIVILEGED_NOTE, percent, plain, policy_cell, with_interval
 from resilisim.evaluation.report.content import Cell, CellLike, Fold, Paragraph, Section, Table
-from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.published import task_types_reference
 from resilisim.evaluation.report.results import overshoot_notes
 from resilisim.evaluation.report.rows import PromptPools

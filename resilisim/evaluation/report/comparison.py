@@ -9,16 +9,16 @@ from typing import Final
 
 import numpy as np
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation.comparing.comparability import refuse_incomparable
 from resilisim.evaluation.comparing.comparison import Comparison
 from resilisim.evaluation.comparing.differences import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Difference
 from resilisim.evaluation.comparing.run_comparison import RunComparison, compare_runs
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import NOTHING, percent, plain, signed_points, with_interval
 from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Paragraph, Section, Table, beside_a_chart
 from resilisim.evaluation.report.drawing import RowLabel
-from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.forest_chart import Interval, forest_chart
 from resilisim.evaluation.store import read_manifest
 

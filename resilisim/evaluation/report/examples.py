@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord, StepRecord
 from resilisim.evaluation.report.cells import REGRET_ADDS_UP, signed_points
 from resilisim.evaluation.report.drawing import CHART_WIDTH, figure
-from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.markup import Child, Markup, element
 from resilisim.evaluation.summary import format_percent
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from resilisim.errors import count_of
 from resilisim.evaluation.accumulate import GroupSums
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import PRIVILEGED_NOTE, name_cell, plain, with_interval
 from resilisim.evaluation.report.charts import Mark, Panel, RowLabel, dot_panels
 from resilisim.evaluation.report.content import Block, CellLike, Fold, Paragraph, Section, Table, beside_a_chart
 from resilisim.evaluation.report.drawing import series_style
-from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.levels import MEANS_HAVE_NONE, proportion
 from resilisim.evaluation.report.obedience import FlawCosts, flaw_costs
 from resilisim.evaluation.report.pooling import Pool, Rate, combination, difference, level_rates, mean_of, pool

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from resilisim.errors import count_of
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.records import LOSS_LABELS
 from resilisim.evaluation.report.cells import REGRET_ADDS_UP, plain
 from resilisim.evaluation.report.content import Definitions, Fold, Section
-from resilisim.evaluation.report.facts import RunFacts, count_of
 
 HEADING = "How far from the best possible?"
 PROVENANCE = "The same arguments and versions give the same episodes."

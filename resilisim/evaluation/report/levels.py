@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from resilisim.errors import count_of
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.cells import NOTHING, PRIVILEGED_NOTE, name_cell, plain, with_interval
 from resilisim.evaluation.report.content import CellLike, Table
-from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.pooling import Rate, level_rates, mean_of
 from resilisim.evaluation.report.published import LEVEL_NAMES
 from resilisim.evaluation.report.rows import PromptPools

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from resilisim.errors import count_of
 from resilisim.evaluation.breakdown import BreakdownRow
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.records import LOSS_LABELS
 from resilisim.evaluation.report.cells import NOTHING, REGRET_ADDS_UP, name_cell, percent, plain
 from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Section, Table
-from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.rows import policies_of
 from resilisim.evaluation.report.worst_tasks import worst_tasks
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from resilisim.errors import ResiliSimError
-from resilisim.evaluation.report.facts import RunFacts
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.statistics import Estimate, clustered_mean
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.simulator.problem import build_problem

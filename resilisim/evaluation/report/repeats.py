@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from resilisim.errors import count_of
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import PRIVILEGED_NOTE, policy_cell, with_interval
 from resilisim.evaluation.report.content import Block, CellLike, Paragraph, Section, Table, beside_a_chart
 from resilisim.evaluation.report.drawing import series_style
-from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.line_chart import Line, LinePanel, line_charts
 from resilisim.evaluation.report.rows import policies_of
 from resilisim.evaluation.statistics import Estimate

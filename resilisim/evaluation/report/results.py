@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from resilisim.errors import count_of
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.records import LOSS_LABELS
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import (
@@ -27,7 +29,6 @@ from resilisim.evaluation.report.content import (
     beside_a_chart,
 )
 from resilisim.evaluation.report.drawing import RowLabel
-from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.levels import levels_table
 from resilisim.evaluation.report.published import prompts_reference
 from resilisim.evaluation.report.results_chart import ResultGroup, ResultRow, Segment, results_chart

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from resilisim.evaluation.agent_measures import combined_performance_score, deviation_over_models, saturation
 from resilisim.evaluation.contestants import model_of, policy_of
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import NOTHING, name_cell, percent, plain, with_interval
 from resilisim.evaluation.report.content import Block, CellLike, Section, Table, beside_a_chart
 from resilisim.evaluation.report.drawing import NUM_SERIES, series_style
-from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.levels import proportion
 from resilisim.evaluation.report.line_chart import Line, LinePanel, line_charts
 from resilisim.evaluation.report.pooling import level_rates

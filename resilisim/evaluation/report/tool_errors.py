@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.bar_chart import Part, bar_chart
 from resilisim.evaluation.report.cells import NOTHING, name_cell, plain
 from resilisim.evaluation.report.content import Block, CellLike, Fold, Section, Table, beside_a_chart
 from resilisim.evaluation.report.drawing import NUM_SERIES, RowLabel, series_style
-from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.report.rows import policies_of
 
 MOST_POLICIES = 8  # with columns of their own

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.cells import REGRET_ADDS_UP, percent, plain
 from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Table
-from resilisim.evaluation.report.facts import RunFacts
 from resilisim.evaluation.statistics import FloatArray
 
 WORST_TASKS = 10

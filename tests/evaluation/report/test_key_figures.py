@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from resilisim.evaluation.facts import RunFacts, read_facts
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.body import build_page
 from resilisim.evaluation.report.cells import with_interval
 from resilisim.evaluation.report.content import NO_INTERVAL_NOTE, Card, Fold, Table
-from resilisim.evaluation.report.facts import RunFacts, read_facts
 from resilisim.evaluation.report.frame import READING
 from resilisim.evaluation.report.html_page import table_markup
 from resilisim.evaluation.report.key_figures import NOT_PRIVILEGED, cards

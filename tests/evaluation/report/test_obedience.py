@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.report.facts import RunFacts, read_facts
+from resilisim.evaluation.facts import RunFacts, read_facts
 from resilisim.evaluation.report.obedience import flaw_costs
 from resilisim.evaluation.store import read_records
 from resilisim.tasks.benchmark import benchmark_tasks, find_task

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from resilisim.evaluation.facts import RunFacts, read_facts
 from resilisim.evaluation.report import agents, by_task_type, levels, losses, repeats, results, scaling, tool_errors
 from resilisim.evaluation.report.broken import broken_episodes, broken_section
 from resilisim.evaluation.report.content import Cell, CellLike, Fold, Section, Table
-from resilisim.evaluation.report.facts import RunFacts, read_facts
 from resilisim.evaluation.report.flaws import drops_table, flaw_pools, flaws_section, flaws_table
 from resilisim.evaluation.report.obedience import flaw_costs
 from resilisim.evaluation.report.rows import PromptPools

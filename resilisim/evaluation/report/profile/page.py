@@ -6,9 +6,9 @@ import json
 from importlib import resources
 from pathlib import Path
 
+from resilisim.errors import count_of
 from resilisim.evaluation.report.cells import interval_text, percent, plain
 from resilisim.evaluation.report.content import Card, Definitions, Page, Section
-from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.report.html_page import whole_page
 from resilisim.evaluation.report.markdown import page_markdown
 from resilisim.evaluation.report.profile.sections import axis_section, flaws_section, summary_section

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from resilisim.errors import count_of
 from resilisim.evaluation.report.cells import PRIVILEGED_NOTE, interval_text, percent, plain
 from resilisim.evaluation.report.content import Block, Fold, Paragraph, Section
 from resilisim.evaluation.report.drawing import series_style
-from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.report.markup import Markup
 from resilisim.evaluation.report.profile.curves import (
     Level,

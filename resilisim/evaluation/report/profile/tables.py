@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from resilisim.errors import count_of
 from resilisim.evaluation.report.cells import NOTHING, name_cell, percent, plain, with_interval
 from resilisim.evaluation.report.content import Cell, CellLike, Table
-from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.report.profile.texts import (
     AFTER_SEARCH,
     CHANGE_NOTE,

@@ -7,8 +7,8 @@ import shlex
 from importlib import resources
 from pathlib import Path
 
+from resilisim.errors import count_of
 from resilisim.evaluation.records import LOSS_LABELS
-from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.report.legend import loss_style
 from resilisim.evaluation.report.markup import Child, Markup, element
 from resilisim.evaluation.report.viewer.packing import Pack, Packer
