@@ -170,7 +170,7 @@ def profile(
     from resilisim.cli.profile_view import print_profile
     from resilisim.errors import InvalidInputError, count_of
     from resilisim.evaluation.plan import EnvironmentSettings
-    from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
+    from resilisim.evaluation.report.profile import write_profile_markdown, write_profile_page
     from resilisim.evaluation.robustness.plan import (
         AXES,
         DEFAULT_RELIABILITIES,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from resilisim.cli.output import console, plain
 from resilisim.errors import count_of
-from resilisim.evaluation.report.profile.tables import value_text, worst_text
+from resilisim.evaluation.report.profile import value_text, worst_text
 from resilisim.evaluation.robustness.results import (
     SOUND,
     AxisProfile,

@@ -15,11 +15,23 @@ from resilisim.evaluation.comparing.comparison import Comparison
 from resilisim.evaluation.comparing.differences import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Difference
 from resilisim.evaluation.comparing.run_comparison import RunComparison, compare_runs
 from resilisim.evaluation.facts import RunFacts
-from resilisim.evaluation.report import legend
-from resilisim.evaluation.report.cells import NOTHING, percent, plain, signed_points, with_interval
-from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Paragraph, Section, Table, beside_a_chart
-from resilisim.evaluation.report.drawing import RowLabel
-from resilisim.evaluation.report.forest_chart import Interval, forest_chart
+from resilisim.evaluation.report.charts import RowLabel, dot_symbol, legend
+from resilisim.evaluation.report.charts.rows import Interval, forest_chart
+from resilisim.evaluation.report.content import (
+    NOTHING,
+    Block,
+    Cell,
+    CellLike,
+    Fold,
+    Paragraph,
+    Section,
+    Table,
+    beside_a_chart,
+    percent,
+    plain,
+    signed_points,
+    with_interval,
+)
 from resilisim.evaluation.store import read_manifest
 
 MOST_TASKS = 10
@@ -65,7 +77,7 @@ def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Pat
     blocks: list[Block] = [
         f"A is this run ({called[0]}), B is another one ({called[1]}). {TEXT}",
         *_doubts(compared),
-        legend.styles_legend([(style, METHOD_NAMES[method]) for method, style in _STYLES.items()]),
+        legend(*((dot_symbol(style), METHOD_NAMES[method]) for method, style in _STYLES.items())),
         _forest(compared),
         beside_a_chart(differences_table(compared), "The same as a table, with p-values"),
         Fold("By every method", [methods_table(compared)]),

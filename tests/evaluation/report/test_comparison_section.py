@@ -11,8 +11,7 @@ from resilisim.evaluation.comparing.differences import METHODS
 from resilisim.evaluation.comparing.run_comparison import compare_runs
 from resilisim.evaluation.facts import read_facts
 from resilisim.evaluation.report import comparison, write_markdown, write_report
-from resilisim.evaluation.report.cells import signed_points
-from resilisim.evaluation.report.content import Cell, CellLike
+from resilisim.evaluation.report.content import Cell, CellLike, signed_points
 from tests.evaluation.report.pages import check, write_run
 from tests.evaluation.synthetic import synthetic_record, synthetic_run
 

@@ -10,7 +10,7 @@ import pytest
 
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.facts import RunFacts, read_facts
-from resilisim.evaluation.report.obedience import flaw_costs
+from resilisim.evaluation.report.flaws import flaw_costs
 from resilisim.evaluation.store import read_records
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.sources import sample_tasks

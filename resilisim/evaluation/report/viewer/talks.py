@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from resilisim.evaluation.records import EpisodeRecord, SpokenTexts
-from resilisim.evaluation.report.viewer.blocks import encode, printable
+from resilisim.evaluation.report.content import printable
+from resilisim.evaluation.report.viewer.blocks import encode
 from resilisim.evaluation.report.viewer.texts import readable_message
 from resilisim.evaluation.texts import newly_told, opened_if_whole, prompt_of, replies_of, stored
 
