@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.baselines import GreedyActor, RandomActor, RequiredOrderActor
+from benchmarks.filtered_optimum import filtered_optimum
 from benchmarks.measurement import this_machine
 from resilisim.envs.workflow.options import resolve_tasks
 from resilisim.policies.ppo.checkpoint import load_checkpoint
@@ -35,7 +36,6 @@ from resilisim.policies.ppo.training import train
 from resilisim.provenance import JsonLinesWriter, read_json_lines
 from resilisim.seeding import EVALUATION_SALT, Draws
 from resilisim.simulator.exact import solve_all
-from resilisim.simulator.exact.filtered import filtered_optimum
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library

@@ -16,12 +16,12 @@ from typing import Any
 
 import yaml
 
-from resilisim.policies.llm.templates import packaged_texts
+from resilisim.policies.llm.templates import packaged_prompts
 from resilisim.policies.registry import BUILT_IN_POLICIES, LLM_POLICIES
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
-from resilisim.workflows.escaping import escape_text
-from resilisim.workflows.parameters import step_parameters
+from resilisim.workflows.steps import step_parameters
+from resilisim.workflows.templating import escape_text
 from tests.chat.loopback import Answer, Seen, completion, error
 
 LOOPS = ("react", "plan-and-execute", "reflexion", "rp-react")  # those in which a ReAct loop acts
@@ -497,8 +497,8 @@ def _reference(task_id: str, tool: str) -> dict[str, Any]:
 
 @functools.cache
 def _first_line(agent: str, component: str) -> str:
-    package = BUILT_IN_POLICIES[agent].rpartition(".agent:")[0]
-    return packaged_texts(package)[component].partition("\n")[0]
+    module, _, _ = BUILT_IN_POLICIES[agent].partition(":")
+    return packaged_prompts(module)[component].partition("\n")[0]
 
 
 _ANSWERS: Mapping[tuple[str, str], Callable[[_Conversation], str]] = {

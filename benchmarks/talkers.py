@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from resilisim.chat import ChatReply, ChatRequest, TokenUsage
-from resilisim.policies.llm.direct.agent import Direct
-from resilisim.policies.llm.react.agent import ReAct
+from resilisim.policies.llm.agents.direct import Direct
+from resilisim.policies.llm.agents.react import ReAct
 from resilisim.seeding import Draws
 from resilisim.workflows import parse_steps
 

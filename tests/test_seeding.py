@@ -20,7 +20,7 @@ from resilisim.seeding import (
     tool_key,
     uniform_bits,
 )
-from resilisim.simulator.luck import draw_bits, tool_luck_key
+from resilisim.simulator.compiled import draw_bits, tool_luck_key
 
 words = st.integers(0, 2**32 - 1)
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from resilisim.seeding import PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
 from resilisim.simulator.law import SUCCEEDED
-from resilisim.simulator.state import is_done, success_threshold_at
-from resilisim.simulator.transition import NEXT_PLACE
+from resilisim.simulator.state import NEXT_PLACE, is_done, success_threshold_at
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.workflows import Step, Workflow

@@ -18,8 +18,7 @@ from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.optimum import known_probabilities
 from resilisim.simulator.exact.plan_following import plan_following
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import EpisodeState
-from resilisim.simulator.transition import NEXT_PLACE
+from resilisim.simulator.state import NEXT_PLACE, EpisodeState
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks

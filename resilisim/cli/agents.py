@@ -54,9 +54,9 @@ def agents(
 
 def _write_templates(name: str, folder: Path) -> None:
     from resilisim.errors import InvalidInputError
-    from resilisim.policies.llm.templates import packaged_texts
+    from resilisim.policies.llm.templates import packaged_prompts
 
-    texts = packaged_texts(_class_of(name).__module__.rpartition(".")[0])
+    texts = packaged_prompts(_class_of(name).__module__)
     folder.mkdir(parents=True, exist_ok=True)
     for stem in texts:
         if (folder / f"{stem}.md").exists():

@@ -30,8 +30,7 @@ from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
 if TYPE_CHECKING:
     from resilisim.simulator import Problem
     from resilisim.simulator.exact import References
-    from resilisim.simulator.law import BenchmarkLaw
-    from resilisim.simulator.rules import EndRules
+    from resilisim.simulator.law import BenchmarkLaw, EndRules
     from resilisim.tasks import Task
     from resilisim.tool_library import ToolLibrary
 
@@ -84,8 +83,7 @@ def bound(
     """Solve a task exactly: how often can the best agent succeed, and how often does plainly following the plan."""
     if (task is None) == (tools is None):
         raise InvalidInputError("bound takes either --task ID (or --task all) or --tools a,b,c")
-    from resilisim.simulator.law import BenchmarkLaw
-    from resilisim.simulator.rules import EndRules
+    from resilisim.simulator.law import BenchmarkLaw, EndRules
 
     chosen = load(library)
     law = BenchmarkLaw(success_probability, not_executed, failed, history)

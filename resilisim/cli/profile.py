@@ -168,8 +168,8 @@ def profile(
     """Show how policies do as tools fail more often, turns run short and plans are flawed, beside the optimum."""
     from resilisim.cli.evaluate import chosen_tasks
     from resilisim.cli.profile_view import print_profile
+    from resilisim.envs.settings import EnvironmentSettings
     from resilisim.errors import InvalidInputError, count_of
-    from resilisim.evaluation.plan import EnvironmentSettings
     from resilisim.evaluation.report.profile import write_profile_markdown, write_profile_page
     from resilisim.evaluation.robustness.plan import (
         AXES,
@@ -182,7 +182,7 @@ def profile(
     )
     from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
     from resilisim.seeding import EVALUATION_SALT
-    from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
+    from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
     for option, given, belongs in (
         ("--reliability", reliability, RELIABILITY),

@@ -34,7 +34,7 @@ from resilisim.seeding import MAX_SEED
 
 if TYPE_CHECKING:
     from resilisim.datasets.prompts import PromptSpec
-    from resilisim.evaluation.plan import EnvironmentSettings
+    from resilisim.envs.settings import EnvironmentSettings
 
 TypeOption = Annotated[
     list[str] | None,
@@ -139,7 +139,7 @@ def generate(
     Each task gets the three unflawed types and one flawed prompt per flaw type that its plan can carry.
     """
     from resilisim.datasets.record_file import write_record_file
-    from resilisim.evaluation.plan import EnvironmentSettings
+    from resilisim.envs.settings import EnvironmentSettings
     from resilisim.tasks.sources import read_tasks
 
     environment = EnvironmentSettings(
@@ -218,10 +218,10 @@ def show(
     """Print a prompt; in a flawed one, what was changed is marked."""
     from resilisim.cli.prompt_view import print_flawed, print_prompt
     from resilisim.datasets.prompts import PromptSource
+    from resilisim.envs.settings import EnvironmentSettings
     from resilisim.errors import InvalidInputError
-    from resilisim.evaluation.plan import EnvironmentSettings
     from resilisim.seeding import Draws
-    from resilisim.workflows.perturbation import FlawedWorkflow
+    from resilisim.workflows.flaws import FlawedWorkflow
 
     if prompt_type != "flawed" and (flaw or severity or method):
         raise InvalidInputError("--flaw, --severity and --method go with --type flawed only")
@@ -274,7 +274,7 @@ def costs(
 ) -> None:
     """Compute what obeying each flaw costs: every flaw, method and severity in the plan of every task."""
     from resilisim.tasks.sources import read_tasks
-    from resilisim.workflows.flaw_costs import flaw_cost_table
+    from resilisim.workflows.plan_value import flaw_cost_table
 
     chosen = load(library)
     found = read_tasks(tasks, chosen)
@@ -324,7 +324,7 @@ def make_spec(
     from resilisim.datasets.prompts import PromptSpec
     from resilisim.errors import InvalidInputError
     from resilisim.workflows import PROMPT_TYPES
-    from resilisim.workflows.perturbation import DEFAULT_SEVERITY, FLAW_METHODS, FLAW_TYPES
+    from resilisim.workflows.flaws import DEFAULT_SEVERITY, FLAW_METHODS, FLAW_TYPES
 
     chosen_types = tuple(types or PROMPT_TYPES)
     if "flawed" not in chosen_types and (flaws or severities or methods):

@@ -220,9 +220,8 @@ def measure_policy(checkpoint: str, tasks: Sequence[Task], episodes: int, librar
     from resilisim.policies.ppo.planner import PolicyPlanner
     from resilisim.seeding import EVALUATION_SALT
     from resilisim.simulator.exact import solve_all
-    from resilisim.simulator.law import BenchmarkLaw
+    from resilisim.simulator.law import BenchmarkLaw, EndRules
     from resilisim.simulator.problem import build_problem
-    from resilisim.simulator.rules import EndRules
     from resilisim.tasks import TASK_TYPES
 
     loaded = load_checkpoint(checkpoint)

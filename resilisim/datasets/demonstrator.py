@@ -21,14 +21,13 @@ from resilisim.simulator import Problem
 from resilisim.simulator.exact import Optimum, solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.messages import Message, execution
-from resilisim.simulator.state import EpisodeState, is_awaiting_closing, is_done
-from resilisim.simulator.transition import NEXT_PLACE
+from resilisim.simulator.state import NEXT_PLACE, EpisodeState, is_awaiting_closing, is_done
 from resilisim.tasks import Task
 from resilisim.tasks.wording import SEARCH_SIZE, clauses, solving_clauses
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import parse_steps
-from resilisim.workflows.parameters import step_parameters
+from resilisim.workflows.steps import step_parameters
 
 _WORD = re.compile(r"[\w.\-]+")
 

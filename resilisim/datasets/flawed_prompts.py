@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
 from resilisim.tool_library.retrieval import ToolRetriever
-from resilisim.workflows import Planner, Prompt, render_prompt
-from resilisim.workflows.perturbation import Flaw, FlawedWorkflow, Perturber, tool_similarity
+from resilisim.workflows import Planner, Prompt
+from resilisim.workflows.flaws import Flaw, FlawedWorkflow, Perturber, tool_similarity
 
 
 class FlawedPrompts:
@@ -18,7 +17,6 @@ class FlawedPrompts:
 
     Args:
         environment: Where the episodes are played.
-        settings: Its options.
         planner: Makes the sound plans.
         retriever: Compares tools for flaws that put one in the place of another.
     """
@@ -26,12 +24,10 @@ class FlawedPrompts:
     def __init__(
         self,
         environment: ConversationEnv,
-        settings: EnvironmentSettings,
         planner: Planner,
         retriever: ToolRetriever,
     ) -> None:
         self._environment = environment
-        self._settings = settings
         self._planner = planner
         self._perturber = Perturber(environment.library, environment.rules, lambda: tool_similarity(retriever))
 
@@ -50,21 +46,8 @@ class FlawedPrompts:
         draws = Draws("resilisim/datasets/flaw", task.instance_id, seed)
         severity = draws.choice(severities)
         sound = self._planner.plan(task)
-        for flaw_type in draws.shuffled(flaws):
-            flawed = self._perturber.perturb(sound, task.required_tools, flaw_type, severity, method, seed)
-            if isinstance(flawed, FlawedWorkflow):
-                return self._render(task, flawed), flawed.flaw
-        return None
-
-    def _render(self, task: Task, flawed: FlawedWorkflow) -> Prompt:
-        return render_prompt(
-            task,
-            "flawed",
-            flawed.workflow,
-            self._environment.library,
-            tools_listed=self._settings.tools == "listed",
-            rules=self._environment.rules,
-            protocol=self._settings.protocol,
-            style=self._settings.prompt_style,
-            parameters=self._settings.parameters,
-        )
+        drawn = draws.shuffled(flaws)
+        flawed = self._perturber.first_carried(sound, task.required_tools, drawn, severity, method, seed)
+        if not isinstance(flawed, FlawedWorkflow):
+            return None
+        return self._environment.render_prompt(task, "flawed", flawed.workflow), flawed.flaw

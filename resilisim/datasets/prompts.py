@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.seeding import MAX_SEED
-from resilisim.simulator.law import BenchmarkLaw
-from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.split import split_of
 from resilisim.tool_library import ToolLibrary
@@ -31,8 +29,7 @@ from resilisim.workflows import (
     semantic_match_by_retrieval,
     similar_by_retrieval,
 )
-from resilisim.workflows.costs import CostCalculator, PlanCosts
-from resilisim.workflows.perturbation import (
+from resilisim.workflows.flaws import (
     DEFAULT_SEVERITY,
     FLAW_METHODS,
     FLAW_TYPES,
@@ -42,6 +39,7 @@ from resilisim.workflows.perturbation import (
     Perturber,
     tool_similarity,
 )
+from resilisim.workflows.plan_value import CostCalculator, PlanCosts
 
 _EDIT: DataType = {
     "what": "string",
@@ -184,8 +182,8 @@ class PromptSource:
         self.library = library
         self._plan_format = "compact" if spec.environment.prompt_style == "compact" else spec.plan_format
         environment = spec.environment
-        law = BenchmarkLaw(environment.base, environment.not_executed, environment.failed, environment.history)
-        self.rules = EndRules(environment.max_turns, environment.max_consecutive_failures, environment.loop_length)
+        law = environment.law()
+        self.rules = environment.rules()
         retriever = (
             default_retriever(library)
             if environment.embedding_model is None

@@ -12,17 +12,17 @@ from resilisim.datasets.flawed_prompts import FlawedPrompts
 from resilisim.datasets.schema import DataType
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.protocol import native_tools, read_text
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
-from resilisim.evaluation.arguments import check_environment, check_prompts
-from resilisim.evaluation.plan import EnvironmentSettings
+from resilisim.evaluation.run.arguments import check_prompts
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT
-from resilisim.simulator import BenchmarkLaw, EndRules, Message
+from resilisim.simulator import Message
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
 from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
 from resilisim.workflows import Prompt, resolve_planner, similar_by_retrieval
-from resilisim.workflows.perturbation import DEFAULT_SEVERITY, FLAW_TYPES, Flaw, check_flaw
+from resilisim.workflows.flaws import DEFAULT_SEVERITY, FLAW_TYPES, Flaw, check_flaw
 from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
 
 # Luck of its own: who trains on these episodes has not seen the luck that evaluations draw.
@@ -92,7 +92,6 @@ class RolloutSpec:
                 raise InvalidInputError(f"no {name} were given: expected at least one")
         for flaw, severity in itertools.product(self.flaws, self.severities):
             check_flaw(flaw, severity, None)
-        object.__setattr__(self, "environment", check_environment(self.environment))
         if self.environment.salt == EVALUATION_SALT:
             raise InvalidInputError(
                 f"salt {EVALUATION_SALT!r} is the luck of evaluations: expected another one, such as {TRAINING_SALT!r}"
@@ -143,14 +142,13 @@ class Stage:
 
     def __init__(self, library: ToolLibrary, spec: RolloutSpec, searcher: Searcher | None = None) -> None:
         settings = spec.environment
-        options = asdict(settings)
-        model = options.pop("embedding_model")
+        model = settings.embedding_model
         retriever = default_retriever(library) if model is None else ToolRetriever(library, model)
-        options["planner"] = planner = resolve_planner(
+        planner = resolve_planner(
             settings.planner,
             library,
-            BenchmarkLaw(settings.base, settings.not_executed, settings.failed, settings.history),
-            EndRules(settings.max_turns, settings.max_consecutive_failures, settings.loop_length),
+            settings.law(),
+            settings.rules(),
             similar=similar_by_retrieval(retriever) if spec.alternatives else None,
         )
         self.library = library
@@ -159,9 +157,9 @@ class Stage:
         self.arguments = spec.call_arguments
         self.parameters: ParameterMode = settings.parameters
         self.searcher: Searcher = searcher or retriever
-        self.environment = ConversationEnv(library=library, search=self.searcher.search, **options)
+        self.environment = ConversationEnv(settings, library=library, planner=planner, search=self.searcher.search)
         self._spec = spec
-        self._flawed_prompts = FlawedPrompts(self.environment, settings, planner, retriever)
+        self._flawed_prompts = FlawedPrompts(self.environment, planner, retriever)
 
     def starts(self, task: Task) -> Iterator[Start]:
         """Yield the starts of a task's episodes, prompt types outermost, then seeds."""

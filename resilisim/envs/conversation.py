@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Unpack
 
 import gymnasium
+import numpy as np
+from gymnasium.spaces import Space
 
 from resilisim.envs import feedback
-from resilisim.envs.prompting import KEPT_PROMPTS, PromptMaker
 from resilisim.envs.protocol import (
     CUT_MARK,
     call_ids,
@@ -21,39 +23,81 @@ from resilisim.envs.protocol import (
     read_native,
     read_text,
 )
-from resilisim.envs.space import UnicodeText
+from resilisim.envs.settings import EnvironmentSettings, OptionsButPlanner
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
-from resilisim.seeding import EVALUATION_SALT, MAX_SEED
+from resilisim.seeding import MAX_SEED
 from resilisim.simulator import (
     STOP,
-    BenchmarkLaw,
-    EndRules,
     Episode,
     Event,
     Message,
     build_problem,
     score_episode,
 )
-from resilisim.simulator.outcomes import PayloadSize
 from resilisim.simulator.state import outcome
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.searches import Searches, searches_needed
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
-from resilisim.tool_library.parameters import PARAMETER_MODES, ParameterMode
-from resilisim.tool_library.retrieval import ToolHit, default_retriever
+from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
+from resilisim.workflows.flaws import FlawRefusal, Perturber
+from resilisim.workflows.model import Workflow
 from resilisim.workflows.planner import Planner, resolve_planner
 from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
-from resilisim.workflows.prompts import PROMPT_STYLES, Prompt, PromptStyle
+from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES, Prompt, render_prompt
 
 MAX_MESSAGE_LENGTH = 1_000_000
 MAX_OBSERVATION_LENGTH = 1_000_000
 SEARCH_RESULTS = 5
 # Scripted policies and trained ones send the same few messages again and again; reading is a function of the text.
 CACHED_MESSAGE_LENGTH = 2000
+KEPT_PROMPTS = 256  # episodes of a task follow each other
+
+_SAMPLE_LENGTH = 60
+# Ranges that samples are drawn from: ASCII, Latin with accents, Greek, CJK, emoji.
+_SAMPLE_RANGES = ((0x20, 0x7E), (0xC0, 0x17F), (0x391, 0x3C9), (0x4E00, 0x4FFF), (0x1F600, 0x1F64F))
 
 Search = Callable[[str, int], Sequence[ToolHit]]
 Step = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+class UnicodeText(Space[str]):
+    """A Gymnasium space of all texts up to a length; Gymnasium's own `Text` knows a fixed alphabet, not all of Unicode.
+
+    Args:
+        max_length: Largest number of characters.
+        seed: Seed of `sample`.
+    """
+
+    def __init__(self, max_length: int, seed: int | np.random.Generator | None = None) -> None:
+        self.max_length = max_length
+        super().__init__(dtype=str, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Texts have no fixed size, so they cannot become vectors."""
+        return False
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """Return a short random text; masks have no meaning here."""
+        length = int(self.np_random.integers(0, min(_SAMPLE_LENGTH, self.max_length) + 1))
+        characters = []
+        for _ in range(length):
+            low, high = _SAMPLE_RANGES[int(self.np_random.integers(len(_SAMPLE_RANGES)))]
+            characters.append(chr(int(self.np_random.integers(low, high + 1))))
+        return "".join(characters)
+
+    def contains(self, x: Any) -> bool:
+        """Return whether `x` is a text that is not too long."""
+        return isinstance(x, str) and len(x) <= self.max_length
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other space holds the same texts."""
+        return isinstance(other, UnicodeText) and other.max_length == self.max_length
+
+    def __repr__(self) -> str:
+        """Return the constructor call."""
+        return f"UnicodeText({self.max_length})"
 
 
 class ConversationEnv(gymnasium.Env[str, str]):
@@ -89,29 +133,22 @@ class ConversationEnv(gymnasium.Env[str, str]):
     `score`, `flaw` (what is wrong with the plan in the prompt, or None), and the probability in `execution`; a flawed
     prompt is "optimal" to them.
 
-    **Arguments.** See below. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and B.4.
-    **Version history.** v0.
+    **Arguments.** See below, and `EnvironmentSettings`. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and
+    B.4. **Version history.** v0.
+
+        >>> env = ConversationEnv(base=0.7, protocol="native")
+        >>> observation, info = env.reset(seed=0)
+        >>> info["turns_left"]
+        10
 
     Args:
+        settings: Law, end rules, planner, protocol and all other options; the benchmark's if omitted.
         prompt: Prompt type of episodes whose reset names none.
-        planner: Planner object, or name as in `resolve_planner`, for prompts with a plan.
+        planner: Planner object, or name as in `resolve_planner`, in place of the one of the settings.
         library: Tool library; the default one if omitted.
-        base: Law: success probability of a tool without one of its own.
-        not_executed: Law: factor for a dependency never executed.
-        failed: Law: factor for a dependency executed but not yet successful.
-        history: Law: factor for each failed execution so far.
-        max_turns: End rule: messages of an episode, the closing one not counted.
-        max_consecutive_failures: End rule: 0 turns it off.
-        loop_length: End rule: 0 turns it off.
-        parameters: `lenient` checks what is given, `strict` also wants the required ones, `ignore` checks nothing.
-        search_detail: `brief` or `full` search results.
-        payload: `compact` or `verbose` outputs.
-        tools: `discovery` (by search) or `listed` (names in the prompt).
-        protocol: `text` or `native`.
-        prompt_style: `full`, or `compact` for small models: the same prompts in few words.
-        salt: Salt of the luck; a private text makes a private leaderboard.
         search: What answers searches, `search(query, k)`; retrieval over the library if omitted.
         render_mode: `ansi` or None.
+        **options: Options of `EnvironmentSettings`, in place of those of the settings.
     """
 
     metadata = {  # noqa: RUF012  (Gymnasium declares it as it is)
@@ -121,56 +158,36 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     def __init__(
         self,
+        settings: EnvironmentSettings | None = None,
         *,
         prompt: str = "baseline",
-        planner: Planner | str = "auto",
+        planner: Planner | str | None = None,
         library: ToolLibrary | None = None,
-        base: float = 0.8,
-        not_executed: float = 0.5,
-        failed: float = 0.7,
-        history: float = 0.9,
-        max_turns: int = 10,
-        max_consecutive_failures: int = 5,
-        loop_length: int = 4,
-        parameters: ParameterMode = "lenient",
-        search_detail: Literal["brief", "full"] = "brief",
-        payload: PayloadSize = "compact",
-        tools: Literal["discovery", "listed"] = "discovery",
-        protocol: Literal["text", "native"] = "text",
-        prompt_style: PromptStyle = "full",
-        salt: str = EVALUATION_SALT,
         search: Search | None = None,
         render_mode: str | None = None,
+        **options: Unpack[OptionsButPlanner],
     ) -> None:
         parse_prompt_choice(prompt)
-        _check("parameter mode", parameters, PARAMETER_MODES)
-        _check("search detail", search_detail, ("brief", "full"))
-        _check("payload size", payload, ("compact", "verbose"))
-        _check("tools option", tools, ("discovery", "listed"))
-        _check("protocol", protocol, ("text", "native"))
-        _check("prompt style", prompt_style, PROMPT_STYLES)
-        if render_mode is not None:
-            _check("render mode", render_mode, ("ansi",))
+        settings = (settings or EnvironmentSettings()).with_options(**options)
+        if render_mode not in (None, "ansi"):
+            raise unknown_name("render mode", render_mode, ("ansi",))
+        self.settings = settings
         self.library = _check_library(library)
-        self.law = BenchmarkLaw(base, not_executed, failed, history)
-        self.rules = EndRules(max_turns, max_consecutive_failures, loop_length)
-        self.protocol = protocol
-        self.tools = tools
+        self.law = settings.law()
+        self.rules = settings.rules()
+        self.protocol = settings.protocol
+        self.tools = settings.tools
         self.render_mode = render_mode
         self.action_space = UnicodeText(MAX_MESSAGE_LENGTH)
         self.observation_space = UnicodeText(MAX_OBSERVATION_LENGTH)
         self._default_prompt = prompt
-        if isinstance(planner, str):
-            planner = resolve_planner(planner, self.library, self.law, self.rules)
-        self._prompts = PromptMaker(
-            planner, self.library, self.rules, protocol, tools == "listed", prompt_style, parameters
-        )
-        self._parameters: ParameterMode = parameters
-        self._search_detail = search_detail
-        self._payload: PayloadSize = payload
-        self._salt = salt
-        self._search = search
+        if planner is None or isinstance(planner, str):
+            planner = resolve_planner(planner or settings.planner, self.library, self.law, self.rules)
+        self._planner = planner
+        self._perturber = Perturber(self.library, self.rules)
+        self._search = search or _search_with(settings.embedding_model, self.library)
         self._read_cached = functools.lru_cache(maxsize=4096)(self._read)
+        self._prompt_cached = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._make_prompt)
         self.searches_needed = functools.lru_cache(maxsize=KEPT_PROMPTS)(self._searches_needed)
         self._task: Task | None = None
         self._episode: Episode | None = None
@@ -200,10 +217,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._seed = seed if seed is not None else int(self.np_random.integers(2**31))
         task = self._resolve_task(options.get("task"))
         prompt = options.get("prompt", self._default_prompt)
-        self._prompt = prompt if isinstance(prompt, Prompt) else self._prompts.prompt(task, prompt)
+        self._prompt = prompt if isinstance(prompt, Prompt) else self.prompt(task, prompt)
         problem = build_problem(self.library, task.required_tools, self.law, self.rules)
         self._task = task
-        self._episode = Episode(problem, task.instance_id, self._seed, self._salt, self._payload)
+        self._episode = Episode(problem, task.instance_id, self._seed, self.settings.salt, self.settings.payload)
         self._observation = _presentable(self._prompt.text)
         return self._observation, self._info(None, {})
 
@@ -232,7 +249,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
         if protocol == "native":
             message = decode_native(action)
-            return self._apply(read_native(message, self.library, self._parameters), call_ids(message))
+            return self._apply(read_native(message, self.library, self.settings.parameters), call_ids(message))
         read = self._read_cached if len(action) <= CACHED_MESSAGE_LENGTH else self._read
         return self._apply(read(action), [])
 
@@ -242,7 +259,38 @@ class ConversationEnv(gymnasium.Env[str, str]):
         Raises:
             InvalidInputError: There is no such prompt, or the task's plan cannot carry the flaw that it names.
         """
-        return self._prompts.prompt(task, prompt)
+        return self._prompt_cached(task, prompt)
+
+    def _make_prompt(self, task: Task, prompt: str) -> Prompt:
+        choice = parse_prompt_choice(prompt)
+        workflow = self._planner.plan(task) if choice.type in PLANNED_PROMPT_TYPES else None
+        flaw: Mapping[str, Any] | None = None
+        if workflow is not None and choice.type == FLAWED:
+            flawed = choice.flawed(self._perturber, workflow, task)
+            if isinstance(flawed, FlawRefusal):
+                raise InvalidInputError(f"prompt {prompt!r}: {flawed}")
+            workflow, flaw = flawed.workflow, flawed.flaw_mapping()
+        return replace(self.render_prompt(task, choice.type, workflow), type=prompt, flaw=flaw)
+
+    def render_prompt(self, task: Task, prompt_type: str, workflow: Workflow | None) -> Prompt:
+        """Return a prompt as this environment words it, with any plan in it.
+
+        Args:
+            task: The task.
+            prompt_type: Prompt type, without the name of a flaw.
+            workflow: The plan that the prompt shows; None for prompt types without one.
+        """
+        return render_prompt(
+            task,
+            prompt_type,
+            workflow,
+            self.library,
+            tools_listed=self.settings.tools == "listed",
+            rules=self.rules,
+            protocol=self.settings.protocol,
+            style=self.settings.prompt_style,
+            parameters=self.settings.parameters,
+        )
 
     def _searches_needed(self, task: Task) -> Searches:
         """Return how many searches with clauses of its description show every tool of a task, as searches answer here.
@@ -289,7 +337,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return self._observation, reward, terminated, False, self._info(event, extra)
 
     def _read(self, text: str) -> Message:
-        return read_text(text, self.library, self._parameters)
+        return read_text(text, self.library, self.settings.parameters)
 
     def _reply(self, event: Event) -> tuple[str, dict[str, Any]]:
         message = event.message
@@ -315,7 +363,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if message.kind == "search":
             hits = self._find(message.query or "")
             found = [(self.library[hit.name], hit.score) for hit in hits]
-            reply = feedback.search_reply(message.query or "", found, self._search_detail)
+            reply = feedback.search_reply(message.query or "", found, self.settings.search_detail)
             return reply, {"search": [{"name": hit.name, "score": hit.score} for hit in hits]}
         if message.kind == "info":
             name = message.tool or ""
@@ -345,7 +393,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             "planner": self._prompt.planner,
             "flaw": self._prompt.flaw,
             "protocol": self.protocol,
-            "parameters": self._parameters,
+            "parameters": self.settings.parameters,
             "turn": len(self._episode.events),
             "turns_left": self.rules.max_turns - state.turns_used,
             "required_tools": list(self._task.required_tools),
@@ -413,6 +461,10 @@ def _check_library(library: object) -> ToolLibrary:
     return library
 
 
-def _check(what: str, value: object, valid: Sequence[str]) -> None:
-    if value not in valid:
-        raise unknown_name(what, value, valid)
+def _search_with(embedding_model: str | None, library: ToolLibrary) -> Search | None:
+    """Return the search of an embedding model; None for the shipped one, which is loaded when it is needed."""
+    if embedding_model is None:
+        return None
+    retriever = ToolRetriever(library, embedding_model)
+    retriever.embed([])  # refuses a model that does not exist now, not at the first search
+    return retriever.search

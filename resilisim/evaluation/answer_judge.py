@@ -13,7 +13,7 @@ from typing import Final
 from resilisim.chat import ChatMessage, ChatModel, ChatRequest, ContextOverflowError
 from resilisim.policies.llm.literals import without_surrogates
 from resilisim.policies.llm.reading import visible
-from resilisim.policies.llm.templates import NO_EXAMPLES, PromptTexts, load_prompts
+from resilisim.policies.llm.templates import NO_EXAMPLES, PromptTexts, load_prompts, packaged_prompts
 
 JUDGE_ROLE: Final = "judge"  # of its calls; no component of an agent
 
@@ -96,4 +96,4 @@ def judged_accuracy(verdicts: Iterable[Verdict]) -> JudgedAccuracy:
 
 @functools.cache
 def _prompts() -> PromptTexts:
-    return load_prompts("resilisim.evaluation", None, NO_EXAMPLES)
+    return load_prompts(packaged_prompts(__name__), None, NO_EXAMPLES)

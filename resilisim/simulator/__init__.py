@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from resilisim.simulator.episode import Episode, Event
-from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.messages import FINISH, STOP, Message, execution
 from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.rules import EndRules
 from resilisim.simulator.scoring import Score, rescore, score_episode
 from resilisim.simulator.state import EpisodeState, next_state, start_state, success_probability
 

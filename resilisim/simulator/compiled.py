@@ -1,7 +1,8 @@
 """How the one readable law becomes compiled code.
 
 `scalar` leaves a function as it is for Python and lets Numba inline it into kernels, so there is one text for both.
-`kernel` compiles a loop over such functions. With NUMBA_DISABLE_JIT=1 everything below runs as plain Python.
+`kernel` compiles a loop over such functions, and the draws of an episode, which were the largest part of an environment
+step in plain Python. With NUMBA_DISABLE_JIT=1 everything below runs as plain Python.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import ParamSpec, TypeVar
 
 import numba
 from numba.extending import register_jitable
+
+from resilisim.seeding import hash_words, threefry2x32, uniform_bits
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,3 +61,14 @@ def package_stamp() -> str:
             digest.update(f"{path.relative_to(root)}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+_threefry2x32 = kernel(scalar(threefry2x32))
+draw_bits = kernel(uniform_bits)
+_name_words = functools.lru_cache(maxsize=4096)(hash_words)  # the same few names in every episode
+
+
+def tool_luck_key(episode0: int, episode1: int, tool_name: str) -> tuple[int, int]:
+    """Return `seeding.tool_key` of the same arguments."""
+    name0, name1 = _name_words(tool_name)
+    return _threefry2x32(episode0, episode1, name0, name1)

@@ -8,7 +8,7 @@ from typing import Any
 
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, PURPOSE_SUCCESS, episode_key
-from resilisim.simulator.luck import draw_bits, tool_luck_key
+from resilisim.simulator.compiled import draw_bits, tool_luck_key
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import Failure, Outcome, PayloadSize, failed_outcome, successful_outcome
 from resilisim.simulator.problem import Problem

@@ -1,4 +1,4 @@
-"""The success law (SPEC section 3): how likely an execution succeeds, as a table that sampling reads.
+"""The success law (SPEC section 3): how likely an execution succeeds, a table that sampling reads; and the end rules.
 
 p = base * 0.5^Nu * 0.7^Nf * 0.9^Nh, where Nu counts the tool's direct dependencies that were never executed in this
 episode, Nf those executed but not yet successful, and Nh every failed execution so far, of all tools.
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import InvalidInputError, shown_value
+from resilisim.errors import MAX_TURNS, InvalidInputError, check_integer, shown_value
 from resilisim.seeding import UNIFORM_BITS
 from resilisim.simulator.compiled import scalar
 
@@ -126,3 +126,31 @@ def count_failed_dependencies(status: IntVector, dependencies: IntVector) -> int
         if dependency >= 0 and status[dependency] == FAILED:
             count += 1
     return count
+
+
+@dataclass(frozen=True, slots=True)
+class EndRules:
+    """The rules that end an episode, apart from the agent's own completion signal.
+
+    Attributes:
+        max_turns: Messages that an agent has; one more, the closing message, executes nothing.
+        max_consecutive_failures: Failed executions without a successful one between them that end the episode; 0 turns
+            the rule off.
+        loop_length: Unproductive messages in a row that are the same and end the episode; 0 turns the rule off.
+    """
+
+    max_turns: int = 10
+    max_consecutive_failures: int = 5
+    loop_length: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no episode could be played under."""
+        for name, least in (("max_turns", 1), ("max_consecutive_failures", 0), ("loop_length", 0)):
+            # Also where NumPy's integers were given: compiled code and JSON want Python's.
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least, MAX_TURNS))
+        if self.loop_length == 1:
+            raise InvalidInputError("loop_length is 1: expected 0 (off) or at least 2")
+
+    def to_mapping(self) -> dict[str, int]:
+        """Return the rules as they stand in every record."""
+        return {name: getattr(self, name) for name in self.__slots__}

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_PAYLOAD
+from resilisim.simulator.compiled import draw_bits
 from resilisim.simulator.law import FAILED, NOT_EXECUTED
-from resilisim.simulator.luck import draw_bits
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import EpisodeState
-from resilisim.simulator.transition import NUM_FAILURES
+from resilisim.simulator.state import NUM_FAILURES, EpisodeState
 from resilisim.tool_library import DEPENDENCY_ERROR, ReturnValue, Tool
 
 PayloadSize = Literal["compact", "verbose"]

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError
-from resilisim.simulator.law import BenchmarkLaw, LawTable, tabulate_law
-from resilisim.simulator.rules import EndRules
+from resilisim.simulator.law import BenchmarkLaw, EndRules, LawTable, tabulate_law
 from resilisim.tool_library import ToolLibrary
 
 

@@ -26,7 +26,7 @@ from resilisim.simulator.exact import known_probabilities
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import ToolHit
-from resilisim.workflows.perturbation import FLAW_METHODS, FLAW_TYPES
+from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES
 from tests.datasets.rollout_tools import (
     PARSER,
     READER,
@@ -429,7 +429,6 @@ def test_searches_by_the_work_order_find_the_tool_that_is_called() -> None:
         ({"first_seed": 2**63 - 1, "seeds": 2}, ["first_seed"]),
         ({"pass_parameters": False, "environment": replace(TRAINING_ENVIRONMENT, parameters="strict")}, ["strict"]),
         ({"policy": "exact-optimun"}, ["'exact-optimum'"]),
-        ({"environment": replace(TRAINING_ENVIRONMENT, protocol="tekst")}, ["protocol", "'text'"]),
         ({"call_arguments": "objects"}, ["form of arguments", "'object'"]),
     ],
 )

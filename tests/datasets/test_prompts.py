@@ -11,14 +11,14 @@ import pytest
 from resilisim import benchmark_tasks, default_library
 from resilisim.datasets.prompts import PROMPT_SCHEMA, PromptSource, PromptSpec
 from resilisim.datasets.schema import check_record
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.provenance import canonical_json
 from resilisim.simulator.exact import references
 from resilisim.tasks import Task
 from resilisim.workflows import PROMPT_TYPES, Step, parse_plan, parse_steps
-from resilisim.workflows.costs import CostCalculator
-from resilisim.workflows.perturbation import FLAW_METHODS, FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES
+from resilisim.workflows.plan_value import CostCalculator
 
 LIBRARY = default_library()
 TASKS = benchmark_tasks()[:12]

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 import resilisim  # noqa: F401  (registers the ids)
 from resilisim.envs.checks import check_conversation_env
-from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.envs.conversation import ConversationEnv, UnicodeText, public_info
 from resilisim.envs.protocol import CUT_MARK, encode_native
-from resilisim.envs.space import UnicodeText
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.rollout import Rollout
+from resilisim.evaluation.episode.play import Rollout
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library

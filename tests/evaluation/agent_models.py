@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from resilisim.chat import ChatReply, ChatRequest, EndpointError, TokenUsage
-from resilisim.policies.llm.react.agent import ReAct
+from resilisim.policies.llm.agents.react import ReAct
 from resilisim.workflows import parse_steps
 from tests.chat.loopback import Answer, Seen, completion
 

@@ -18,7 +18,7 @@ import pytest
 
 from resilisim.errors import ExactLimitError, InfrastructureError, InvalidInputError, StoreError
 from resilisim.evaluation import evaluate, read_results, write_report
-from resilisim.evaluation.store import RunStore, read_manifest, read_records
+from resilisim.evaluation.run.store import RunStore, read_manifest, read_records
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import ToolHit
 from tests.evaluation.kill_target import ARGUMENTS
@@ -315,7 +315,7 @@ class FakeRetriever:
 def test_the_embedding_model_answers_the_searches_and_stands_in_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("resilisim.evaluation.plan.ToolRetriever", FakeRetriever)
+    monkeypatch.setattr("resilisim.envs.conversation.ToolRetriever", FakeRetriever)
     result = evaluate(Searching, toy_tasks(1), embedding_model="some/model", out=tmp_path)
     # The agent's search, and the clause of the task that its ceiling hangs on.
     assert FakeRetriever.asked == [("some/model", "read a file"), ("some/model", "Toy number 0")]

@@ -34,8 +34,7 @@ from resilisim.simulator.exact import (
 )
 from resilisim.simulator.exact.arena import build_arena
 from resilisim.simulator.exact.clairvoyant import clairvoyant
-from resilisim.simulator.state import outcome
-from resilisim.simulator.transition import ENDED_BY
+from resilisim.simulator.state import ENDED_BY, outcome
 from resilisim.tool_library import default_library
 from tests.simulator.libraries import small_library
 

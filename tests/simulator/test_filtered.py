@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import filtered_optimum as filtered
+from benchmarks.filtered_optimum import FILTERS, filtered_optimum
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.simulator import BenchmarkLaw, EndRules, EpisodeState, Message, Problem, build_problem, start_state
-from resilisim.simulator.exact import filtered, known_probabilities
-from resilisim.simulator.exact.filtered import FILTERS, filtered_optimum
+from resilisim.simulator.exact import known_probabilities
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.split import split_of

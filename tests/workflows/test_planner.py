@@ -13,10 +13,9 @@ from toy_workflows import LIBRARY, task
 
 from resilisim.errors import ExactLimitError, InvalidInputError, MissingExtraError
 from resilisim.simulator.exact import solve
-from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.messages import execution
 from resilisim.simulator.problem import build_problem
-from resilisim.simulator.rules import EndRules
 from resilisim.simulator.state import next_state, start_state, success_probability
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -32,7 +31,7 @@ from resilisim.workflows import (
     with_limits,
 )
 from resilisim.workflows import planner as planner_module
-from resilisim.workflows.costs import CostCalculator, follow_steps
+from resilisim.workflows.plan_value import CostCalculator, follow_steps
 
 REFERENCE_VALUES = [
     (["file_operations_reader"], 0.996096),

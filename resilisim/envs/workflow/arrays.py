@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from resilisim.envs.workflow.actions import num_actions
 from resilisim.envs.workflow.columns import NUM_TASK_COLUMNS, NUM_TOOL_COLUMNS
-from resilisim.simulator.transition import LOOP_SIGNATURE, NO_LOOP, NUM_COUNTERS
+from resilisim.simulator.state import LOOP_SIGNATURE, NO_LOOP, NUM_COUNTERS
 
 Int: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -138,7 +138,7 @@ def episode_dtype(layout: Layout) -> np.dtype[Any]:
         [
             *observation_fields(layout),  # block `observation`, kept up to date
             # Block `state`: what every episode begins with alike, copied from `start_state` of the world.
-            ("counters", np.int32, (NUM_COUNTERS,)),  # simulator.transition
+            ("counters", np.int32, (NUM_COUNTERS,)),  # simulator.state
             ("progress", np.float64),
             ("episode_return", np.float64),
             ("sequence_length", np.int32),
@@ -181,7 +181,7 @@ def episode_dtype(layout: Layout) -> np.dtype[Any]:
             ("coverage", np.float32),
             ("order", np.float32),  # longest ascending run of required places / number required
             ("steps", np.int64),
-            ("ended", np.int64),  # code of simulator.transition, or laws.DEADLOCK
+            ("ended", np.int64),  # code of simulator.state, or laws.DEADLOCK
             ("total", np.float32),  # sum of rewards
             ("final_task", np.int64),
             ("final_sequence", np.int16, (layout.steps,)),

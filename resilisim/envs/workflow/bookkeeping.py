@@ -13,7 +13,7 @@ from resilisim.envs.workflow.actions import (
 from resilisim.envs.workflow.arrays import Episode, World
 from resilisim.envs.workflow.observing import saturated
 from resilisim.simulator.compiled import scalar
-from resilisim.simulator.transition import CONSECUTIVE_FAILURES
+from resilisim.simulator.state import CONSECUTIVE_FAILURES
 
 
 @scalar

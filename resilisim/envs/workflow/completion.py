@@ -7,7 +7,7 @@ from resilisim.envs.workflow.curriculum import STAGES
 from resilisim.envs.workflow.laws import DEADLOCK
 from resilisim.envs.workflow.rewards import longest_ascending_run
 from resilisim.simulator.compiled import scalar
-from resilisim.simulator.transition import COMPLETION, ENDED, RUNNING, TURNS, TURNS_USED
+from resilisim.simulator.state import COMPLETION, ENDED, RUNNING, TURNS, TURNS_USED
 
 COMPLETE_PROGRESS = 0.95
 TIMEOUT_PROGRESS = 0.5

@@ -21,15 +21,7 @@ from resilisim.envs.workflow.rewards import step_reward
 from resilisim.seeding import WORD_MASK, threefry2x32
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import SUCCEEDED
-from resilisim.simulator.transition import (
-    ENDED,
-    NEXT_PLACE,
-    NO_LOOP,
-    ORDER_BROKEN,
-    RUNNING,
-    TURNS_USED,
-    record_turn,
-)
+from resilisim.simulator.state import ENDED, NEXT_PLACE, NO_LOOP, ORDER_BROKEN, RUNNING, TURNS_USED, record_turn
 
 IN_ORDER_BONUS = 0.1  # beta_sequence
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from resilisim.envs.workflow.laws import DEADLOCK
-from resilisim.simulator.transition import ENDED_BY
+from resilisim.simulator.state import ENDED_BY
 
 # Key of an info at the end of an episode -> field of the episode's record.
 END_FIELDS: Mapping[str, str] = {

@@ -11,7 +11,7 @@ from resilisim.envs.workflow.rewards import execution_reward
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS, threefry2x32, uniform_bits
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import SUCCEEDED
-from resilisim.simulator.transition import record_execution
+from resilisim.simulator.state import record_execution
 
 DRAWN = -1  # outcome of an execution that luck decides; any other value is the status that it is made to show
 OUTPUT_TYPE = 4  # columns.OPERATION_TYPE of an output

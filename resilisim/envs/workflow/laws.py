@@ -12,9 +12,9 @@ from resilisim.envs.workflow.arrays import Episode, TaskRecord, World
 from resilisim.seeding import UNIFORM_BITS
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
-from resilisim.simulator.transition import NUM_FAILURES
+from resilisim.simulator.state import NUM_FAILURES
 
-# How an episode of the training law can end, besides the codes of simulator.transition.
+# How an episode of the training law can end, besides the codes of simulator.state.
 DEADLOCK = 6
 
 LOW_SUCCESS = 0.1  # below it the training law and the error penalty are at their mildest

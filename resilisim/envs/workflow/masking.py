@@ -46,7 +46,7 @@ from resilisim.envs.workflow.columns import (
 from resilisim.envs.workflow.context import WEIGHT_PATTERN
 from resilisim.envs.workflow.laws import count_unmet, pattern_confidence
 from resilisim.simulator.compiled import scalar
-from resilisim.simulator.transition import CONSECUTIVE_FAILURES, TURNS_USED
+from resilisim.simulator.state import CONSECUTIVE_FAILURES, TURNS_USED
 
 SEMANTIC_THRESHOLD = 0.3  # tau_threshold, without a value in the paper (SPEC section 5)
 PATTERN_WEIGHT = WEIGHT_PATTERN

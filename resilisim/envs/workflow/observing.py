@@ -8,13 +8,7 @@ from resilisim.envs.workflow.laws import phase_of, training_base, training_proba
 from resilisim.envs.workflow.masking import confidence
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
-from resilisim.simulator.transition import (
-    CONSECUTIVE_FAILURES,
-    LOOP_COUNT,
-    NUM_FAILURES,
-    ORDER_BROKEN,
-    TURNS_USED,
-)
+from resilisim.simulator.state import CONSECUTIVE_FAILURES, LOOP_COUNT, NUM_FAILURES, ORDER_BROKEN, TURNS_USED
 
 LARGEST = 255
 

@@ -9,8 +9,7 @@ from typing import Any, Literal, Self, TypedDict
 from resilisim.envs.workflow.similarity import SimilaritySource
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import TRAINING_SALT
-from resilisim.simulator.law import BenchmarkLaw
-from resilisim.simulator.rules import EndRules
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.split import SPLITS, split_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from resilisim.envs.workflow.arrays import Episode, Int, TaskRecord, World
 from resilisim.envs.workflow.laws import ADAPTATION_THRESHOLD, LOW_SUCCESS, phase_of
 from resilisim.simulator.compiled import scalar
-from resilisim.simulator.transition import NUM_FAILURES, TURNS_USED
+from resilisim.simulator.state import NUM_FAILURES, TURNS_USED
 
 ATTEMPT = 3.0
 NOVEL_ATTEMPT = 30.0

@@ -15,7 +15,6 @@ from resilisim.evaluation.agent_measures import (
     tokens_per_task,
 )
 from resilisim.evaluation.agent_sums import NOBODY, SUM_FIELDS, AgentSums
-from resilisim.evaluation.contestants import model_of, policy_of
 from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_legend, series_style, square_symbol
 from resilisim.evaluation.report.charts.lines import NO_ESTIMATE, LinePanel, Series, line_charts
@@ -38,6 +37,7 @@ from resilisim.evaluation.report.content import (
 from resilisim.evaluation.report.pooling import level_rates, proportion
 from resilisim.evaluation.report.published import LEVEL_NAMES, scaling_reference
 from resilisim.evaluation.report.rows import PromptPools
+from resilisim.evaluation.run.contestants import model_of, policy_of
 
 NO_INTERVALS = "No intervals: totals divided by episodes; they describe this run and compare nothing."
 GIVING_UP = (

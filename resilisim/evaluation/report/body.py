@@ -10,8 +10,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from resilisim.errors import count_of
+from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.facts import RunFacts
-from resilisim.evaluation.records import LOSS_LABELS
 from resilisim.evaluation.report.agents import agents_section, scaling_section
 from resilisim.evaluation.report.comparison import comparison_section
 from resilisim.evaluation.report.content import (

@@ -32,7 +32,7 @@ from resilisim.evaluation.report.content import (
     signed_points,
     with_interval,
 )
-from resilisim.evaluation.store import read_manifest
+from resilisim.evaluation.run.store import read_manifest
 
 MOST_TASKS = 10
 SHOWN_DIFFERENCE = 0.0005  # less than this prints as 0.0 points

@@ -12,9 +12,8 @@ import numpy as np
 from resilisim.errors import count_of
 from resilisim.evaluation.accumulate import GroupSums, TaskVector
 from resilisim.evaluation.breakdown import BreakdownRow
+from resilisim.evaluation.episode.record import LOSS_LABELS, FailureRecord
 from resilisim.evaluation.facts import RunFacts
-from resilisim.evaluation.failures import FAILURES_NAME, FailureRecord, read_failures
-from resilisim.evaluation.records import LOSS_LABELS
 from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_legend, series_style, square_symbol
 from resilisim.evaluation.report.charts.rows import Part, bar_chart
 from resilisim.evaluation.report.content import (
@@ -33,8 +32,8 @@ from resilisim.evaluation.report.content import (
     plain,
 )
 from resilisim.evaluation.report.rows import policies_of
+from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures
 from resilisim.evaluation.statistics import FloatArray
-from resilisim.evaluation.store import EPISODES_NAME
 from resilisim.provenance import read_json_lines
 
 MOST_POLICIES = 6  # with columns of their own in a table of losses

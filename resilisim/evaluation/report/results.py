@@ -10,8 +10,8 @@ from dataclasses import replace
 from markupsafe import Markup
 
 from resilisim.errors import count_of
+from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.facts import RunFacts
-from resilisim.evaluation.records import LOSS_LABELS
 from resilisim.evaluation.report.charts import RowLabel, dot_symbol, legend, square_symbol, upright_symbol
 from resilisim.evaluation.report.charts.rows import Part, ResultGroup, ResultRow, results_chart
 from resilisim.evaluation.report.content import (

@@ -6,19 +6,9 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
-from resilisim.evaluation.arguments import (
-    TaskSpec,
-    check_environment,
-    check_policies,
-    check_prompts,
-    check_record_texts,
-    check_seeds,
-    check_tasks,
-)
-from resilisim.evaluation.contestants import PolicySpec, describe_policy
-from resilisim.evaluation.models import ModelSpec
-from resilisim.evaluation.plan import EnvironmentSettings, hash_tasks
+from resilisim.evaluation.episode.texts import RecordTexts
 from resilisim.evaluation.robustness.job import ProfileInterrupted, ProfileJob
 from resilisim.evaluation.robustness.plan import (
     AXES,
@@ -29,10 +19,20 @@ from resilisim.evaluation.robustness.plan import (
 )
 from resilisim.evaluation.robustness.results import ProfileResult
 from resilisim.evaluation.robustness.store import merge_with_earlier
-from resilisim.evaluation.texts import RecordTexts
+from resilisim.evaluation.run.arguments import (
+    TaskSpec,
+    check_policies,
+    check_prompts,
+    check_record_texts,
+    check_seeds,
+    check_tasks,
+)
+from resilisim.evaluation.run.contestants import PolicySpec, describe_policy
+from resilisim.evaluation.run.models import ModelSpec
+from resilisim.evaluation.run.plan import hash_tasks
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
 __all__ = ["ProfileInterrupted", "ProfileResult", "plan_profile", "profile"]
 
@@ -151,7 +151,7 @@ def plan_profile(
     directory = Path(out)
     chosen_policies, chosen_prompts = check_policies(policies), check_prompts(prompts)
     chosen_tasks, chosen_seeds = check_tasks(tasks, own_library), check_seeds(seeds)
-    environment = check_environment(EnvironmentSettings() if standard is None else standard)
+    environment = standard or EnvironmentSettings()
     if points.reliability and all(tool.success_probability is not None for tool in own_library):
         raise InvalidInputError(
             "every tool of the library has a success probability of its own, so the axis reliability would change "

@@ -8,21 +8,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.evaluation.robustness.plan import flawed_prompt
 from resilisim.evaluation.statistics import FloatArray
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import solved_references
-from resilisim.simulator.law import BenchmarkLaw
-from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.workflows.costs import follow_steps
-from resilisim.workflows.perturbation import FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import FlawedWorkflow, Perturber
+from resilisim.workflows.model import Workflow
+from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import resolve_planner
 from resilisim.workflows.prompt_choice import parse_prompt_choice
-from resilisim.workflows.types import Workflow
 
 THREADS = 2  # the compiled solver releases the interpreter lock, so they run side by side
 
@@ -110,8 +108,8 @@ def obedience(
         The chances of the sound plans, shape (num_tasks,), and for each cell those of the flawed ones, NaN where a
         plan cannot carry the flaw.
     """
-    law, rules = law_and_rules(settings)
-    planner, perturber = resolve_planner(settings.planner, library, law, rules), Perturber(library, rules)
+    rules = settings.rules()
+    planner, perturber = resolve_planner(settings.planner, library, settings.law(), rules), Perturber(library, rules)
     sound = np.empty(len(tasks))
     flawed = {cell: np.full(len(tasks), np.nan) for cell in cells}
     for place, task in enumerate(tasks):
@@ -133,17 +131,9 @@ def carried_at_every_severity(
     }
 
 
-def law_and_rules(settings: EnvironmentSettings) -> tuple[BenchmarkLaw, EndRules]:
-    """Return the law and the end rules of a setting."""
-    return (
-        BenchmarkLaw(settings.base, settings.not_executed, settings.failed, settings.history),
-        EndRules(settings.max_turns, settings.max_consecutive_failures, settings.loop_length),
-    )
-
-
 def problem_of(task: Task, settings: EnvironmentSettings, library: ToolLibrary) -> Problem:
     """Return a task's problem under a setting; equal ones are the same object."""
-    return build_problem(library, task.required_tools, *law_and_rules(settings))
+    return build_problem(library, task.required_tools, settings.law(), settings.rules())
 
 
 def _flawed(

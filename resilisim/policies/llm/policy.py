@@ -29,7 +29,7 @@ from resilisim.policies.llm.conversation import (
 from resilisim.policies.llm.options import AgentOptions, read_options
 from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded, EpisodeHooks, StopAgent
-from resilisim.policies.llm.templates import PromptTexts, load_prompts
+from resilisim.policies.llm.templates import PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import content_hash
 
 Options = TypeVar("Options", bound=AgentOptions)
@@ -70,7 +70,7 @@ class LlmPolicy(ABC, Generic[Options]):
     ) -> None:
         self.options: Options = read_options(self.options_class, options, f"policy {self.name!r}")
         self.prompts: PromptTexts = load_prompts(
-            type(self).__module__.rpartition(".")[0], self.options.templates, self.options.examples
+            packaged_prompts(type(self).__module__), self.options.templates, self.options.examples
         )
         if models is None:
             raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""The prompts of LLM agents: Markdown files in the agent's folder, each replaceable by a file of the user's."""
+"""The prompts of LLM agents: Markdown files beside the agent, each replaceable by a file of the user's."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class PromptTexts:
     @property
     def hash(self) -> str:
         """SHA-256 of all texts: what a record says about the prompts that were used."""
-        return content_hash([dict(self.texts), packaged_texts(_SHARED), self.examples_text])
+        return content_hash([dict(self.texts), dict(packaged_texts(_SHARED)), self.examples_text])
 
 
-def load_prompts(package: str, folder: str | None, examples: str) -> PromptTexts:
+def load_prompts(packaged: Mapping[str, str], folder: str | None, examples: str) -> PromptTexts:
     """Return the prompts of an agent.
 
     Args:
-        package: The agent's package, which holds the folder `prompts`.
+        packaged: The agent's own templates (`packaged_prompts`).
         folder: Folder of the user's, whose files replace those of the same name; None for none.
         examples: "none", "default", or a file with few-shot examples.
 
@@ -57,7 +57,6 @@ def load_prompts(package: str, folder: str | None, examples: str) -> PromptTexts
         InvalidInputError: The folder or the file does not exist, a file has an unknown name, or a template has a
             placeholder that does not exist or lacks one of the packaged template.
     """
-    packaged = packaged_texts(package)
     texts = dict(packaged)
     if folder is not None:
         texts.update(_own_templates(Path(folder), packaged))
@@ -72,12 +71,21 @@ def shared_text(name: str, **values: str) -> str:
     return string.Template(packaged_texts(_SHARED)[name]).substitute(values).strip()
 
 
+def packaged_prompts(module: str) -> Mapping[str, str]:
+    """Return the templates that ship with the agent in a module, by their names without `.md`.
+
+    They lie beside the module: in `prompts/MODULE`, or in `prompts` where its package is that of one agent.
+    """
+    package, _, agent = module.rpartition(".")
+    return packaged_texts(package, agent) or packaged_texts(package)
+
+
 @functools.cache  # the user's files are read every time: they change while somebody works on them
-def packaged_texts(package: str) -> dict[str, str]:
-    """Return the templates that ship with an agent's package, by their names without `.md`."""
+def packaged_texts(package: str, agent: str = "") -> Mapping[str, str]:
+    """Return the files `prompts/*.md` of a package, or `prompts/AGENT/*.md`; nothing if there are none."""
     if not package:  # an agent in a module of its own, outside of packages
         return {}
-    folder = resources.files(package).joinpath("prompts")
+    folder = resources.files(package).joinpath("prompts").joinpath(agent)
     if not folder.is_dir():
         return {}
     files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".md"))

@@ -18,8 +18,7 @@ from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.checkpoint import LoadedPolicy
 from resilisim.policies.ppo.network import WorkflowActor
-from resilisim.simulator.law import BenchmarkLaw
-from resilisim.simulator.rules import EndRules
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary

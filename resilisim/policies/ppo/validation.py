@@ -14,9 +14,8 @@ from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.resume import random_state, set_random_state
 from resilisim.seeding import VALIDATION_SALT
 from resilisim.simulator.exact import solve_all
-from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import build_problem
-from resilisim.simulator.rules import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 

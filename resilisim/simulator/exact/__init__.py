@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from resilisim.simulator.exact.optimum import Optimum, known_probabilities, solve
-from resilisim.simulator.exact.plan_following import Obedience, obey_plan, plan_following, plan_following_with_search
-from resilisim.simulator.exact.plan_limits import PlanLimits, best_limits
+from resilisim.simulator.exact.plan_following import (
+    Obedience,
+    PlanLimits,
+    best_limits,
+    obey_plan,
+    plan_following,
+    plan_following_with_search,
+)
 from resilisim.simulator.exact.references import References, references, solve_all, solved_references
 
 __all__ = [

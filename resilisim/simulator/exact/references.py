@@ -13,9 +13,8 @@ from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.clairvoyant import clairvoyant
 from resilisim.simulator.exact.optimum import Optimum, compute_optimum, solve
 from resilisim.simulator.exact.plan_following import plan_following, plan_following_with_search
-from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
-from resilisim.simulator.rules import EndRules
 from resilisim.simulator.state import start_state
 from resilisim.tasks import Task
 from resilisim.tasks.searches import SearchMany, searches_needed

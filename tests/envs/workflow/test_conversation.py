@@ -17,8 +17,15 @@ from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.optimum import solve
 from resilisim.simulator.messages import Message
-from resilisim.simulator.state import EpisodeState, is_done, next_state, start_state, success_probability
-from resilisim.simulator.transition import COMPLETION, ENDED
+from resilisim.simulator.state import (
+    COMPLETION,
+    ENDED,
+    EpisodeState,
+    is_done,
+    next_state,
+    start_state,
+    success_probability,
+)
 from tests.envs.workflow.cases import TASKS
 
 # What a call that failed shows for each documented error; every other error is FAILED.

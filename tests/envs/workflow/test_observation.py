@@ -20,7 +20,7 @@ from resilisim.envs.workflow.columns import HIDDEN_TASK_COLUMNS, HIDDEN_TOOL_COL
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.simulator.law import NOT_EXECUTED, SUCCEEDED
-from resilisim.simulator.transition import CONSECUTIVE_FAILURES, LOOP_COUNT, NUM_FAILURES, TURNS_USED
+from resilisim.simulator.state import CONSECUTIVE_FAILURES, LOOP_COUNT, NUM_FAILURES, TURNS_USED
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.envs.workflow.playing import random_actions
 

@@ -16,7 +16,7 @@ from resilisim.envs.workflow.curriculum import STAGES
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.laws import phase_of, training_base, training_probability
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
-from resilisim.simulator.transition import CONSECUTIVE_FAILURES
+from resilisim.simulator.state import CONSECUTIVE_FAILURES
 from tests.envs.workflow.playing import execute
 from tests.envs.workflow.training_episodes import CHAIN, NO_OP, NUM_TOOLS, legal, required, training_env
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.evaluation.robustness.plan import (
     AXES,
     DEFAULT_RELIABILITIES,
@@ -21,7 +21,7 @@ from resilisim.evaluation.robustness.plan import (
     plan_runs,
 )
 from resilisim.evaluation.robustness.store import merge_with_earlier, read_profile, write_profile
-from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 from tests.evaluation.toy_policies import toy_tasks
 
 STANDARD = EnvironmentSettings(base=0.75, max_turns=9)

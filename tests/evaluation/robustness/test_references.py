@@ -10,17 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError, InvalidInputError
-from resilisim.evaluation.plan import EnvironmentSettings
 from resilisim.evaluation.robustness.references import carried_at_every_severity, obedience, setting_references
 from resilisim.simulator.exact import references
-from resilisim.simulator.law import BenchmarkLaw
-from resilisim.simulator.rules import EndRules
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
-from resilisim.workflows.flaw_costs import costs_of_tasks
-from resilisim.workflows.perturbation import FLAW_METHODS, FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES
+from resilisim.workflows.plan_value import costs_of_tasks
 from resilisim.workflows.planner import resolve_planner
 from tests.evaluation.toy_policies import toy_tasks
 

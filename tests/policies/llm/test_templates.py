@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.templates import PromptTexts, load_prompts
+from resilisim.policies.llm.templates import PromptTexts, load_prompts, packaged_prompts
+from resilisim.policies.registry import BUILT_IN_POLICIES, LLM_POLICIES
 
 _NUMBERS = itertools.count()
 
@@ -28,7 +29,7 @@ def package(tmp_path, monkeypatch):
     (prompts / "examples.md").write_text("\nAn example for $5 and ${nothing}.\n\n", encoding="utf-8")
     (prompts / "notes.txt").write_text("No template.", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path / "packages")
-    yield name
+    yield packaged_prompts(f"{name}.agent")
     sys.modules.pop(name, None)
 
 
@@ -136,20 +137,10 @@ def test_the_hash_says_which_texts_were_used(package, own):
     assert len(seen) == 4
 
 
-SHIPPED = (
-    "code_act",
-    "direct",
-    "kpi_chain",
-    "plan_execute",
-    "react",
-    "reflexion",
-    "rp_react",
-)
-
-
-@pytest.mark.parametrize("agent", SHIPPED)
+@pytest.mark.parametrize("agent", LLM_POLICIES)
 def test_the_prompts_that_ship_are_templates(agent):
-    prompts = load_prompts(f"resilisim.policies.llm.{agent}", None, "default")
+    module, _, _ = BUILT_IN_POLICIES[agent].partition(":")
+    prompts = load_prompts(packaged_prompts(module), None, "default")
     assert prompts.texts
     for name, text in prompts.texts.items():
         template = string.Template(text)

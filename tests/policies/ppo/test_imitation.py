@@ -24,8 +24,7 @@ from resilisim.policies.ppo.imitation import (
 from resilisim.policies.ppo.network import WorkflowTransformer
 from resilisim.simulator import FINISH, EndRules, build_problem, execution, next_state, start_state
 from resilisim.simulator.exact import solve
-from resilisim.simulator.state import is_done
-from resilisim.simulator.transition import CONSECUTIVE_FAILURES, LOOP_SIGNATURE, NUM_FAILURES, TURNS_USED
+from resilisim.simulator.state import CONSECUTIVE_FAILURES, LOOP_SIGNATURE, NUM_FAILURES, TURNS_USED, is_done
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 

@@ -19,7 +19,7 @@ from resilisim.policies.ppo.policy import TrainedPolicy
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact import plan_following
 from resilisim.simulator.problem import build_problem
-from resilisim.simulator.transition import ENDED
+from resilisim.simulator.state import ENDED
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library

@@ -25,16 +25,15 @@ from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.planner import PolicyPlanner
 from resilisim.simulator.exact import plan_following, solve
-from resilisim.simulator.law import BenchmarkLaw
+from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import build_problem
-from resilisim.simulator.rules import EndRules
 from resilisim.simulator.state import start_state
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import ExactPlanner, Workflow, no_similar_tools, resolve_planner
 from resilisim.workflows import planner as planners_module
-from resilisim.workflows.costs import follow_steps
+from resilisim.workflows.plan_value import follow_steps
 from tests.workflows.toy_workflows import LIBRARY, task
 
 TASKS = benchmark_tasks()[::500]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.report.charts import (
     CHARACTER_WIDTH,
     HALF,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from resilisim.envs.protocol import has_finish_mark
+from resilisim.policies.llm.agents.react import FINISH, finish_answer
 from resilisim.policies.llm.code_act.functions import python_name
-from resilisim.policies.llm.react.loop import FINISH, finish_answer
 from resilisim.policies.llm.reading import Action, Finish, Unreadable, excerpt, read_action, visible
 from resilisim.policies.llm.tools import Toolbox
 

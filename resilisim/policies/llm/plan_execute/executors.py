@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from resilisim.chat import ChatMessage
+from resilisim.policies.llm.agents.react import loop_tools, react_loop
 from resilisim.policies.llm.plan_execute.plan import PlanStep, StepOutcome, failed, unusable_step
 from resilisim.policies.llm.plan_execute.references import references_in
 from resilisim.policies.llm.plan_execute.resolving import Unresolved, resolve
-from resilisim.policies.llm.react.loop import loop_tools, react_loop
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import PromptTexts

@@ -8,9 +8,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
+from resilisim.policies.llm.agents.react import read_end
 from resilisim.policies.llm.literals import LONGEST_READ, NotALiteral, json_value_at
 from resilisim.policies.llm.plan_execute.plan import Plan, PlanStep
-from resilisim.policies.llm.react.loop import read_end
 from resilisim.policies.llm.reading import Action, Unreadable, excerpt, read_action, read_arguments, visible
 from resilisim.policies.llm.tools import ToolSpec
 

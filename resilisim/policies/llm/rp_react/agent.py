@@ -8,10 +8,10 @@ from typing import Final
 
 from resilisim.chat import ChatMessage, ChatModel, RoleModels
 from resilisim.chat.prices import PriceTable
+from resilisim.policies.llm.agents.react import LoopResult, loop_tools, react_loop
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.options import AgentOptions, limit, number, text
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.react.loop import LoopResult, loop_tools, react_loop
 from resilisim.policies.llm.reading import Finish, Unreadable, excerpt
 from resilisim.policies.llm.rp_react.history import NOTHING, History
 from resilisim.policies.llm.rp_react.marks import STOP, Query, read_move, result_block, written

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from resilisim.policies.llm.react.loop import LoopStep
+from resilisim.policies.llm.agents.react import LoopStep
 from resilisim.policies.llm.rp_react.marks import identity
 from resilisim.policies.llm.rp_react.variables import first_tokens
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from resilisim.chat import ChatReply
+from resilisim.policies.llm.agents.react import read_end
 from resilisim.policies.llm.literals import without_surrogates
-from resilisim.policies.llm.react.loop import read_end
 from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, visible
 
 BEGIN_QUERY: Final = "<|begin_search_query|>"

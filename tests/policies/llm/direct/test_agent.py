@@ -7,7 +7,7 @@ import json
 import pytest
 
 from resilisim.chat import ChatMessage, ChatReply, ToolCall
-from resilisim.policies.llm.direct.agent import Direct
+from resilisim.policies.llm.agents.direct import Direct
 from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
 
 

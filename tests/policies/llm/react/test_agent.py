@@ -8,7 +8,7 @@ import pytest
 
 from resilisim.chat import ChatReply, RoleModels, ScriptedChatModel, ToolCall
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.react.agent import ReAct
+from resilisim.policies.llm.agents.react import ReAct
 from resilisim.policies.llm.run import AgentRun
 from tests.policies.llm.toolboxes import ScriptedToolbox, spec
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from resilisim.chat import ChatReply, ScriptedReply, ToolCall
-from resilisim.policies.llm.react.agent import ReAct
+from resilisim.policies.llm.agents.react import ReAct
 from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
 
 

@@ -9,9 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from resilisim.chat import ChatMessage, ChatReply, RoleModels, ScriptedChatModel, ScriptedReply, ToolCall
-from resilisim.policies.llm.react.agent import ReAct
-from resilisim.policies.llm.react.dialogue import IGNORED
-from resilisim.policies.llm.react.loop import FINISH, LoopResult, LoopStep, react_loop
+from resilisim.policies.llm.agents.react import FINISH, IGNORED, LoopResult, LoopStep, ReAct, react_loop
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded, StopAgent
 from resilisim.policies.llm.tools import ToolResult
 from tests.policies.llm.toolboxes import ScriptedToolbox, spec

@@ -11,7 +11,7 @@ import pytest
 from resilisim.chat import ChatReply, ScriptedChatModel, ScriptedReply, ToolCall
 from resilisim.chat.errors import ContextOverflowError
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.reflexion.agent import Reflexion
+from resilisim.policies.llm.agents.reflexion import Reflexion
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded, EpisodeHooks
 from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
 from tests.policies.llm.toolboxes import ScriptedToolbox, spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resilisim.policies.llm.reflexion.agent import Reflexion
+from resilisim.policies.llm.agents.reflexion import Reflexion
 from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
 from tests.policies.llm.reflexion.test_agent import agent, evaluator, reflector
 

@@ -8,8 +8,8 @@ import pytest
 
 from resilisim.chat import RoleModels, ScriptedChatModel, ScriptedReply
 from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.agents.react import ReAct
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
-from resilisim.policies.llm.react.agent import ReAct
 from resilisim.policies.llm.rp_react.agent import RPReAct
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded, StopAgent
 from resilisim.policies.llm.tools import ToolResult

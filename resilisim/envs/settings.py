@@ -1,0 +1,163 @@
+"""The options of Conversation-v0: each stands here once, with its default, what it takes, and what it is.
+
+`ConversationEnv` and `evaluate` take them as one object or single ones by keyword, commands make their options from
+them, and a run's manifest holds them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+
+from resilisim.errors import MAX_TURNS
+from resilisim.options import check_options, option, with_options
+from resilisim.seeding import EVALUATION_SALT
+
+if TYPE_CHECKING:
+    from resilisim.simulator.law import BenchmarkLaw, EndRules
+
+# Headings under which commands show the options.
+LAW_GROUP = "Law of the luck"
+RULES_GROUP = "End rules"
+ENVIRONMENT_GROUP = "Environment"
+
+Parameters = Literal["lenient", "strict", "ignore"]
+SearchDetail = Literal["brief", "full"]
+Payload = Literal["compact", "verbose"]
+Tools = Literal["discovery", "listed"]
+Protocol = Literal["text", "native"]
+PromptStyle = Literal["full", "compact"]
+
+
+class OptionsButPlanner(TypedDict, total=False):
+    """The options of `EnvironmentSettings` as keyword arguments, where the planner has one of its own."""
+
+    base: float
+    not_executed: float
+    failed: float
+    history: float
+    max_turns: int
+    max_consecutive_failures: int
+    loop_length: int
+    parameters: Parameters
+    search_detail: SearchDetail
+    payload: Payload
+    tools: Tools
+    protocol: Protocol
+    prompt_style: PromptStyle
+    salt: str
+    embedding_model: str | None
+
+
+class EnvironmentOptions(OptionsButPlanner, total=False):
+    """The options of `EnvironmentSettings` as keyword arguments."""
+
+    planner: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSettings:
+    """The options of Conversation-v0; the defaults are those of the benchmark.
+
+        >>> EnvironmentSettings(base=0.7).with_options(max_turns=8).max_turns
+        8
+
+    `help` of each option is what `resilisim evaluate --help` says of it: `resilisim.options.options_of` returns them.
+
+    Raises:
+        InvalidInputError: A value is not what its option takes.
+    """
+
+    base: float = option(
+        0.8,
+        "Base success probability of a tool.",
+        least=0.0,
+        most=1.0,
+        flag="--success-probability",
+        group=LAW_GROUP,
+    )
+    not_executed: float = option(
+        0.5, "Factor for each dependency never executed.", least=0.0, most=1.0, group=LAW_GROUP
+    )
+    failed: float = option(
+        0.7, "Factor for each dependency executed but not yet successful.", least=0.0, most=1.0, group=LAW_GROUP
+    )
+    history: float = option(0.9, "Factor for each failed execution so far.", least=0.0, most=1.0, group=LAW_GROUP)
+    max_turns: int = option(10, "Turns of an episode.", least=1, most=MAX_TURNS, flag="--turns", group=RULES_GROUP)
+    max_consecutive_failures: int = option(
+        5,
+        "Failed executions in a row that end an episode; 0 turns the rule off.",
+        least=0,
+        most=MAX_TURNS,
+        group=RULES_GROUP,
+    )
+    loop_length: int = option(
+        4,
+        "Same unproductive messages in a row that end an episode; 0 turns the rule off.",
+        least=0,
+        most=MAX_TURNS,
+        group=RULES_GROUP,
+    )
+    planner: str = option(
+        "auto",
+        "Who makes the plan of prompts that hold one: auto, exact, exact-path (without limits of steps), policy:DIR "
+        "(the trained policy in a folder) or policy:default (the one that ships).",
+        group=ENVIRONMENT_GROUP,
+    )
+    parameters: Parameters = option(
+        "lenient", "How parameters of calls are checked.", noun="parameter mode", group=ENVIRONMENT_GROUP
+    )
+    search_detail: SearchDetail = option("brief", "How much a search tells of each tool.", group=ENVIRONMENT_GROUP)
+    payload: Payload = option("compact", "Size of what tools return.", noun="payload size", group=ENVIRONMENT_GROUP)
+    tools: Tools = option(
+        "discovery",
+        "Put the names of the tools into the prompt.",
+        noun="tools option",
+        flag="--list-tools",
+        switch="listed",
+        group=ENVIRONMENT_GROUP,
+    )
+    protocol: Protocol = option("text", "How messages are written.", group=ENVIRONMENT_GROUP)
+    prompt_style: PromptStyle = option(
+        "full",
+        "compact says the same in at most 350 tokens beside the work order, for small models.",
+        group=ENVIRONMENT_GROUP,
+    )
+    salt: str = option(
+        EVALUATION_SALT,
+        "Any text: other luck, a private leaderboard.",
+        default_text="",
+        group=ENVIRONMENT_GROUP,
+    )
+    embedding_model: str | None = option(
+        None,
+        "Embedding model of the tool search: a sentence-transformers name or folder; the shipped one if left out.",
+        group=ENVIRONMENT_GROUP,
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse values that no episode could be played with."""
+        check_options(self)
+        self.law()
+        self.rules()
+
+    def with_options(self, **options: Unpack[EnvironmentOptions]) -> EnvironmentSettings:
+        """Return settings in which some options have other values.
+
+        Raises:
+            InvalidInputError: An option or a value does not exist.
+        """
+        changed: EnvironmentSettings = with_options(self, options)
+        return changed
+
+    def law(self) -> BenchmarkLaw:
+        """Return the law of the luck."""
+        from resilisim.simulator.law import BenchmarkLaw  # with its compiler; commands read these options without it
+
+        return BenchmarkLaw(self.base, self.not_executed, self.failed, self.history)
+
+    def rules(self) -> EndRules:
+        """Return the end rules."""
+        from resilisim.simulator.law import EndRules
+
+        return EndRules(self.max_turns, self.max_consecutive_failures, self.loop_length)

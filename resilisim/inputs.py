@@ -1,0 +1,316 @@
+"""Whatever is read from outside: files, JSON, and values against pydantic models; refusals are one line.
+
+A refusal gives the value, what was expected, where it stands, and the nearest valid name:
+
+    tools.json: item 1, field 'parameters', item 2: unknown field 'typ': did you mean 'type'?
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
+
+from resilisim.errors import LONGEST_NAME, InvalidInputError, nearest_name
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+    from pydantic_core import ErrorDetails
+
+T = TypeVar("T")
+
+MAX_NESTING = 64  # objects and arrays within each other; far below what recursion over them can bear
+MAX_DIGITS = 300  # of a whole number; about as far as floats reach
+MOST_LISTED = 12  # names that are all told where none resembles what was given
+_TOO_LARGE = 10**MAX_DIGITS
+
+_KINDS: Mapping[str, tuple[str, str]] = {
+    "string": ("a string", "strings"),
+    "integer": ("a whole number", "whole numbers"),
+    "number": ("a number", "numbers"),
+    "boolean": ("true or false", "truth values"),
+    "object": ("an object", "objects"),
+    "array": ("an array", "arrays"),
+    "null": ("null", "nulls"),
+}
+_BOUNDS: Mapping[str, str] = {
+    "exclusiveMinimum": "above {:,}",
+    "minimum": "at least {:,}",
+    "exclusiveMaximum": "below {:,}",
+    "maximum": "at most {:,}",
+    "minLength": "at least {:,} characters",
+    "maxLength": "at most {:,} characters",
+    "minItems": "at least {:,} items",
+    "maxItems": "at most {:,} items",
+}
+_UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+def shown(value: Any, length: int = 60) -> str:
+    """Return a value as short JSON on one line, for messages."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=repr)
+    except (RecursionError, TypeError, ValueError):
+        text = f"<{type(value).__name__}>"
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def read_text(path: Path, what: str, expected: str = "the path of a JSON file") -> str:
+    """Return the text of a file that a user names; a byte order mark is passed over.
+
+    Args:
+        path: The file.
+        what: What kind of file it is, for refusals ("tool library").
+        expected: What was expected, if there is no such file.
+
+    Raises:
+        InvalidInputError: It cannot be read, or is not UTF-8; if there is none, a similar name in its folder is given.
+    """
+    place = f"{what} {str(path)!r}"
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = nearest_name(path.name, siblings)
+        hint = f"did you mean {str(path.parent / near)!r}?" if near else f"expected {expected}"
+        raise InvalidInputError(f"{place} does not exist; {hint}") from None
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{place} is not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise InvalidInputError(f"{place} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:  # a path that no file can have
+        raise InvalidInputError(f"{place} cannot be read: {error}") from None
+
+
+def json_problem(value: Any) -> str | None:
+    """Say why JSON values cannot be used although each has a form in JSON, or return None.
+
+    Nesting that recursion cannot follow, text that is not Unicode (half a surrogate pair, which an escape can smuggle
+    in and no file can hold), and whole numbers of absurd length are problems; other kinds of values are not looked at.
+    """
+    waiting: list[tuple[Any, int]] = [(value, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        if isinstance(item, str):
+            try:
+                item.encode("utf-8")
+            except UnicodeEncodeError as error:
+                return f"{shown(item, 40)} is not Unicode text ({error.reason})"
+        elif isinstance(item, (dict, list, tuple, Mapping)):
+            if depth > MAX_NESTING:
+                return f"nested too deeply; expected at most {MAX_NESTING} levels"
+            parts = [*item, *item.values()] if isinstance(item, Mapping) else item
+            waiting.extend((part, depth + 1) for part in parts)
+        elif isinstance(item, int) and abs(item) >= _TOO_LARGE:
+            return f"a whole number of too many digits; expected at most {MAX_DIGITS} digits"
+    return None
+
+
+def read_json(text: str, source: str) -> Any:
+    """Parse JSON, refusing doubled keys, numbers that JSON does not have, and what `json_problem` finds.
+
+    Raises:
+        InvalidInputError: The text is not JSON; the message gives source, line (where there are several) and column.
+    """
+
+    def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) < len(pairs):
+            doubled = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+            raise InvalidInputError(f"{source}: key {doubled!r} stands twice in one JSON object; names must be unique")
+        return result
+
+    def finite(number: str) -> float:
+        value = float(number)
+        if not math.isfinite(value):
+            raise InvalidInputError(f"{source}: {number} is not a finite number; expected one")
+        return value
+
+    def whole(number: str) -> int:
+        if len(number) > MAX_DIGITS + 1:  # a sign may stand before them
+            digits = f"a whole number of {len(number)} digits; expected at most {MAX_DIGITS}"
+            raise InvalidInputError(f"{source}: JSON cannot be used: {digits}")
+        return int(number)
+
+    try:
+        value = json.loads(
+            text, object_pairs_hook=without_doubles, parse_constant=finite, parse_float=finite, parse_int=whole
+        )
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if "\n" in text else ""
+        raise InvalidInputError(f"{source}: not valid JSON at {line}column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        problem: str | None = f"nested too deeply; expected at most {MAX_NESTING} levels"
+    else:
+        problem = json_problem(value)
+    if problem is not None:
+        raise InvalidInputError(f"{source}: JSON cannot be used: {problem}")
+    return value
+
+
+def validated(
+    kind: type[T],
+    value: Any,
+    where: str,
+    *,
+    strict: bool = True,
+    error: Callable[[str], Exception] = InvalidInputError,
+) -> T:
+    """Return a value as the type that it should have: a pydantic model, a dataclass, or anything pydantic knows.
+
+    Dataclasses say what is to be refused in `__pydantic_config__`, such as `{"extra": "forbid"}`; a `ValueError` of a
+    validator or of `__post_init__` becomes the refusal, so its text should read as the others do.
+
+    Args:
+        kind: The type, such as `Tool` or `list[Tool]`.
+        value: JSON values: mappings, sequences, texts, numbers, truth values, None.
+        where: What the value is called in refusals, such as its file.
+        strict: Whether values have to be of the type that JSON has for them: no text for a number, no 1 for true. If
+            not, pydantic's usual conversions are made, for values that were typed in.
+        error: Makes the error from its text.
+
+    Raises:
+        InvalidInputError: The value does not fit (or what `error` makes).
+    """
+    from pydantic import ValidationError
+
+    adapter: TypeAdapter[T] = _adapter(cast("Any", kind))
+    try:
+        if not strict:
+            return adapter.validate_python(value)
+        # As JSON, because pydantic is strict about containers too where it is given Python values.
+        return adapter.validate_json(json.dumps(value, default=_plain, allow_nan=False), strict=True)
+    except ValidationError as refusal:
+        raise error(_one_line(refusal.errors(include_url=False), adapter, where)) from None
+    except (TypeError, ValueError, RecursionError) as problem:
+        reason = "nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+        raise error(f"{where}: not JSON: {reason}") from None
+
+
+@functools.lru_cache(maxsize=256)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has for a mapping or a whole number of another class (NumPy's, say); all else is refused."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, SupportsIndex):
+        return operator.index(value)
+    raise TypeError(f"{shown(value)} has no form in JSON")
+
+
+def _one_line(errors: list[ErrorDetails], adapter: TypeAdapter[Any], where: str) -> str:
+    """Say the first error; an unknown field first of all, because it may be why another is missing."""
+    first = max(errors, key=lambda one: (one["type"] in _UNKNOWN_FIELD, len(one["loc"])))
+    schema = _json_schema(adapter)
+    here, place = _followed(schema, first["loc"])
+    if first["type"] in _UNKNOWN_FIELD:
+        holder, place = _followed(schema, first["loc"][:-1])
+        field = str(first["loc"][-1])
+        known = list(holder.get("properties", ()))
+        near = nearest_name(field, known)
+        hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(known)
+        return f"{_joined(where, place)}: unknown field {field!r:.{LONGEST_NAME}}: {hint}"
+    place_text = _joined(where, place)
+    if first["type"] in ("value_error", "assertion_error"):
+        return f"{place_text}: {first['ctx']['error']}"
+    expected = expectation(here, schema) or first["msg"][:1].lower() + first["msg"][1:]
+    if first["type"] == "missing":
+        return f"{place_text}: is missing; expected {expected}"
+    names = [name for name in here.get("enum", ()) if isinstance(name, str)]
+    near = nearest_name(first["input"], names) if isinstance(first["input"], str) else None
+    if near is not None:
+        return f"{place_text}: got {shown(first['input'])}; did you mean {near!r}?"
+    return f"{place_text}: got {shown(first['input'])}; expected {expected}"
+
+
+def _joined(where: str, place: list[str]) -> str:
+    return ", ".join(part for part in (where, *place) if part)
+
+
+def _json_schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
+    from pydantic.errors import PydanticInvalidForJsonSchema
+
+    try:
+        return adapter.json_schema(mode="validation")
+    except PydanticInvalidForJsonSchema:  # a type that JSON does not have; pydantic's own words must do
+        return {}
+
+
+def _followed(schema: Mapping[str, Any], path: tuple[int | str, ...]) -> tuple[Mapping[str, Any], list[str]]:
+    """Return the schema at a path, and the path in words; names of a union's members are no part of it."""
+    here: Mapping[str, Any] | None = schema
+    place: list[str] = []
+    for step in path:
+        inner = _inner(here or {}, step, schema)
+        if inner is None and isinstance(step, str) and here is not None and "anyOf" in _resolved(here, schema):
+            continue
+        here = inner
+        place.append(f"item {step + 1}" if isinstance(step, int) else f"field {step!r}")
+    return _resolved(here or {}, schema), place
+
+
+def _inner(here: Mapping[str, Any], step: int | str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    here = _resolved(here, schema)
+    for member in here.get("anyOf", ()):
+        inner = _inner(member, step, schema)
+        if inner is not None:
+            return inner
+    if isinstance(step, int):
+        prefix = here.get("prefixItems", ())
+        found = prefix[step] if step < len(prefix) else here.get("items")
+    else:
+        found = here.get("properties", {}).get(step, here.get("additionalProperties"))
+    if found is True:
+        return {}
+    return found if isinstance(found, Mapping) else None
+
+
+def _resolved(here: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    while "$ref" in here:
+        here = schema["$defs"][here["$ref"].rpartition("/")[2]]
+    return here
+
+
+def expectation(here: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """Return in words what a JSON Schema asks for; empty if it asks for nothing in particular.
+
+    Args:
+        here: The schema.
+        schema: The whole schema that it is a part of, for references.
+    """
+    here = _resolved(here, schema)
+    if "anyOf" in here:
+        return " or ".join(filter(None, (expectation(member, schema) for member in here["anyOf"])))
+    names = [here["const"]] if "const" in here else here.get("enum")
+    if names is not None:
+        listed = ", ".join(str(name) for name in names[:MOST_LISTED])
+        return listed if len(names) == 1 else f"one of {listed}"
+    kind = str(here.get("type"))
+    if kind not in _KINDS:
+        return ""
+    text = _KINDS[kind][0]
+    if 1 in (here.get("minLength"), here.get("minItems")):
+        here = {key: bound for key, bound in here.items() if key not in ("minLength", "minItems")}
+        text = f"a non-empty {kind}"
+    items = str(_resolved(here.get("items", {}), schema).get("type"))
+    if items in _KINDS:
+        text += f" of {_KINDS[items][1]}"
+    if "properties" in here:
+        text += f" with {', '.join(here['properties'])}"
+    bounds = [words.format(here[key]) for key, words in _BOUNDS.items() if key in here]
+    if not bounds:
+        return text
+    # "a number above 0 and at most 1", "a whole number, at least 1", "a string of at most 9 characters"
+    link = " of " if kind in ("string", "array") else ", " if bounds[0].startswith("at") else " "
+    return text + link + " and ".join(bounds)

@@ -1,0 +1,150 @@
+"""Options that stand once: fields of frozen dataclasses that say what they take, for Python and the command line alike.
+
+    @dataclass(frozen=True, slots=True)
+    class Settings:
+        turns: int = option(10, "Turns of an episode.", least=1)
+
+        def __post_init__(self) -> None:
+            check_options(self)
+
+`options_of(Settings)` is what documentation and commands are made from, `check_options` refuses what a field cannot be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from numbers import Real
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from resilisim.errors import InvalidInputError, check_integer, shown_value, unknown_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """What is known about an option besides the type and the default of its field.
+
+    Attributes:
+        help: One sentence for people.
+        least: Smallest number.
+        most: Largest number.
+        noun: What a value is called where it does not exist ("unknown parameter mode 'x'"); the field's name if empty.
+        flag: How the command line spells it; as the field if empty.
+        switch: The value that its flag alone stands for on the command line; empty for options that take a value.
+        default_text: What the command line says of the default; None shows the value itself, "" nothing.
+        group: Heading under which the command line shows it.
+        path: What a text names, if it is a path.
+    """
+
+    help: str
+    least: float | None = None
+    most: float | None = None
+    noun: str = ""
+    flag: str = ""
+    switch: str = ""
+    default_text: str | None = None
+    group: str = ""
+    path: Literal["", "file", "folder"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionField:
+    """An option as a dataclass declares it.
+
+    Attributes:
+        name: Name of the field.
+        default: Its default.
+        kind: Type of its values; the union with None and the names of a `Literal` are taken apart.
+        choices: The only values; empty if there are others.
+        optional: Whether None is a value.
+        option: What else is known.
+    """
+
+    name: str
+    default: Any
+    kind: Any
+    choices: tuple[str, ...]
+    optional: bool
+    option: Option
+
+    def checked(self, value: object) -> Any:
+        """Return a value as a plain one (no number of NumPy's, say).
+
+        Raises:
+            InvalidInputError: It is none that the option takes.
+        """
+        if value is None and self.optional:
+            return None
+        if self.kind is int:
+            least = 0 if self.option.least is None else int(self.option.least)
+            return check_integer(self.name, value, least, None if self.option.most is None else int(self.option.most))
+        if self.kind is float:
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise InvalidInputError(f"{self.name} is {shown_value(value)}: expected a number")
+            return float(value)
+        if self.kind is bool:
+            if not isinstance(value, bool):
+                raise InvalidInputError(f"{self.name} is {shown_value(value)}: expected True or False")
+            return value
+        if not isinstance(value, str):
+            raise InvalidInputError(f"{self.name} is {shown_value(value)}: expected a text")
+        if self.choices and value not in self.choices:
+            raise unknown_name(self.option.noun or self.name.replace("_", " "), value, self.choices)
+        return value
+
+
+def option(default: Any, help: str, **known: Any) -> Any:
+    """Declare a field of a dataclass as an option.
+
+    Args:
+        default: Its default.
+        help: One sentence for people.
+        **known: What else is known about it, see `Option`.
+    """
+    return dataclasses.field(default=default, metadata={"option": Option(help=help, **known)})
+
+
+@cache
+def options_of(settings: type) -> dict[str, OptionField]:
+    """Return the options that a dataclass declares, by name; fields that are no options are left out."""
+    return {found.name: found for found in _declared(settings)}
+
+
+def _declared(settings: type) -> Iterator[OptionField]:
+    hints = get_type_hints(settings)
+    for field in dataclasses.fields(settings):
+        known = field.metadata.get("option")
+        if known is None:
+            continue
+        kinds = [hints[field.name]]
+        if get_origin(kinds[0]) in (Union, UnionType):
+            kinds = list(get_args(kinds[0]))
+        kind = next(kind for kind in kinds if kind is not NoneType)
+        choices = get_args(kind) if get_origin(kind) is Literal else ()
+        yield OptionField(field.name, field.default, str if choices else kind, choices, NoneType in kinds, known)
+
+
+def check_options(settings: Any) -> None:
+    """Refuse values of a frozen dataclass that its options do not take, and make the others plain.
+
+    Raises:
+        InvalidInputError: In one line, with the value and what was expected.
+    """
+    for found in options_of(cast("Hashable", type(settings))).values():
+        object.__setattr__(settings, found.name, found.checked(getattr(settings, found.name)))
+
+
+def with_options(settings: Any, options: Any) -> Any:
+    """Return settings in which some options have other values.
+
+    Raises:
+        InvalidInputError: An option or a value does not exist.
+    """
+    known = options_of(cast("Hashable", type(settings)))
+    for name in options:
+        if name not in known:
+            raise unknown_name("option", name, known)
+    return dataclasses.replace(settings, **options)

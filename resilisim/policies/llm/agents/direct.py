@@ -1,0 +1,107 @@
+"""The direct agent: what the model replies is the message to the environment, as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from resilisim.chat import ChatMessage, ChatReply
+from resilisim.envs.protocol import has_tag, native_tools, signals_completion, through_first_call
+from resilisim.policies.llm.agents.react import IGNORED, kept_calls
+from resilisim.policies.llm.conversation import ConversationToolbox, Reply
+from resilisim.policies.llm.options import AgentOptions, limit
+from resilisim.policies.llm.policy import LlmPolicy
+from resilisim.policies.llm.reading import Action, announces_action, excerpt, read_action, visible, without_invented
+from resilisim.policies.llm.run import CUT_OFF, AgentRun, EpisodeEnded
+
+# What an event of the environment says about the message that brought it about.
+_EVENT_KINDS: Final = {"format_error": "malformed_reply", "rejected": "invalid_action"}
+_COUNTERS: Final = {"malformed_reply": "malformed_replies", "invalid_action": "invalid_actions"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectOptions(AgentOptions):
+    """Options of the direct agent."""
+
+    history_chars: int = limit(20_000, "characters after which a reply or an observation is cut in the chat", least=200)
+
+
+class Direct(LlmPolicy[DirectOptions]):
+    """A chat with the environment: one reply of the model is one message, as it stands.
+
+    The environment reads tags, native calls and completion signals, and answers what it cannot read with a reminder.
+    It also ends the episode; the agent has no answer of its own. Only a call that is written in another form, such as
+    `Action: NAME {json}`, is put into the tags that the environment reads.
+    """
+
+    name = "direct"
+    options_class = DirectOptions
+    components = ("agent",)
+    uses_native_calls = True
+
+    async def play(self, run: AgentRun) -> str | None:
+        """Pass messages on until the environment ends the episode."""
+        functions = native_tools() if run.native else []
+        chat = [ChatMessage("system", self.prompts.fill("system", facts=run.facts, examples=self.prompts.examples()))]
+        chat.append(ChatMessage("user", run.prompt))
+        while True:
+            reply = await run.ask("agent", chat, tools=functions)
+            try:
+                answer = await run.send(_native_message(reply) if run.native else _in_tags(reply.text, run))
+            except EpisodeEnded as end:
+                if end.reply is not None:
+                    _note(run, reply, end.reply)
+                raise
+            _note(run, reply, answer)
+            chat += self._exchange(reply, answer)
+
+    def _exchange(self, reply: ChatReply, answer: Reply) -> list[ChatMessage]:
+        """Return what the chat keeps of a turn: the reply without thoughts, and what the environment said."""
+        longest = self.options.history_chars
+        words = excerpt(without_invented(through_first_call(visible(reply.text))), longest)
+        observation = excerpt(answer.observation, longest)
+        if reply.is_cut and answer.info.get("event") in _EVENT_KINDS:
+            observation = f"{CUT_OFF[:1].upper()}{CUT_OFF[1:]}.\n\n{observation}"
+        calls = kept_calls(reply.tool_calls)
+        if not calls:
+            return [ChatMessage("assistant", words or "(an empty reply)"), ChatMessage("user", observation)]
+        answers = [observation, *(IGNORED for _ in calls[1:])]
+        results = [ChatMessage("tool", text, tool_call_id=call.id) for call, text in zip(calls, answers, strict=True)]
+        return [ChatMessage("assistant", words, tool_calls=calls), *results]
+
+
+def _in_tags(text: str, run: AgentRun) -> str:
+    """Return a reply as it stands if it speaks the environment's form, else the call that it makes in another one.
+
+    A message with a call is only a call, whatever is made up behind it; what stands alone behind the end is no call.
+    """
+    shown = visible(text)
+    if has_tag(shown) or not isinstance(run.tools, ConversationToolbox):
+        return text
+    action = read_action(shown, run.tools.specs)
+    if not isinstance(action, Action) or (signals_completion(action.thought) and not announces_action(shown)):
+        return text
+    return run.tools.message(action.name, action.arguments) or text
+
+
+def _native_message(reply: ChatReply) -> Mapping[str, Any]:
+    """Return a reply as the assistant message that it is."""
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+    if reply.tool_calls:
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in reply.tool_calls
+        ]
+    return message
+
+
+def _note(run: AgentRun, reply: ChatReply, answer: Reply) -> None:
+    """Write down what the environment could not use."""
+    kind = _EVENT_KINDS.get(str(answer.info.get("event")))
+    if kind is None:
+        return
+    problems = answer.info.get("problems") or [answer.observation]
+    words = reply.text or " ".join(f"{call.name} {call.arguments}" for call in reply.tool_calls[:1])
+    run.note(kind, "agent", str(problems[0]), excerpt=excerpt(words))
+    run.count(_COUNTERS[kind])

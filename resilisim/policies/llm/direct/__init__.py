@@ -1,1 +1,0 @@
-"""The model talks to the environment itself, with nothing in between."""

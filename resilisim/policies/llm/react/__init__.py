@@ -1,1 +1,0 @@
-"""ReAct: thought, action, observation, one call of the model a step."""
