@@ -19,8 +19,8 @@ from resilisim.evaluation.robustness.results import (
     ProfiledPolicy,
     ProfileResult,
 )
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_percent
+from resilisim.statistics import Estimate
 
 NOTE = (
     "Percent, with 95% intervals clustered by task (of several, not of one). optimum: V*, the best that any agent can "

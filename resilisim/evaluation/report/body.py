@@ -32,8 +32,8 @@ from resilisim.evaluation.report.rendering import meanings
 from resilisim.evaluation.report.repeats import repeats_section
 from resilisim.evaluation.report.results import must_search, results_section, task_types_section
 from resilisim.evaluation.report.rows import PromptPools, merit
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import SMALLEST_SHOWN, GroupSummary
+from resilisim.statistics import Estimate
 
 HEADING = "How far from the best possible?"
 PROVENANCE = "The same arguments and versions give the same episodes."

@@ -10,10 +10,6 @@ from typing import Final
 import numpy as np
 
 from resilisim.errors import InvalidInputError, count_of
-from resilisim.evaluation.comparing.comparability import refuse_incomparable
-from resilisim.evaluation.comparing.comparison import Comparison
-from resilisim.evaluation.comparing.differences import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Difference
-from resilisim.evaluation.comparing.run_comparison import RunComparison, compare_runs
 from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import RowLabel, dot_symbol, legend
 from resilisim.evaluation.report.charts.rows import Interval, forest_chart
@@ -33,6 +29,8 @@ from resilisim.evaluation.report.content import (
     with_interval,
 )
 from resilisim.evaluation.run.store import read_manifest
+from resilisim.evaluation.table.comparing import RunComparison, compare_runs, refuse_incomparable
+from resilisim.statistics import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference
 
 MOST_TASKS = 10
 SHOWN_DIFFERENCE = 0.0005  # less than this prints as 0.0 points

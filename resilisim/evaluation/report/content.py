@@ -14,8 +14,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from markupsafe import Markup
 
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import GroupSummary, format_interval, format_percent
+from resilisim.statistics import Estimate
 
 Row = TypeVar("Row")
 

@@ -44,9 +44,9 @@ from resilisim.evaluation.report.pooling import (
 from resilisim.evaluation.report.published import LEVEL_NAMES, flawed_reference
 from resilisim.evaluation.report.results import MEANS_HAVE_NONE, mean_name
 from resilisim.evaluation.report.rows import PromptPools
-from resilisim.evaluation.statistics import Estimate, clustered_mean
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import build_problem
+from resilisim.statistics import Estimate, clustered_mean
 from resilisim.tool_library import default_library
 from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber
 from resilisim.workflows.plan_value import follow_steps

@@ -33,8 +33,8 @@ from resilisim.evaluation.report.content import (
 )
 from resilisim.evaluation.report.rows import policies_of
 from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures
-from resilisim.evaluation.statistics import FloatArray
 from resilisim.provenance import read_json_lines
+from resilisim.statistics import FloatArray
 
 MOST_POLICIES = 6  # with columns of their own in a table of losses
 MOST_ERROR_POLICIES = 8  # and in one of errors

@@ -47,8 +47,8 @@ from resilisim.evaluation.robustness.results import (
     ProfileResult,
     RunState,
 )
-from resilisim.evaluation.statistics import Estimate
 from resilisim.provenance import write_file_atomically
+from resilisim.statistics import Estimate
 
 PAGE_NAME = "profile.html"
 AXIS_TITLES: Mapping[str, str] = {RELIABILITY: "When tools fail more often", TURNS: "When turns are few"}

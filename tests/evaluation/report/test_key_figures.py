@@ -16,8 +16,8 @@ from resilisim.evaluation.report.content import NO_INTERVAL_NOTE, Card, Fold, Ta
 from resilisim.evaluation.report.rendering import blocks_markup, meanings, table_markdown
 from resilisim.evaluation.report.results import TRIES_AGAIN, success_table
 from resilisim.evaluation.report.rows import PromptPools
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import format_percent
+from resilisim.statistics import Estimate
 from tests.evaluation.report.agent_records import agent_records
 from tests.evaluation.report.pages import check, write_run
 from tests.evaluation.synthetic import synthetic_run

@@ -30,8 +30,8 @@ from resilisim.evaluation.report.charts import (
     words,
 )
 from resilisim.evaluation.report.content import signed_points
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import format_interval, format_percent
+from resilisim.statistics import Estimate
 
 NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, math.nan, 0, 0)
 HEIGHT = 280.0  # of a chart of lines

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.comparing.comparison import compare_tables
-from resilisim.evaluation.comparing.episode_table import read_episode_table
-from resilisim.evaluation.comparing.leaderboard import read_leaderboard
-from resilisim.evaluation.comparing.multiple_testing import holm
 from resilisim.evaluation.run.store import RunStore
+from resilisim.evaluation.table.comparing import compare_tables
+from resilisim.evaluation.table.episodes import read_episode_table
+from resilisim.evaluation.table.leaderboard import read_leaderboard
 from resilisim.provenance import encode_json_line
+from resilisim.statistics import holm
 from tests.evaluation.synthetic import synthetic_run
 
 

@@ -7,10 +7,9 @@ import dataclasses
 import pytest
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.comparing.comparison import compare_tables
-from resilisim.evaluation.comparing.episode_table import EpisodeTable, table_of
-from resilisim.evaluation.comparing.multiple_testing import holm
-from resilisim.evaluation.comparing.run_comparison import compare_run_tables
+from resilisim.evaluation.table.comparing import compare_run_tables, compare_tables
+from resilisim.evaluation.table.episodes import EpisodeTable, table_of
+from resilisim.statistics import holm
 from tests.evaluation.synthetic import synthetic_run
 
 ARGUMENTS = {"library": "l", "environment": {"base": 0.8}}

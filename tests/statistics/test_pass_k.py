@@ -1,4 +1,4 @@
-"""pass@k and pass^k against all choices of k episodes."""
+"""pass@k and pass^k against all choices of k episodes, corrected p-values against their definition."""
 
 from __future__ import annotations
 
@@ -11,16 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.comparing.episode_table import table_of
-from resilisim.evaluation.comparing.pass_k import (
-    pass_at_k,
-    pass_at_k_by_task,
-    pass_hat_k,
-    pass_hat_k_by_task,
-    task_counts,
-)
-from resilisim.evaluation.statistics import clustered_proportion
-from tests.evaluation.synthetic import synthetic_run
+from resilisim.statistics import clustered_proportion, holm, pass_at_k, pass_hat_k
+from resilisim.statistics.estimates import pass_at_k_by_task, pass_hat_k_by_task
 
 # (successes, episodes) of a task.
 tasks = st.integers(0, 7).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
@@ -81,12 +73,38 @@ def test_estimates_are_unbiased_where_powers_of_the_rate_are_not():
     assert weights @ (successes / n) ** k != pytest.approx(chance**k)
 
 
-def test_counts_of_a_table_and_bad_numbers():
-    table = table_of(synthetic_run(["random"], ["baseline"], num_tasks=5, num_seeds=3), {})
-    won, tried = task_counts(table)
-    assert tried.tolist() == [3.0] * 5
-    assert won.sum() == table.outcome.sum()
+def test_numbers_that_cannot_be_are_refused():
     with pytest.raises(InvalidInputError, match="k is 0"):
         pass_at_k([1], [2], 0)
     with pytest.raises(InvalidInputError, match="3 successes in 2 episodes"):
         pass_hat_k([3], [2], 1)
+
+
+def naive_holm(p_values: list[float]) -> list[float]:
+    """For each hypothesis: the largest, over it and all with smaller p-values, of p times those not smaller than p."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    rank = {place: number for number, place in enumerate(order)}
+    return [
+        min(
+            1.0,
+            max((len(p_values) - rank[other]) * p_values[other] for other in order if rank[other] <= rank[place]),
+        )
+        for place in range(len(p_values))
+    ]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_is_its_definition_and_never_below_the_raw_value(p_values):
+    adjusted = holm(p_values)
+    assert adjusted == pytest.approx(naive_holm(p_values))
+    assert all(after >= before for after, before in zip(adjusted, p_values, strict=True))
+
+
+def test_p_values_of_a_textbook_and_none_and_nonsense():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    adjusted = holm([math.nan, 0.01, 0.02])
+    assert math.isnan(adjusted[0])
+    assert adjusted[1:] == holm([0.01, 0.02])
+    assert holm([]) == []
+    with pytest.raises(InvalidInputError, match=r"p-value 1\.5"):
+        holm([1.5])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resilisim.evaluation.statistics import (
-    PRIOR_EPISODES,
+from resilisim.seeding import Draws
+from resilisim.statistics import (
     FoldSums,
     clopper_pearson,
     clustered_mean,
@@ -22,9 +22,8 @@ from resilisim.evaluation.statistics import (
     luck_adjusted_mean,
     share_kept,
     t_quantile,
-    wilson,
 )
-from resilisim.seeding import Draws
+from resilisim.statistics.luck import PRIOR_EPISODES
 
 # Episodes as (task, outcome): few tasks, so that clusters have several episodes.
 episode_lists = st.lists(st.tuples(st.integers(0, 4), st.floats(-2, 2)), min_size=1, max_size=40)
@@ -290,17 +289,3 @@ def test_luck_adjustment_is_unbiased_and_narrower_than_the_raw_mean() -> None:
     raw = luck_adjusted_mean(outcomes, luck, [1.0] * 200, 0.0)
     assert raw.value == pytest.approx(sum(outcomes) / 200)
     assert raw.standard_error > 0.03
-
-
-@settings(deadline=None)
-@given(st.integers(1, 200).flatmap(lambda trials: st.tuples(st.integers(0, trials), st.just(trials))))
-def test_wilson_is_where_the_score_test_just_rejects(counts: tuple[int, int]) -> None:
-    successes, trials = counts
-    low, high = wilson(successes, trials)
-    assert 0.0 <= low <= successes / trials <= high <= 1.0
-    for end in (low, high):
-        if 0.0 < end < 1.0:
-            score = (successes / trials - end) / math.sqrt(end * (1 - end) / trials)
-            assert abs(score) == pytest.approx(1.959963984540054)
-    assert (low == 0.0) == (successes == 0)
-    assert all(math.isnan(end) for end in wilson(0, 0))

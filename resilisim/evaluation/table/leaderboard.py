@@ -14,15 +14,12 @@ import numpy as np
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.accumulate import RunSums
-from resilisim.evaluation.comparing.comparability import refuse_incomparable
-from resilisim.evaluation.comparing.comparison import compare_tables
-from resilisim.evaluation.comparing.differences import Difference
-from resilisim.evaluation.comparing.episode_table import EpisodeTable, table_in
-from resilisim.evaluation.comparing.multiple_testing import holm
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.store import read_manifest, read_records
-from resilisim.evaluation.statistics import CONFIDENCE_LEVEL
 from resilisim.evaluation.summary import GroupSummary, summarise
+from resilisim.evaluation.table.comparing import compare_tables, refuse_incomparable
+from resilisim.evaluation.table.episodes import EpisodeTable, table_in
+from resilisim.statistics import CONFIDENCE_LEVEL, Difference, holm
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.comparing.comparison import Comparison, compare_tables, pool_comparisons
-from resilisim.evaluation.comparing.control_variate import MANY_PAIRS, PRIOR_BETA, PRIOR_PAIRS, adjusted_terms
-from resilisim.evaluation.comparing.differences import METHODS, without_variation
-from resilisim.evaluation.comparing.episode_table import table_of
-from resilisim.evaluation.comparing.pairing import match_episodes
-from resilisim.evaluation.statistics import fold_of
-from tests.evaluation.comparing.tables import Pair, pair_lists, record, shuffled, tables_of, with_tries
+from resilisim.evaluation.table.comparing import compare_tables, match_episodes
+from resilisim.evaluation.table.episodes import table_of
+from resilisim.statistics import METHODS, Comparison, adjusted_terms, fold_of, pool_comparisons, without_variation
+from resilisim.statistics.differences import MANY_PAIRS, PRIOR_BETA, PRIOR_PAIRS
+from tests.evaluation.table.tables import Pair, pair_lists, record, shuffled, tables_of, with_tries
 
 
 def compare(pairs: list[Pair]) -> Comparison:

@@ -11,16 +11,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.comparing.comparison import Comparison, compare_tables
-from resilisim.evaluation.comparing.pairing import match_episodes
-from resilisim.evaluation.comparing.power import plan_sample, power_of_test, tasks_needed
-from resilisim.evaluation.comparing.variance_parts import (
+from resilisim.evaluation.table.comparing import compare_tables, match_episodes
+from resilisim.statistics import (
     SAME_TASKS,
+    Comparison,
     independent_luck_episodes,
-    parts_of,
+    plan_sample,
+    power_of_test,
+    tasks_needed,
     variance_parts,
 )
-from tests.evaluation.comparing.tables import pair_lists, tables_of, with_tries
+from resilisim.statistics.comparison import parts_of
+from tests.evaluation.table.tables import pair_lists, tables_of, with_tries
 
 
 def pilot(num_tasks: int = 60, num_seeds: int = 3) -> Comparison:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from resilisim.evaluation.comparing.episode_table import EpisodeTable, table_of
 from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.table.episodes import EpisodeTable, table_of
 from tests.evaluation.synthetic import synthetic_record
 
 # One pair: task, outcome of A, outcome of B, luck of A, luck of B.

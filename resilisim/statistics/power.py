@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.comparing.comparison import Comparison
-from resilisim.evaluation.comparing.differences import PAIRED, PAIRED_LUCK_ADJUSTED
-from resilisim.evaluation.comparing.variance_parts import VarianceParts, variance_parts
-from resilisim.evaluation.statistics import ROUNDING, t_quantile
+from resilisim.statistics.comparison import Comparison, VarianceParts, variance_parts
+from resilisim.statistics.differences import PAIRED, PAIRED_LUCK_ADJUSTED
+from resilisim.statistics.estimates import ROUNDING, finite_or_none, t_quantile
 
 SEEDS = (1, 2, 4, 8)  # seeds per task for which sample sizes are given
 MOST_TASKS = 10**9
@@ -79,9 +78,9 @@ class PowerPlan:
         methods = {}
         for method, parts in self.parts.items():
             methods[method] = {
-                "variance_between_tasks": _number(parts.between),
-                "variance_within_tasks": _number(parts.within),
-                "variance": _number(parts.total),
+                "variance_between_tasks": finite_or_none(parts.between),
+                "variance_within_tasks": finite_or_none(parts.within),
+                "variance": finite_or_none(parts.total),
                 "sizes": [size.to_mapping() for size in self.sizes if size.method == method],
             }
         return {
@@ -209,7 +208,3 @@ def _size(
         factor = math.exp(t_quantile(parts.num_tasks) * parts.relative_error)
         ends = [num_seeds * tasks_needed(difference, v, power, level) for v in (variance / factor, variance * factor)]
     return SampleSize(method, num_seeds, num_tasks, num_tasks * num_seeds, ends[0], ends[1])
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
