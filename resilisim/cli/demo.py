@@ -40,8 +40,8 @@ def demo(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report."""
+    from resilisim.errors import count_of
     from resilisim.evaluation.report import write_report
-    from resilisim.evaluation.report.facts import count_of
     from resilisim.evaluation.run.runner import evaluate
     from resilisim.evaluation.table.comparing import compare_tables
     from resilisim.evaluation.table.episodes import read_episode_table

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from resilisim.cli.output import console, plain
-from resilisim.evaluation.report.facts import count_of
-from resilisim.evaluation.report.profile.tables import value_text, worst_text
+from resilisim.errors import count_of
+from resilisim.evaluation.report.profile import value_text, worst_text
 from resilisim.evaluation.robustness.results import (
     SOUND,
     AxisProfile,

@@ -11,9 +11,26 @@ from resilisim.errors import StoreError
 from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.breakdown import Breakdown
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.report.picking import ExamplePicker
 from resilisim.evaluation.run.store import read_manifest, read_own_records
 from resilisim.evaluation.summary import GroupSummary, summarise
+
+
+class ExamplePicker:
+    """Keeps, for each policy, the episode in which its calls cost most (if none cost anything, the unluckiest one)."""
+
+    def __init__(self) -> None:
+        self.chosen: dict[str, EpisodeRecord] = {}
+
+    def add(self, record: EpisodeRecord) -> None:
+        """Look at one episode; ties go to the lower index, so that the choice does not hang on the order of arrival."""
+        best = self.chosen.get(record["policy"])
+        if best is None or _interest(record) > _interest(best):
+            self.chosen[record["policy"]] = record
+
+
+def _interest(record: EpisodeRecord) -> tuple[float, float, int]:
+    # Rounded, so that sums that differ in the last bit count as equal.
+    return (round(record["regret"], 9), -round(record["luck"], 9), -record["index"])
 
 
 class RunCollector:
@@ -90,8 +107,3 @@ def read_facts(directory: Path | str, on_record: Callable[[EpisodeRecord], None]
         if on_record is not None:
             on_record(record)
     return collector.facts(manifest)
-
-
-def count_of(number: int, singular: str, plural: str | None = None) -> str:
-    """Return a number with its noun ("1 task", "5,040 tasks")."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
