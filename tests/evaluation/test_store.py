@@ -13,7 +13,7 @@ from resilisim import provenance
 from resilisim.errors import StoreError
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.report.facts import read_facts
+from resilisim.evaluation.facts import read_facts
 from resilisim.evaluation.run.store import (
     RunStore,
     read_manifest,
