@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from resilisim.datasets.schema import Column, Record, RecordSchema
-from resilisim.evaluation.failures import FailureRecord
-from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
+from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, FailureRecord
 from resilisim.provenance import encode_json
 
 KEYS: Final = (
@@ -165,7 +164,8 @@ def episode_row(record: EpisodeRecord) -> Record:
     Raises:
         KeyError: The part of an LLM agent is not whole; TypeError and the like if it is of another shape.
     """
-    score, flaw = record["score"], record["flaw"] or {}
+    score = record["score"]
+    flaw: Mapping[str, Any] = record["flaw"] or {}
     row: Record = {
         **_keys(record),
         "task_type": record["task_type"],

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.failures import FAILURE_SCHEMA, FailureRecord, read_failures
-from resilisim.evaluation.merge import merge_runs
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.store import RunStore, read_manifest, read_records
+from resilisim.evaluation.episode.record import FAILURE_SCHEMA, EpisodeRecord, FailureRecord
+from resilisim.evaluation.run.merge import merge_runs
+from resilisim.evaluation.run.store import RunStore, read_failures, read_manifest, read_records
 from resilisim.provenance import content_hash, encode_json_line
 from tests.evaluation.synthetic import synthetic_run
 from tests.evaluation.toy_policies import toy_tasks
@@ -178,7 +177,7 @@ def test_episodes_that_cannot_be_of_the_run_are_refused(tmp_path: Path) -> None:
         [
             (encode_json_line({**RECORDS[1], "manifest": "1" * 64}), "episode 1 in .* does not belong to the run"),
             (encode_json_line({**RECORDS[1], "index": NUM_EPISODES}), "episode 24 in .* does not belong to the run"),
-            (encode_json_line({**RECORDS[1], "index": -1}), "line 2 of .* is no episode: field 'index' is -1"),
+            (encode_json_line({**RECORDS[1], "index": -1}), "line 2 of .*, field 'index': got -1; expected"),
             (b"{}\n", "line 2 of .*episodes.jsonl is no episode"),
             (b"{\n", "line 2 of .*episodes.jsonl is not JSON"),
         ]

@@ -1,0 +1,252 @@
+"""The shape of an episode's record: one JSON line that holds everything needed to judge, re-score and replay it.
+
+`EpisodeRecord` and what stands in it are the only description of that shape: records are built, read and checked by it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeGuard, cast
+
+from annotated_types import Ge, Le, MinLen
+from typing_extensions import TypedDict  # pydantic cannot read that of `typing` before Python 3.12
+
+from resilisim.errors import StoreError
+from resilisim.inputs import validated
+from resilisim.policies.llm.record import AgentRecord, Number, WholeNumber
+from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES
+
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator
+
+RECORD_SCHEMA: Final = "resilisim-episode-1"
+FAILURE_SCHEMA: Final = "resilisim-failure-1"
+
+# What a lost point can be put down to, in the order in which reports show it. The text completes "points lost by ...".
+LOSS_LABELS: Final[dict[str, str]] = {
+    "obeyed_flaw": "doing what a flaw in the plan of the prompt says",
+    "missing_dependency_first": "running a tool before its dependencies had succeeded",
+    "wrong_order": "running a required tool before an earlier required one",
+    "unneeded_tool": "running a tool that the task does not need",
+    "repeated_success": "running again a tool that had already succeeded",
+    "suboptimal_choice": "another call than the best one, for none of the other reasons",
+    "wasted_turn": "searching or asking although the prompt held a plan",
+    "repeated_search": "searching or asking again what had been asked before",
+    "format_error": "a message that could not be read",
+    "rejected_call": "a call with an unknown tool or refused parameters",
+    "gave_up_early": "stopping before the task was done",
+    "no_completion_signal": "not saying that the task was done",
+    "information": "finding out which tools to use, which the prompt did not say (a price, not a blame)",
+}
+
+# Below this a regret is rounding error of the solver and gets no label.
+REGRET_TOLERANCE: Final = 1e-12
+
+
+# A number that is not negative, of which sums stay in range.
+Count = Annotated[int, Ge(0), Le(2**63 - 1)]
+# A probability, or what a message changed of one.
+Share = Annotated[float, Ge(-1.000001), Le(1.000001)]
+
+
+class StepRecord(TypedDict):
+    """One message of an agent and what it cost.
+
+    `value` is V* before the message, `action_value` is Q* of the message, regret = value - action_value (below 0 only
+    where V* is a bound, see `optimum_gap`), luck = V* after the message - action_value. The five fields from `tool` to
+    `success_probability` are None unless the message executed a tool, with two exceptions: `tool` also names what was
+    asked for or rejected, and `error`, else the code of a failed execution, is the first problem of a message of kind
+    "rejected" or "format_error" (older records lack it).
+    """
+
+    turn: WholeNumber
+    message: str
+    kind: str
+    tool: str | None
+    attempt: WholeNumber | None
+    success: bool | None
+    error: str | None
+    success_probability: Number | None
+    value: Share
+    action_value: Share
+    regret: Share
+    luck: Share
+    label: str | None
+
+
+class ScoreRecord(TypedDict):
+    """The score (SPEC section 4): its level, and the criteria that held."""
+
+    level: str
+    coverage: NotRequired[Number]
+    minimum: NotRequired[bool]
+    order: NotRequired[bool]
+    output: NotRequired[bool]
+    completion: NotRequired[bool]
+    ended_by: NotRequired[str]
+
+
+class FlawRecord(TypedDict):
+    """What is wrong with the plan in a prompt, and that plan as it was shown.
+
+    `edits` are those of `workflows.perturbation.Edit`; `plan` are the tools of the steps, `limits` their `max_tries`
+    and `skip_from`, left out if no step has any.
+    """
+
+    type: str
+    method: NotRequired[str]
+    severity: NotRequired[str]
+    edits: NotRequired[list[dict[str, Any]]]
+    plan: NotRequired[list[str]]
+    limits: NotRequired[list[list[Any]]]
+
+
+class SpokenTexts(TypedDict):
+    """What the environment said: the prompt, and its reply to each message (native messages as JSON text)."""
+
+    prompt: str
+    replies: list[str]
+
+
+class EpisodeRecord(TypedDict):
+    """One episode; the identity 1 - outcome = (1 - optimum) + regret - luck holds to 1e-9.
+
+    `index` is the episode's place in the plan of its run, `manifest` the hash of the run's arguments. `protocol` is
+    "native" if a message used a native tool call, else "text". `optimum` is V* of the start, `optimum_gap` by how
+    much any V* of the task may be too low (0 where they are exact, as nearly always). Where the prompt does not
+    tell the tools, the ceiling is `known_after_search`, V* with the turns that are left after `searches_needed`
+    searches, the fewest that show every required tool. Both are None where the tools are told, and where nobody
+    knows that number; `no_search_ceiling` then says why (older records lack all three). `regret` and `luck` are
+    sums over the steps, `losses` splits `regret` by label. `required_outputs` are the output tools among the
+    required ones: with them an episode can be scored again without its library. `flaw` is what is wrong with the
+    plan in the prompt: type, method, severity, edits, and `plan`, the tools of that plan as they were shown (older
+    records lack it). `agent` is there for LLM agents: every call of the model, every event, and the agent's own
+    structure (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that
+    holds this and what the agent was told and wrote, packed (`episode.texts.opened` puts it back), or absent if it
+    was not kept.
+    """
+
+    schema: Literal["resilisim-episode-1"]
+    index: Count
+    policy: str
+    privileged: bool
+    prompt_type: str
+    planner: str | None
+    flaw: FlawRecord | None
+    protocol: str
+    instance_id: str
+    task_type: str
+    complexity: str
+    required_tools: list[str]
+    required_outputs: list[str]
+    seed: Count
+    steps: Annotated[list[StepRecord], MinLen(1)]
+    ended_by: str
+    score: ScoreRecord
+    outcome: Annotated[int, Ge(0), Le(1)]
+    optimum: Number
+    optimum_gap: Number
+    known_after_search: NotRequired[Number | None]
+    searches_needed: NotRequired[WholeNumber | None]
+    no_search_ceiling: NotRequired[str | None]
+    regret: Number
+    luck: Number
+    losses: dict[str, Number]
+    law: dict[str, Number]
+    rules: dict[str, WholeNumber]
+    salt: str
+    manifest: str
+    agent: NotRequired[AgentRecord]
+    texts: NotRequired[SpokenTexts | str]
+
+
+class FailureRecord(TypedDict):
+    """One try at an episode that did not come to its end.
+
+    `calls` is how many calls of the model were answered before; their replies are kept, so that the next try goes on
+    from there.
+    """
+
+    schema: str
+    index: int
+    policy: str
+    prompt_type: str
+    instance_id: str
+    seed: int
+    error: str
+    reason: str
+    calls: int
+
+
+def is_failure(value: Mapping[str, Any]) -> TypeGuard[FailureRecord]:
+    """Tell whether a JSON value is the record of a failure."""
+    return value.get("schema") == FAILURE_SCHEMA
+
+
+def tries_again(record: Mapping[str, Any]) -> bool:
+    """Tell whether the agent of an episode may try again in fresh episodes: then its last try was no first one."""
+    agent = record.get("agent")
+    return agent is not None and (agent["restarts"] > 0 or agent["options"].get("trials") == "fresh")
+
+
+# What the agent is told decides how high it can get: the name of the reference that is its ceiling (SPEC section 7).
+Ceiling = Literal["known_probabilities", "known_after_search"]
+
+
+def fitting_ceiling(prompt_type: str, tools: str = "discovery", privileged: bool = False) -> Ceiling:
+    """Return which reference is the ceiling of an episode.
+
+    V* where the tools are told: by the plan in the prompt, by a list in it, or because the policy sees the state. Else
+    they must be found, and what is left after the fewest searches is all that can be reached.
+
+    Args:
+        prompt_type: Prompt type; with flaws also as "flawed:...".
+        tools: Option `tools` of the environment, "discovery" or "listed". The protocol does not matter: native
+            functions name no tool of the library.
+        privileged: Whether the policy sees the state.
+    """
+    told = prompt_type.partition(":")[0] in PLANNED_PROMPT_TYPES or tools == "listed" or privileged
+    return "known_probabilities" if told else "known_after_search"
+
+
+def ceiling_of(record: Mapping[str, Any]) -> float:
+    """Return the ceiling of an episode: what `fitting_ceiling` names, and V* where that is unknown."""
+    after_search = record.get("known_after_search")
+    return float(record["optimum"] if after_search is None else after_search)
+
+
+def lacks_ceiling(record: Mapping[str, Any]) -> bool:
+    """Tell whether V* stands in for the ceiling of an episode whose tools had to be found."""
+    if "known_after_search" in record:
+        return record.get("no_search_ceiling") is not None
+    return fitting_ceiling(record["prompt_type"], privileged=record["privileged"]) == "known_after_search"
+
+
+# What older records do not say of their ceiling.
+CEILING_FIELDS: Final = ("known_after_search", "searches_needed", "no_search_ceiling")
+
+
+def checked_record(value: object, where: str) -> EpisodeRecord:
+    """Return a JSON value that is an episode's record as it stands on disk, the same object.
+
+    Args:
+        value: The value.
+        where: Where it stands, for the refusal.
+
+    Raises:
+        StoreError: It is none; the text names the first field that is not as it should be.
+    """
+    schema = value.get("schema") if isinstance(value, Mapping) else None
+    if schema != RECORD_SCHEMA:
+        raise StoreError(f"{where} is no episode: it has the schema {schema!r:.60}, expected {RECORD_SCHEMA!r}")
+    if not _validator().isinstance_python(value, strict=True):
+        validated(EpisodeRecord, value, where, error=StoreError)
+    return cast("EpisodeRecord", value)
+
+
+@functools.cache
+def _validator() -> SchemaValidator:
+    from pydantic import TypeAdapter
+
+    return cast("SchemaValidator", TypeAdapter(EpisodeRecord).validator)
