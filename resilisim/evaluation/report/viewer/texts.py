@@ -1,8 +1,8 @@
 """What is written and said in an episode, for the viewer.
 
 Texts are what an agent sent, the edits of a flawed plan, and what an LLM agent says of itself. Talks are prompt,
-replies of the environment, and each call of a model. What a model is told (prompts, instructions) is the same in many episodes:
-such a text stands once, in the row of the episode that needs it first, and other rows name it by its number.
+replies of the environment, and each call of a model. What a model is told (prompts, instructions) is the same in many
+episodes: such a text stands once, in the row of the episode that needs it first, and other rows name it by its number.
 """
 
 from __future__ import annotations
