@@ -180,8 +180,8 @@ def evaluate(
     as_json: JsonFlag = False,
 ) -> None:
     """Evaluate policies; each episode becomes one line of OUT/episodes.jsonl."""
+    from resilisim.errors import count_of
     from resilisim.evaluation.agent_sums import agent_table
-    from resilisim.evaluation.report.facts import count_of
     from resilisim.evaluation.run.limits import RunLimits
     from resilisim.evaluation.run.runner import RunInterrupted
     from resilisim.evaluation.run.runner import evaluate as run

@@ -169,9 +169,8 @@ def profile(
     from resilisim.cli.evaluate import chosen_tasks
     from resilisim.cli.profile_view import print_profile
     from resilisim.envs.settings import EnvironmentSettings
-    from resilisim.errors import InvalidInputError
-    from resilisim.evaluation.report.facts import count_of
-    from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
+    from resilisim.errors import InvalidInputError, count_of
+    from resilisim.evaluation.report.profile import write_profile_markdown, write_profile_page
     from resilisim.evaluation.robustness.plan import (
         AXES,
         DEFAULT_RELIABILITIES,

@@ -13,6 +13,7 @@ from resilisim.simulator.exact import known_probabilities
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
+from resilisim.statistics import NORMAL_95
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
@@ -23,7 +24,6 @@ from resilisim.workflows.planner import resolve_planner
 KEPT_RESULTS = 65536
 TASKS_PER_JOB = 20
 TOLERANCE = 1e-12  # below it two probabilities are equal
-NORMAL_95 = 1.959964
 
 # The plan without a flaw, as a row of the table.
 SOUND = ("none", "none", "none")

@@ -11,9 +11,9 @@ import numpy as np
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError
 from resilisim.evaluation.robustness.plan import flawed_prompt
-from resilisim.evaluation.statistics import FloatArray
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import solved_references
+from resilisim.statistics import FloatArray
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.flaws import FlawedWorkflow, Perturber
