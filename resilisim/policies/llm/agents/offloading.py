@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from resilisim.chat.estimates import BYTES_PER_TOKEN, estimated_tokens
+from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.sandbox import READ_AS_TEXT, CodeResult, JsonValue, Sandbox, value_for_code
 from resilisim.policies.llm.templates import PromptTexts

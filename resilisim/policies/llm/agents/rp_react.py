@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, RoleModels
-from resilisim.chat.prices import PriceTable
+from resilisim.chat.middleware import PriceTable
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.policies.llm.agents.offloading import ExecutorToolbox, Offloading, Variables, first_tokens
 from resilisim.policies.llm.agents.react import LoopResult, LoopStep, loop_tools, react_loop, read_end
