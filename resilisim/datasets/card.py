@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from resilisim.chat.local import shipped_model_path
-from resilisim.chat.local.tokens import TokenCounter
+from resilisim.chat.local.gguf import TokenCounter
 from resilisim.datasets.folder import DATA_NAME, ShardFacts
 from resilisim.datasets.schema import DataType, Record, RecordSchema, describe
 from resilisim.errors import MissingExtraError
