@@ -21,7 +21,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.buffers import MaskableDictRolloutBuffer
 
-from resilisim.envs.workflow.curriculum import check_number
+from resilisim.envs.workflow.training import check_number
 
 # mu_performance: from this final score on, this factor; the first that fits counts.
 PERFORMANCE_FACTORS = ((0.9, 1.5), (0.7, 1.2), (0.5, 1.0))

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sb3_contrib import MaskablePPO
 
-from resilisim.envs.workflow.curriculum import MAX_STAGE, Curriculum, RunningSuccess
-from resilisim.envs.workflow.laws import phase_of
+from resilisim.envs.workflow.training import MAX_STAGE, Curriculum, RunningSuccess, phase_of
 from resilisim.errors import StoreError
 from resilisim.policies.ppo.config import TrainingConfig
 from resilisim.policies.ppo.monitors import ConvergenceMonitor

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from resilisim.envs.workflow.curriculum import COVERAGE_PHASE, SEQUENCE_PHASE, check_number, check_whole, read_state
+from resilisim.envs.workflow.training import COVERAGE_PHASE, SEQUENCE_PHASE, check_number, check_whole, read_state
 from resilisim.errors import InvalidInputError
 
 COVERAGE_ABOVE = 0.8

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from resilisim.envs.workflow.curriculum import check_number, check_whole
+from resilisim.envs.workflow.training import check_number, check_whole
 from resilisim.errors import InvalidInputError
 from resilisim.tool_library.json_fields import object_fields
 
@@ -108,7 +108,7 @@ def pattern_confidence(tool: str, executed: Sequence[str], scores: Mapping[Patte
     """Return c_pattern: the best score of a pattern that a tool extends after the tools executed so far.
 
     A tool extends a pattern if it is the pattern's last tool and the tools before it are the latest executed ones. The
-    environments compute the same from tool numbers (`envs.workflow.laws`).
+    environments compute the same from tool numbers (`envs.workflow.actions`).
 
     Args:
         tool: The tool that might be called.

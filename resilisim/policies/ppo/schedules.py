@@ -11,7 +11,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from resilisim.envs.workflow.curriculum import (
+from resilisim.envs.workflow.training import (
     COVERAGE_PHASE,
     MAX_STAGE,
     SEQUENCE_PHASE,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from resilisim.envs.workflow.ends import END_FIELDS
+from resilisim.envs.workflow.dynamics import END_FIELDS
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 
