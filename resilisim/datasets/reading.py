@@ -14,7 +14,8 @@ from resilisim.datasets.folder import DATA_NAME, read_facts, read_manifest
 from resilisim.datasets.schema import DataType, Record, convert_json
 from resilisim.datasets.shards import ShardFacts, is_shard_name
 from resilisim.errors import StoreError, unknown_name
-from resilisim.provenance import describe_os_error, read_json_lines
+from resilisim.provenance import describe_os_error
+from resilisim.run_folder import read_json_lines
 from resilisim.tasks.split import SPLITS
 
 BLOCK_BYTES = 1 << 20

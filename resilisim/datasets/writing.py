@@ -16,6 +16,7 @@ from resilisim.datasets.schema import Record, RecordSchema, check_record, conver
 from resilisim.datasets.shards import Format, ShardFacts
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.provenance import describe_os_error
+from resilisim.run_folder import temporary_path
 
 ROWS_PER_GROUP = 1_000  # of a Parquet file: what is held in memory at a time
 BUFFER_BYTES = 1 << 20
@@ -117,11 +118,6 @@ def encode_record(record: Record) -> bytes:
         return _LINE_ENCODER.encode(record).encode() + b"\n"
     except UnicodeEncodeError:
         return _LINE_ENCODER.encode(_without_surrogates(record)).encode() + b"\n"
-
-
-def temporary_path(path: Path) -> Path:
-    """Return the hidden file that becomes `path`, this process's own."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 class _HashedFile:

@@ -12,7 +12,8 @@ from resilisim.datasets.folder import DatasetFolder, read_facts, read_manifest
 from resilisim.datasets.manifest import DATASET_SCHEMA
 from resilisim.datasets.shards import ShardFacts
 from resilisim.errors import StoreError
-from resilisim.provenance import content_hash, run_manifest
+from resilisim.provenance import content_hash
+from resilisim.run_folder import run_manifest
 
 FACTS = ShardFacts("train-00000-of-00001.jsonl", 1, 3, "ab")
 
