@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from resilisim.envs.session import Info
 from resilisim.envs.workflow import columns
-from resilisim.policies.base import Info
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, load_checkpoint
 from resilisim.policies.ppo.mirror import Mirror, check_library, observation_options
 from resilisim.policies.scripted import messages
