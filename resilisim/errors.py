@@ -113,3 +113,8 @@ def check_integer(name: str, value: object, least: int, most: int | None = None)
         return number
     wanted = f"at least {least}" if most is None else f"at least {least} and at most {most:,}"
     raise InvalidInputError(f"{name} is {shown_value(number)}: expected {wanted}")
+
+
+def count_of(number: int, singular: str, plural: str | None = None) -> str:
+    """Return a number with its noun, as texts for users have it ("1 task", "5,040 tasks")."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

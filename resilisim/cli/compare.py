@@ -13,9 +13,8 @@ from resilisim.cli.output import console, error_console, note, plain, print_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from resilisim.evaluation.comparing.comparison import Comparison
-    from resilisim.evaluation.comparing.differences import Difference
-    from resilisim.evaluation.comparing.run_comparison import RunComparison
+    from resilisim.evaluation.table.comparing import RunComparison
+    from resilisim.statistics import Comparison, Difference
 
 PolicyAOption = Annotated[str | None, typer.Option("--policy-a", help="Policy of RUN_A.")]
 PolicyBOption = Annotated[str | None, typer.Option("--policy-b", help="Policy of RUN_B.")]
@@ -42,7 +41,7 @@ def compare(
 
     Runs of one policy each are compared whatever their names are, otherwise policies of one name with each other.
     """
-    from resilisim.evaluation.comparing.run_comparison import compare_runs
+    from resilisim.evaluation.table.comparing import compare_runs
 
     with error_console().status("reading episodes"):
         result = compare_runs(run_a, run_b, policy_a, policy_b, prompt)
@@ -157,7 +156,7 @@ def _ceilings(comparison: Comparison) -> str:
 
 def _advice(result: RunComparison) -> list[str]:
     """Say which method to believe and why, what it saved, and what else there is to know."""
-    from resilisim.evaluation.comparing.variance_parts import independent_luck_episodes
+    from resilisim.statistics import independent_luck_episodes
 
     pooled = result.pooled
     best = pooled.best

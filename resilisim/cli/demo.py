@@ -16,7 +16,7 @@ from resilisim.errors import MAX_COUNT, MAX_WORKERS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from resilisim.evaluation.comparing.comparison import Comparison
+    from resilisim.statistics import Comparison
     from resilisim.tasks import Task
 
 POLICIES = ("plan-follower", "repairing-follower", "policy:default", "exact-optimum")
@@ -40,11 +40,11 @@ def demo(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report."""
-    from resilisim.evaluation.comparing.comparison import compare_tables
-    from resilisim.evaluation.comparing.episode_table import read_episode_table
+    from resilisim.errors import count_of
     from resilisim.evaluation.report import write_report
-    from resilisim.evaluation.report.facts import count_of
-    from resilisim.evaluation.runner import evaluate
+    from resilisim.evaluation.run.runner import evaluate
+    from resilisim.evaluation.table.comparing import compare_tables
+    from resilisim.evaluation.table.episodes import read_episode_table
     from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
     from resilisim.tasks.sources import sample_tasks
     from resilisim.tasks.statistics import task_statistics

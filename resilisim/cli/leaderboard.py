@@ -14,7 +14,7 @@ from resilisim.cli.output import console, error_console, plain, print_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from resilisim.evaluation.comparing.leaderboard import Leaderboard, Row
+    from resilisim.evaluation.table.leaderboard import Leaderboard, Row
 
 COLUMNS = (
     "rank",
@@ -46,7 +46,7 @@ def leaderboard(
 
     Only runs of one benchmark version, law, end rules, salt and library stand in one table.
     """
-    from resilisim.evaluation.comparing.leaderboard import read_leaderboard
+    from resilisim.evaluation.table.leaderboard import read_leaderboard
 
     with error_console().status("reading episodes"):
         board = read_leaderboard(directories, prompt)
@@ -134,8 +134,8 @@ def _escaped(text: str) -> str:
 
 
 def _notes(board: Leaderboard) -> list[str]:
-    from resilisim.evaluation.comparing.differences import NO_EPISODE_DIFFERS
     from resilisim.evaluation.summary import ceiling_note, overshoot_note
+    from resilisim.statistics import NO_EPISODE_DIFFERS
 
     summaries = [row.entry.summary for rows in board.sections.values() for row in rows]
     differences = [row.behind_above for rows in board.sections.values() for row in rows if row.behind_above is not None]

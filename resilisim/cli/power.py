@@ -15,8 +15,7 @@ from resilisim.cli.output import console, error_console, note, plain, print_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from resilisim.evaluation.comparing.comparison import Comparison
-    from resilisim.evaluation.comparing.power import PowerPlan
+    from resilisim.statistics import Comparison, PowerPlan
 
 PILOT_POLICIES = ("plan-follower", "repairing-follower")
 PILOT_PROMPT = "optimal"
@@ -52,7 +51,7 @@ def power(
     More tasks remove all noise, more seeds only the luck within a task; a pilot with several seeds tells them apart.
     """
     from resilisim.errors import InvalidInputError
-    from resilisim.evaluation.comparing.power import plan_sample
+    from resilisim.statistics import plan_sample
 
     if not 0.0 < difference < 100.0:
         raise InvalidInputError(f"--difference is {difference:g}: expected points above 0 and below 100")
@@ -79,8 +78,8 @@ def _play_pilot() -> Comparison:
     """Play two policies that come with the package, in a folder that vanishes."""
     import tempfile
 
-    from resilisim.evaluation.comparing.run_comparison import compare_runs
-    from resilisim.evaluation.runner import evaluate
+    from resilisim.evaluation.run.runner import evaluate
+    from resilisim.evaluation.table.comparing import compare_runs
 
     note(
         f"no pilot given: playing {' and '.join(PILOT_POLICIES)} on {PILOT_TASKS} tasks, {PILOT_SEEDS} seeds, "
@@ -95,7 +94,7 @@ def _read_pilot(
     run_a: Path, run_b: Path | None, policy_a: str | None, policy_b: str | None, prompt: str | None
 ) -> Comparison:
     from resilisim.errors import InvalidInputError
-    from resilisim.evaluation.comparing.run_comparison import compare_runs
+    from resilisim.evaluation.table.comparing import compare_runs
 
     with error_console().status("reading episodes"):
         result = compare_runs(run_a, run_b or run_a, policy_a, policy_b, prompt)
@@ -112,7 +111,7 @@ def _table(plan: PowerPlan) -> Table:
     from rich import box
     from rich.table import Table
 
-    from resilisim.evaluation.comparing.power import SEEDS
+    from resilisim.statistics import SEEDS
 
     pilot = plan.pilot
     title = (
@@ -147,8 +146,7 @@ def _size_text(plan: PowerPlan, method: str, num_seeds: int, separator: str) -> 
 
 
 def _notes(plan: PowerPlan, played: bool) -> list[str]:
-    from resilisim.evaluation.comparing.differences import PAIRED_LUCK_ADJUSTED
-    from resilisim.evaluation.comparing.pairing import NO_LUCK
+    from resilisim.statistics import NO_LUCK, PAIRED_LUCK_ADJUSTED
 
     pilot = plan.pilot
     origin = (

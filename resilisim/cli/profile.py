@@ -169,9 +169,8 @@ def profile(
     from resilisim.cli.evaluate import chosen_tasks
     from resilisim.cli.profile_view import print_profile
     from resilisim.envs.settings import EnvironmentSettings
-    from resilisim.errors import InvalidInputError
-    from resilisim.evaluation.report.facts import count_of
-    from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
+    from resilisim.errors import InvalidInputError, count_of
+    from resilisim.evaluation.report.profile import write_profile_markdown, write_profile_page
     from resilisim.evaluation.robustness.plan import (
         AXES,
         DEFAULT_RELIABILITIES,
@@ -183,7 +182,7 @@ def profile(
     )
     from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
     from resilisim.seeding import EVALUATION_SALT
-    from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
+    from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
     for option, given, belongs in (
         ("--reliability", reliability, RELIABILITY),

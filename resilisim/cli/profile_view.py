@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from resilisim.cli.output import console, plain
-from resilisim.evaluation.report.facts import count_of
-from resilisim.evaluation.report.profile.tables import value_text, worst_text
+from resilisim.errors import count_of
+from resilisim.evaluation.report.profile import value_text, worst_text
 from resilisim.evaluation.robustness.results import (
     SOUND,
     AxisProfile,
@@ -19,8 +19,8 @@ from resilisim.evaluation.robustness.results import (
     ProfiledPolicy,
     ProfileResult,
 )
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_percent
+from resilisim.statistics import Estimate
 
 NOTE = (
     "Percent, with 95% intervals clustered by task (of several, not of one). optimum: V*, the best that any agent can "

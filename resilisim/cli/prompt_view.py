@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from resilisim.cli.output import console, plain, table
-from resilisim.workflows.costs import PlanCosts
+from resilisim.workflows.plan_value import PlanCosts
 
 # What stands in the margin of a line, and its colour: the marks say the same where there are no colours.
 KEPT, ADDED, GONE = " ", "+", "-"

@@ -221,7 +221,7 @@ def show(
     from resilisim.envs.settings import EnvironmentSettings
     from resilisim.errors import InvalidInputError
     from resilisim.seeding import Draws
-    from resilisim.workflows.perturbation import FlawedWorkflow
+    from resilisim.workflows.flaws import FlawedWorkflow
 
     if prompt_type != "flawed" and (flaw or severity or method):
         raise InvalidInputError("--flaw, --severity and --method go with --type flawed only")
@@ -274,7 +274,7 @@ def costs(
 ) -> None:
     """Compute what obeying each flaw costs: every flaw, method and severity in the plan of every task."""
     from resilisim.tasks.sources import read_tasks
-    from resilisim.workflows.flaw_costs import flaw_cost_table
+    from resilisim.workflows.plan_value import flaw_cost_table
 
     chosen = load(library)
     found = read_tasks(tasks, chosen)
@@ -324,7 +324,7 @@ def make_spec(
     from resilisim.datasets.prompts import PromptSpec
     from resilisim.errors import InvalidInputError
     from resilisim.workflows import PROMPT_TYPES
-    from resilisim.workflows.perturbation import DEFAULT_SEVERITY, FLAW_METHODS, FLAW_TYPES
+    from resilisim.workflows.flaws import DEFAULT_SEVERITY, FLAW_METHODS, FLAW_TYPES
 
     chosen_types = tuple(types or PROMPT_TYPES)
     if "flawed" not in chosen_types and (flaws or severities or methods):

@@ -30,9 +30,9 @@ def report(
     as_json: JsonFlag = False,
 ) -> None:
     """Write the HTML report of a run, finished or not, and print its summary."""
-    from resilisim.errors import StoreError
+    from resilisim.errors import StoreError, count_of
+    from resilisim.evaluation.facts import read_facts
     from resilisim.evaluation.report import write_report
-    from resilisim.evaluation.report.facts import count_of, read_facts
     from resilisim.evaluation.report.viewer import Packer
     from resilisim.evaluation.results import result_of
 

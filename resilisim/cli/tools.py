@@ -121,7 +121,7 @@ def export_tools(
     if export_format == "json":
         text = chosen.to_json()
     else:
-        from resilisim.tool_library.mcp import mcp_definitions
+        from resilisim.tool_library.parameters import mcp_definitions
 
         text = json.dumps(mcp_definitions(chosen), indent=2, ensure_ascii=False)
     text = text.removesuffix("\n") + "\n"

@@ -14,7 +14,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.protocol import native_tools, read_text
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
-from resilisim.evaluation.arguments import check_prompts
+from resilisim.evaluation.run.arguments import check_prompts
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT
 from resilisim.simulator import Message
 from resilisim.tasks import Task
@@ -22,7 +22,7 @@ from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
 from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
 from resilisim.workflows import Prompt, resolve_planner, similar_by_retrieval
-from resilisim.workflows.perturbation import DEFAULT_SEVERITY, FLAW_TYPES, Flaw, check_flaw
+from resilisim.workflows.flaws import DEFAULT_SEVERITY, FLAW_TYPES, Flaw, check_flaw
 from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
 
 # Luck of its own: who trains on these episodes has not seen the luck that evaluations draw.

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.flawed_plan import sound_steps
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.rollout import play_episode
+from resilisim.evaluation.episode.attribution import sound_steps
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.registry import make_policy
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.workflows import PlannedStep, Step, Workflow
-from resilisim.workflows.perturbation import FLAW_METHODS, SEVERITIES, Edit, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Edit, FlawedWorkflow, Perturber
 from resilisim.workflows.planner import resolve_planner
 from resilisim.workflows.prompts import Prompt
 from tests.evaluation.toy_policies import Scripted

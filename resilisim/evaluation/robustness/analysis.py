@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums
-from resilisim.evaluation.records import fitting_ceiling
+from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.robustness.plan import OPTIMAL, STANDARD, flawed_prompt
 from resilisim.evaluation.robustness.references import SettingReferences
 from resilisim.evaluation.robustness.results import (
@@ -32,8 +32,8 @@ from resilisim.evaluation.robustness.scores import (
     task_scores,
     twofold_ratio,
 )
-from resilisim.evaluation.statistics import CONFIDENCE_LEVEL, Estimate, FloatArray, clustered_proportion
 from resilisim.evaluation.summary import GroupSummary, summarise_group
+from resilisim.statistics import CONFIDENCE_LEVEL, Estimate, FloatArray, clustered_proportion
 
 BoolArray = NDArray[np.bool_]
 Cell = tuple[str, str]  # flaw and severity

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.errors import unknown_name
-from resilisim.evaluation.records import Ceiling
+from resilisim.evaluation.episode.record import Ceiling
 from resilisim.evaluation.robustness.scores import Twofold
-from resilisim.evaluation.statistics import Estimate
+from resilisim.statistics import Estimate
 
 SOUND = "none"  # in the place of a severity: the plan without a flaw
 

@@ -19,11 +19,11 @@ from resilisim.envs.workflow.columns import SUCCESS
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.policies.checks import CommonWordSearch
-from resilisim.policies.ppo import mirror as mirror_module
-from resilisim.policies.ppo import planner as planner_module
+from resilisim.policies.ppo import policy as mirror_module
+from resilisim.policies.ppo import policy as planner_module
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
-from resilisim.policies.ppo.planner import PolicyPlanner
+from resilisim.policies.ppo.policy import PolicyPlanner
 from resilisim.simulator.exact import plan_following, solve
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import build_problem
@@ -33,7 +33,7 @@ from resilisim.tool_library import default_library
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import ExactPlanner, Workflow, no_similar_tools, resolve_planner
 from resilisim.workflows import planner as planners_module
-from resilisim.workflows.costs import follow_steps
+from resilisim.workflows.plan_value import follow_steps
 from tests.workflows.toy_workflows import LIBRARY, task
 
 TASKS = benchmark_tasks()[::500]

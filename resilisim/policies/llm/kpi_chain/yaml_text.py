@@ -1,18 +1,20 @@
 """YAML as models write it, read into plain JSON values, and JSON values written as YAML for prompts.
 
-Values are built from the parser's events instead of by a loader, for these reasons: a document of a few bytes must not
-unfold into gigabytes (aliases are refused), a plain scalar must not turn into what JSON does not have (dates, sets,
-base-60 numbers, `no` as False), a name that stands twice must not silently win, and nesting must not exhaust the stack.
+Values are built from the events of PyYAML's safe parser, not by its loader: a document of a few bytes must not unfold
+into gigabytes (aliases are refused), a plain scalar must not turn into what JSON does not have (dates, sets, base-60
+numbers, `no` as False), a name that stands twice must not silently win, and nesting must not exhaust the stack.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any, Final
+
+from pydantic import ValidationError
 
 from resilisim.errors import MissingExtraError
 
@@ -32,24 +34,58 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z")
 _DECIMAL = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.?[0-9]+)(?:[eE][-+]?[0-9]{1,4})?\Z")
-_WORDS: Final[dict[str, Any]] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+_NULLS: Final = ("", "~", "null", "Null", "NULL")
+_TRUTH_VALUES: Final = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
 _COLLECTION_TAGS = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _FENCED = re.compile(r"^[^\S\n]*(?:```|~~~)[\w-]*[^\S\n]*\n(.*?)(?=^[^\S\n]*(?:```|~~~)|\Z)", re.MULTILINE | re.DOTALL)
+_FENCE_LINE = re.compile(r"^[^\S\n]*(?:```|~~~)", re.MULTILINE)
 _ODD_BREAK = re.compile("[\r\x85\u2028\u2029\ufeff]")  # only double quotes keep these apart from other breaks
 # A line `name: value`, also as the first of a list's entry.
 _ENTRY = re.compile(r"(?P<head>[^\S\n]*(?:-[^\S\n]+)*(?P<name>[\w-]{1,100})[^\S\n]*:[^\S\n]+)(?P<value>\S.*)\Z")
 _BLOCK_STYLE = re.compile(r"[|>][+-]?[0-9]?[+-]?(?:\s+#.*)?\Z")
 _QUOTED = re.compile(r"(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*')(?:\s+#.*)?\Z")
-_FENCE_LINE = re.compile(r"^[^\S\n]*(?:```|~~~)", re.MULTILINE)
+
+# What is wrong with a field, by pydantic's name for it.
+_PROBLEMS: Final = {
+    "missing": "is missing",
+    "string_type": "has to be a text",
+    "string_too_short": "is empty",
+    "string_pattern_mismatch": "has to be of letters, digits and underscores",
+    "bool_parsing": "has to be true or false",
+    "bool_type": "has to be true or false",
+    "dict_type": "has to be a mapping",
+    "model_type": "has to be a mapping",
+    "tuple_type": "has to be a list",
+}
 
 
 class UnreadableReplyError(ValueError):
     """What a model wrote is not what it was asked for; the text says why, in words that a model can act on."""
+
+
+class Plain(str):
+    """A number or truth value without quotes: the text that was written, and in `value` what it stands for."""
+
+    value: bool | int | float
+
+    def __new__(cls, text: str, value: bool | int | float) -> Plain:
+        """Return the text with its value."""
+        plain = super().__new__(cls, text)
+        plain.value = value
+        return plain
+
+
+def typed(tree: Any) -> Any:
+    """Return JSON values with the values of plain scalars in place of their texts."""
+    if isinstance(tree, Plain):
+        return tree.value
+    if isinstance(tree, dict):
+        return {name: typed(item) for name, item in tree.items()}
+    return [typed(item) for item in tree] if isinstance(tree, list) else tree
 
 
 def read_yaml(text: str) -> Any:
@@ -58,10 +94,10 @@ def read_yaml(text: str) -> Any:
     Raises:
         UnreadableReplyError: It is no YAML, holds aliases, tags or several documents, is too long or nested too deeply.
     """
-    return _value_of(_events_of(text), typed=True)
+    return typed(_tree_of(text))
 
 
-def yaml_with(text: str, key: str, beside: tuple[str, ...] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+def yaml_with(text: str, key: str, beside: tuple[str, ...] = ()) -> dict[str, Any]:
     """Find the YAML mapping that a reply gives, among prose and fences.
 
     Args:
@@ -70,31 +106,40 @@ def yaml_with(text: str, key: str, beside: tuple[str, ...] = ()) -> tuple[dict[s
         beside: Names that may stand beside it, also before it.
 
     Returns:
-        The mapping, and the same with plain scalars as the texts that were written (`1945`, not the number).
+        The mapping; plain numbers and truth values in it are `Plain`.
 
     Raises:
         UnreadableReplyError: There is none, it cannot be read, or there are several that differ.
     """
     if not text.strip():
         raise UnreadableReplyError("the reply is empty")
-    if len(text) > MAX_CHARACTERS:
-        raise UnreadableReplyError(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
-    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    _check_length(text)
+    found: list[dict[str, Any]] = []
     problem: UnreadableReplyError | None = None
-    for candidate in islice(_candidates(text, (key, *beside)), _MAX_BLOCKS):
+    for candidate in itertools.islice(_candidates(text, (key, *beside)), _MAX_BLOCKS):
         try:
-            events = _lenient_events_of(candidate)
-            pair = _value_of(events, typed=True), _value_of(events, typed=False)
+            tree = _lenient_tree_of(candidate)
         except UnreadableReplyError as error:
             problem = problem or error
             continue
-        if isinstance(pair[0], dict) and key in pair[0] and pair not in found:
-            found.append(pair)
+        if isinstance(tree, dict) and key in tree and tree not in found:
+            found.append(tree)
     if len(found) == 1:
         return found[0]
     if found:
         raise UnreadableReplyError(f"the reply holds {len(found)} different blocks with {key!r}; write exactly one")
     raise problem or UnreadableReplyError(f"the reply holds no YAML with {key!r} at its top")
+
+
+def field_problems(error: ValidationError) -> list[str]:
+    """Return what is wrong with the fields of a mapping, such as "dependencies number 1 has to be a text"."""
+    problems = []
+    for details in error.errors(include_url=False):
+        place = " ".join(f"number {part + 1}" if isinstance(part, int) else part for part in details["loc"])
+        is_ours = details["type"] == "value_error"
+        words = details["ctx"]["error"] if is_ours else _PROBLEMS.get(details["type"], details["msg"])
+        problems.append(f"{place} {words}")
+    return problems
 
 
 def dump_yaml(value: Any) -> str:
@@ -103,29 +148,6 @@ def dump_yaml(value: Any) -> str:
         value, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False
     )
     return text.removesuffix("\n").removesuffix("\n...")
-
-
-def _candidates(text: str, names: tuple[str, ...]) -> Iterator[str]:
-    """Yield what may be the YAML: in each fenced block, or else in the whole, what begins at a line with a name."""
-    pattern = "|".join(re.escape(name) for name in names)
-    line = re.compile(rf"^(?P<indent>[^\S\n]*)[\"']?(?:{pattern})[\"']?[^\S\n]*:", re.MULTILINE)
-    for block in [block for block in _FENCED.findall(text) if _may_hold(block, line)] or [text]:
-        start = line.search(block)
-        if block.lstrip().startswith("{"):  # JSON is YAML, too
-            yield block.strip()
-        elif start is not None:
-            body = block[start.start() :]
-            end = _FENCE_LINE.search(body)
-            yield _outdented(body if end is None else body[: end.start()], start["indent"])
-
-
-def _may_hold(block: str, line: re.Pattern[str]) -> bool:
-    return block.lstrip().startswith("{") or line.search(block) is not None
-
-
-def _outdented(body: str, indent: str) -> str:
-    lines = body.split("\n")
-    return "\n".join(row.removeprefix(indent) for row in lines) if indent else body
 
 
 def _dumper() -> Any:
@@ -144,51 +166,38 @@ def _dumper() -> Any:
 _DUMPER: Final = _dumper()
 
 
-def _events_of(text: str) -> list[Any]:
-    """Return the parser's events of one document, from its first node on."""
+def _check_length(text: str) -> None:
     if len(text) > MAX_CHARACTERS:
         raise UnreadableReplyError(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
-    nodes: list[Any] = []
-    documents = depth = 0
-    try:
-        for event in yaml.parse(text.replace("\ufeff", ""), Loader=_LOADER):
-            documents += isinstance(event, yaml.DocumentStartEvent)
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if documents > 1:
-                raise UnreadableReplyError("the reply holds several YAML documents; write exactly one")
-            if depth > MAX_DEPTH:
-                raise UnreadableReplyError(f"{_place(event)}the YAML is nested more than {MAX_DEPTH} deep")
-            if isinstance(event, yaml.NodeEvent | yaml.CollectionEndEvent):
-                nodes.append(event)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise UnreadableReplyError(f"no valid YAML: {place}{str(error.problem)[:_MAX_PROBLEM]}") from None
-    except yaml.YAMLError as error:
-        raise UnreadableReplyError(f"no valid YAML: {' '.join(str(error).split())[:_MAX_PROBLEM]}") from None
-    except UnreadableReplyError:
-        raise
-    except (RecursionError, ValueError, OverflowError) as error:
-        # The scanner converts escapes such as "\UFFFFFFFF" without a check of its own.
-        raise UnreadableReplyError(f"no valid YAML: {str(error)[:_MAX_PROBLEM]}") from None
-    if not nodes:
-        raise UnreadableReplyError("the reply is empty")
-    return nodes
 
 
-def _lenient_events_of(text: str) -> list[Any]:
-    """Return the events of a document; if it is none, of the same with its values in quotes where they need them."""
+def _candidates(text: str, names: tuple[str, ...]) -> Iterator[str]:
+    """Yield what may be the YAML: in each fenced block, or else in the whole, what begins at a line with a name."""
+    pattern = "|".join(re.escape(name) for name in names)
+    line = re.compile(rf"^(?P<indent>[^\S\n]*)[\"']?(?:{pattern})[\"']?[^\S\n]*:", re.MULTILINE)
+
+    def is_json(block: str) -> bool:
+        return block.lstrip().startswith("{")  # which is YAML, too
+
+    for block in [block for block in _FENCED.findall(text) if is_json(block) or line.search(block)] or [text]:
+        start = line.search(block)
+        if is_json(block):
+            yield block.strip()
+        elif start is not None:
+            end = _FENCE_LINE.search(block, start.start())
+            body = block[start.start() : end.start() if end is not None else None]
+            yield "\n".join(row.removeprefix(start["indent"]) for row in body.split("\n"))
+
+
+def _lenient_tree_of(text: str) -> Any:
+    """Return the value of a document; if it cannot be read, of the same with quotes where its values need them."""
     try:
-        return _events_of(text)
-    except UnreadableReplyError:
-        quoted = _with_quotes(text)
-        if quoted == text:
-            raise
+        return _tree_of(text)
+    except UnreadableReplyError as problem:
         try:
-            return _events_of(quoted)
+            return _tree_of(_with_quotes(text))
         except UnreadableReplyError:
-            pass
-        raise
+            raise problem from None
 
 
 def _with_quotes(text: str) -> str:
@@ -223,56 +232,67 @@ def _needs_quotes(value: str) -> bool:
     return value[0] in "@`%" or (has_colon and value[0] not in "[{&*!|>")
 
 
-def _value_of(nodes: list[Any], typed: bool) -> Any:
-    events = iter(nodes)
-    return _value(next(events), events, typed)
+def _tree_of(text: str) -> Any:
+    """Return the value of a document, its plain numbers and truth values as `Plain`."""
+    _check_length(text)
+    events = yaml.parse(text.replace("\ufeff", ""), Loader=_LOADER)
+    try:
+        next(events)  # the stream's beginning
+        if not isinstance(next(events), yaml.DocumentStartEvent):
+            raise UnreadableReplyError("the reply is empty")
+        tree = _tree(next(events), events, 0)
+        next(events)  # the document's end
+        if not isinstance(next(events), yaml.StreamEndEvent):
+            raise UnreadableReplyError("the reply holds several YAML documents; write exactly one")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        raise UnreadableReplyError(f"no valid YAML: {place}{str(error.problem)[:_MAX_PROBLEM]}") from None
+    except UnreadableReplyError:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
+        # The scanner converts escapes such as "\UFFFFFFFF" without a check of its own.
+        raise UnreadableReplyError(f"no valid YAML: {' '.join(str(error).split())[:_MAX_PROBLEM]}") from None
+    return tree
 
 
-def _value(event: Any, events: Iterator[Any], typed: bool) -> Any:
+def _tree(event: Any, events: Iterator[Any], depth: int) -> Any:
+    """Return the value that begins with an event."""
+    place = f"line {event.start_mark.line + 1}: "
     if isinstance(event, yaml.AliasEvent):
-        raise UnreadableReplyError(f"{_place(event)}aliases such as *{event.anchor:.50} are not allowed; write it out")
-    if isinstance(event, yaml.ScalarEvent):
-        return _scalar(event, typed)
-    if event.tag not in _COLLECTION_TAGS:
-        raise UnreadableReplyError(f"{_place(event)}the tag {event.tag[:50]!r} is not allowed")
+        raise UnreadableReplyError(f"{place}aliases such as *{event.anchor:.50} are not allowed; write it out")
+    is_scalar = isinstance(event, yaml.ScalarEvent)
+    if event.tag not in (_TEXT_TAGS if is_scalar else _COLLECTION_TAGS):
+        raise UnreadableReplyError(f"{place}the tag {event.tag[:50]!r} is not allowed")
+    if is_scalar:
+        return _scalar(event)
+    if depth == MAX_DEPTH:
+        raise UnreadableReplyError(f"{place}the YAML is nested more than {MAX_DEPTH} deep")
+    inner = itertools.takewhile(lambda one: not isinstance(one, yaml.CollectionEndEvent), events)
     if isinstance(event, yaml.SequenceStartEvent):
-        return list(_items(events, typed))
-    return _mapping(events, typed)
-
-
-def _items(events: Iterator[Any], typed: bool) -> Iterator[Any]:
-    while not isinstance(event := next(events), yaml.SequenceEndEvent):
-        yield _value(event, events, typed)
-
-
-def _mapping(events: Iterator[Any], typed: bool) -> dict[str, Any]:
+        return [_tree(item, events, depth + 1) for item in inner]
     mapping: dict[str, Any] = {}
-    while not isinstance(event := next(events), yaml.MappingEndEvent):
-        if not isinstance(event, yaml.ScalarEvent):
-            raise UnreadableReplyError(f"{_place(event)}a name has to be a plain text")
-        name = event.value
-        if name in mapping:
-            raise UnreadableReplyError(f"{_place(event)}the name {name[:50]!r} stands twice in one mapping")
-        mapping[name] = _value(next(events), events, typed)
+    for name in inner:
+        place = f"line {name.start_mark.line + 1}: "
+        if not isinstance(name, yaml.ScalarEvent):
+            raise UnreadableReplyError(f"{place}a name has to be a plain text")
+        if name.value in mapping:
+            raise UnreadableReplyError(f"{place}the name {name.value[:50]!r} stands twice in one mapping")
+        mapping[name.value] = _tree(next(events), events, depth + 1)
     return mapping
 
 
-def _scalar(event: Any, typed: bool) -> Any:
-    if event.tag not in _TEXT_TAGS:
-        raise UnreadableReplyError(f"{_place(event)}the tag {event.tag[:50]!r} is not allowed")
+def _scalar(event: Any) -> str | None:
     text: str = event.value
     is_plain = event.implicit[0] and event.tag is None
-    if not is_plain or not typed:
+    if not is_plain:
         return text
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in _NULLS:
+        return None
+    if text in _TRUTH_VALUES:
+        return Plain(text, _TRUTH_VALUES[text])
     if _INTEGER.match(text):
-        return int(text)
-    if _DECIMAL.match(text) and ("." in text or "e" in text.lower()):
-        number = float(text)
-        return number if math.isfinite(number) else text
+        return Plain(text, int(text))
+    if _DECIMAL.match(text) and ("." in text or "e" in text.lower()) and math.isfinite(float(text)):
+        return Plain(text, float(text))
     return text
-
-
-def _place(event: Any) -> str:
-    return f"line {event.start_mark.line + 1}: "

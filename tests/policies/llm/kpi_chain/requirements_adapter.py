@@ -13,7 +13,7 @@ from typing import Any
 
 from resilisim.chat import ChatReply, ChatRequest, RoleModels
 from resilisim.policies.llm.kpi_chain import KpiChain
-from resilisim.policies.llm.kpi_chain.references import has_references
+from resilisim.policies.llm.kpi_chain.chain_plan import has_references
 from resilisim.policies.llm.kpi_chain.yaml_text import dump_yaml
 from resilisim.policies.llm.run import AgentRun
 from tests.policies.llm.kpi_chain.chains import entity, extraction, given, ref

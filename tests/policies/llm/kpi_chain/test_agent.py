@@ -9,11 +9,6 @@ import pytest
 from resilisim.chat import ChatReply, RoleModels, ScriptedChatModel
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.policies.llm.kpi_chain import KpiChain
-from resilisim.policies.llm.kpi_chain.memory import Memory
-from resilisim.policies.llm.kpi_chain.outcomes import Failed
-from resilisim.policies.llm.kpi_chain.state import ChainState
-from resilisim.policies.llm.kpi_chain.types import TOOL_CALL, EntitySpec, PlanTask
-from resilisim.policies.llm.kpi_chain.worker import Worker
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded, StopAgent
 from resilisim.policies.llm.tools import ToolResult
 from tests.policies.llm.kpi_chain.chains import (
@@ -203,19 +198,6 @@ def test_null_parameters_are_left_out():
     toolbox = searching()
     play([planned(task)], toolbox, replanning=False)
     assert toolbox.calls == [("other", {"query": "it"})]
-
-
-def test_a_task_without_a_tool_never_returns_what_it_was_to_find():
-    """The reader refuses such a task; this is what happens if one gets through."""
-    policy = KpiChain(models=ScriptedChatModel([]))
-    toolbox = searching()
-    run = AgentRun(task="q", tools=toolbox, models=policy.models, options=policy.options)
-    worker = Worker(run, policy.options, policy.prompts, ChainState(run, Memory(), 3))
-    task = PlanTask("T1", "d", TOOL_CALL, "", (), (EntitySpec("final_answer", "string", "expected: 42"),))
-    outcome = asyncio.run(worker.carry_out(task))
-    assert isinstance(outcome, Failed)
-    assert "names no tool" in outcome.reason
-    assert toolbox.calls == []
 
 
 def test_the_first_component_that_failed_in_a_lineage_is_what_the_end_is_put_down_to():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resilisim.policies.llm.kpi_chain.entity_types import canonical_type
+from resilisim.policies.llm.kpi_chain.entities import canonical_type
 from tests.policies.llm.kpi_chain.chains import (
     answer_task,
     entity,

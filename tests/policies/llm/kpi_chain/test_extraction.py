@@ -7,20 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.chat.estimates import estimated_tokens
-from resilisim.policies.llm.kpi_chain.chunking import chunks_of
-from resilisim.policies.llm.kpi_chain.extraction import (
-    ChunkExtraction,
-    joined_summaries,
-    merge_extractions,
-    read_extraction,
-)
-from resilisim.policies.llm.kpi_chain.kpi import Candidate, evaluate_kpi
-from resilisim.policies.llm.kpi_chain.reasoning import read_reasoning
-from resilisim.policies.llm.kpi_chain.types import EntitySpec
+from resilisim.policies.llm.kpi_chain.entities import EntitySpec, Finding, evaluate_kpi, merge_findings
+from resilisim.policies.llm.kpi_chain.worker import chunks_of, read_extraction, read_reasoning
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
 from tests.policies.llm.kpi_chain.chains import extraction, reasoning
 
-NAME, YEAR, NAMES = EntitySpec("name", "string"), EntitySpec("year", "number"), EntitySpec("names", "array")
+NAME, YEAR, NAMES = (
+    EntitySpec(name="name", type="string"),
+    EntitySpec(name="year", type="number"),
+    EntitySpec(name="names", type="array"),
+)
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=400) | st.text("ab \n", max_size=400), st.integers(1, 20))
@@ -42,16 +38,15 @@ def test_cuts_are_made_at_line_ends_then_at_spaces():
 
 def test_reading_in_prose_and_fences():
     reply = f"Let me look.\n```yaml\n{extraction(0.8, name='Kim', year=1999)}\n```"
-    read = read_extraction(reply, [NAME, YEAR])
-    assert read.candidates == {"name": Candidate("Kim", 0.8), "year": Candidate(1999, 0.8)}
-    assert read.summary == "why"
+    found = {"name": Finding("Kim", 0.8), "year": Finding(1999, 0.8)}
+    assert read_extraction(reply, [NAME, YEAR]) == (found, "why")
 
 
 def test_a_plain_number_is_the_text_of_an_entity_that_is_a_string():
     reply = "confidence_score: 1\nextracted_entities:\n  name: 0042\n  year: 1945"
-    read = read_extraction(reply, [NAME, YEAR, EntitySpec("other", "string")])
-    assert [candidate.value for candidate in read.candidates.values()] == ["0042", 1945, None]
-    assert read_extraction(reply.replace("0042", "1.10"), [NAME]).candidates["name"].value == "1.10"
+    findings, _ = read_extraction(reply, [NAME, YEAR, EntitySpec(name="other", type="string")])
+    assert [finding.value for finding in findings.values()] == ["0042", 1945, None]
+    assert read_extraction(reply.replace("0042", "1.10"), [NAME])[0]["name"].value == "1.10"
 
 
 @pytest.mark.parametrize(
@@ -63,14 +58,13 @@ def test_a_plain_number_is_the_text_of_an_entity_that_is_a_string():
     ],
 )
 def test_confidences_for_each_entity(reply):
-    read = read_extraction(reply, [NAME, YEAR])
-    assert read.candidates == {"name": Candidate("Kim", 0.9), "year": Candidate(1999, 0.4)}
+    assert read_extraction(reply, [NAME, YEAR])[0] == {"name": Finding("Kim", 0.9), "year": Finding(1999, 0.4)}
 
 
 @pytest.mark.parametrize("nothing", ["", "null", "{}"])
 def test_nothing_extracted_is_a_valid_finding(nothing):
-    read = read_extraction(f"confidence_score: 0.1\nextracted_entities: {nothing}", [NAME])
-    assert read.candidates == {"name": Candidate(None, 0.1)}
+    reply = f"confidence_score: 0.1\nextracted_entities: {nothing}"
+    assert read_extraction(reply, [NAME])[0] == {"name": Finding(None, 0.1)}
 
 
 @pytest.mark.parametrize(
@@ -94,15 +88,15 @@ def test_what_has_another_form(reply, problem):
         read_extraction(reply, [NAME])
 
 
-def pieces(entity: str, *found: tuple[object, float]) -> list[ChunkExtraction]:
-    return [ChunkExtraction({entity: Candidate(value, confidence)}) for value, confidence in found]
+def pieces(entity: str, *found: tuple[object, float]) -> list[dict[str, Finding]]:
+    return [{entity: Finding(value, confidence)} for value, confidence in found]
 
 
 @given(
     st.lists(st.tuples(st.none() | st.integers(0, 5), st.sampled_from([0.1, 0.5, 0.7, 0.9])), min_size=1, max_size=6)
 )
 def test_the_most_confident_non_null_candidate_wins_the_earliest_of_equals(found):
-    merged = merge_extractions([YEAR], pieces("year", *found), 0.7)["year"]
+    merged = merge_findings([YEAR], pieces("year", *found), 0.7)["year"]
     values = [item for item in found if item[0] is not None]
     best = sorted(values or found, key=lambda item: -item[1])[0]
     assert (merged.value, merged.confidence) == best
@@ -110,25 +104,18 @@ def test_the_most_confident_non_null_candidate_wins_the_earliest_of_equals(found
 
 def test_arrays_are_united_from_what_is_sure():
     found = pieces("names", (["a", "b"], 0.9), (["b", "c"], 0.7), (["d"], 0.69), (None, 0.99))
-    assert merge_extractions([NAMES], found, 0.7, unite_arrays=True)["names"] == Candidate(["a", "b", "c"], 0.7)
-    assert merge_extractions([NAMES], found, 0.7)["names"] == Candidate(["a", "b"], 0.9)
+    assert merge_findings([NAMES], found, 0.7, unite_arrays=True)["names"] == Finding(["a", "b", "c"], 0.7)
+    assert merge_findings([NAMES], found, 0.7)["names"] == Finding(["a", "b"], 0.9)
     single = pieces("names", (["a"], 0.6), (["b"], 0.5))
-    assert merge_extractions([NAMES], single, 0.7, unite_arrays=True)["names"] == Candidate(["a"], 0.6)
+    assert merge_findings([NAMES], single, 0.7, unite_arrays=True)["names"] == Finding(["a"], 0.6)
     mixed = pieces("names", ([1, True], 0.9), ([1.5, 1], 0.9))
-    assert merge_extractions([NAMES], mixed, 0.7, unite_arrays=True)["names"].value == [1, True, 1.5]
-
-
-def test_summaries_name_their_piece():
-    first, second = ChunkExtraction({}, "one"), ChunkExtraction({}, "two")
-    assert joined_summaries([first]) == "one"
-    assert joined_summaries([first, ChunkExtraction({}), second]) == "piece 1: one\npiece 3: two"
+    assert merge_findings([NAMES], mixed, 0.7, unite_arrays=True)["names"].value == [1, True, 1.5]
 
 
 def test_the_test_of_a_task():
-    expected = [NAME, YEAR, EntitySpec("note", "string", required=False)]
-    found = {"name": Candidate("Kim", 0.9), "year": Candidate("1999", 0.9), "note": Candidate("x", 0.1)}
+    expected = [NAME, YEAR, EntitySpec(name="note", type="string", required=False)]
+    found = {"name": Finding("Kim", 0.9), "year": Finding("1999", 0.9), "note": Finding("x", 0.1)}
     result = evaluate_kpi(expected, found, 0.7)
-    assert not result.passed
     assert result.problems == ("entity 'year' is of type string, expected number (confidence 0.9)",)
     assert result.entities == {"name": "Kim"}, "an optional entity that is unsure is left out"
     assert evaluate_kpi(expected, {}, 0.7).problems == (
@@ -140,7 +127,7 @@ def test_the_test_of_a_task():
 def test_reading_the_reasoner():
     read = read_reasoning(reasoning(name="Kim", year=1999), [NAME, YEAR])
     assert read.completed
-    assert read.candidates == {"name": Candidate("Kim"), "year": Candidate(1999)}
+    assert read.findings == {"name": Finding("Kim"), "year": Finding(1999)}
     assert read.steps == ("looked at the inputs",)
 
 
@@ -165,7 +152,7 @@ def test_a_reasoner_may_fail_in_many_words(reply):
     [
         ("It is Kim.", "no YAML with 'execution_result'"),
         ("execution_result: Kim", "has to be a mapping"),
-        ("execution_result: {outputs: {name: Kim}}", "completed or failed, not 'None'"),
+        ("execution_result: {outputs: {name: Kim}}", "completed or failed, not 'none'"),
         ("execution_result: {status: done, outputs: {name: Kim}}", "not 'done'"),
         ("execution_result: {status: completed}", "'outputs' has to be a mapping"),
         ("execution_result: {status: completed, outputs: [Kim]}", "'outputs' has to be a mapping"),

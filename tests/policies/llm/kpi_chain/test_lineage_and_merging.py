@@ -6,11 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.policies.llm.kpi_chain.lineage import ReplanCounts, lineage_of
-from resilisim.policies.llm.kpi_chain.merging import kept_tasks, merge
-from resilisim.policies.llm.kpi_chain.plan_checks import PlanRules
-from resilisim.policies.llm.kpi_chain.plan_reading import read_plan
-from resilisim.policies.llm.kpi_chain.types import descendants
+from resilisim.policies.llm.kpi_chain.chain_plan import ReplanCounts, lineage_of
+from resilisim.policies.llm.kpi_chain.plan_reading import PlanRules, read_plan
 from tests.policies.llm.kpi_chain.chains import answer_task, plan_of, ref, tool_task
 
 
@@ -107,10 +104,10 @@ def a_plan():
 
 
 def test_descendants_directly_and_through_others():
-    tasks = a_plan().tasks
-    assert descendants(tasks, "T1") == {"T2", "T4"}
-    assert descendants(tasks, "T3") == {"T4", "T5"}
-    assert descendants(tasks, "T5") == set()
+    plan = a_plan()
+    assert plan.descendants("T1") == {"T2", "T4"}
+    assert plan.descendants("T3") == {"T4", "T5"}
+    assert plan.descendants("T5") == set()
 
 
 @pytest.mark.parametrize(
@@ -123,14 +120,14 @@ def test_descendants_directly_and_through_others():
     ],
 )
 def test_what_stays_when_a_task_fails(failed, kept):
-    assert [task.task_id for task in kept_tasks(a_plan().failed(failed, "why"), failed)] == kept
+    assert [task.task_id for task in a_plan().failed(failed, "why").kept_after(failed)] == kept
 
 
 def test_a_continuation_stands_last():
     plan = a_plan().done("T1", {"x": 1}).failed("T2", "why")
-    rules = PlanRules(kept=kept_tasks(plan, "T2"))
+    rules = PlanRules(kept=plan.kept_after("T2"))
     continuation, _ = read_plan(plan_of(answer_task("T2a", "T1.x", "T3.z")), rules)
-    merged = merge(plan, "T2", continuation)
+    merged = plan.continued("T2", continuation)
     assert [(task.task_id, task.status) for task in merged.tasks] == [
         ("T1", "done"),
         ("T2", "failed"),

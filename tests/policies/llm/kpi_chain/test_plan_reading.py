@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given as given_by_hypothesis
 from hypothesis import strategies as st
 
-from resilisim.policies.llm.kpi_chain.plan_checks import PlanRules
-from resilisim.policies.llm.kpi_chain.plan_reading import MAX_TASKS, read_plan
-from resilisim.policies.llm.kpi_chain.types import FINAL_ANSWER, OUTPUT, REASONING, TOOL_CALL
+from resilisim.policies.llm.kpi_chain.chain_plan import FINAL_ANSWER, OUTPUT, REASONING, TOOL_CALL
+from resilisim.policies.llm.kpi_chain.plan_reading import MAX_TASKS, PlanRules, read_plan
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
 from tests.policies.llm.kpi_chain.chains import SEARCH, answer_task, entity, given, plan_of, ref, tool_task
 from tests.policies.llm.toolboxes import spec
@@ -16,10 +15,6 @@ from tests.policies.llm.toolboxes import spec
 RULES = PlanRules(specs=(SEARCH, spec("add", "a", "b", note="string")))
 FIRST = tool_task("T1", "it", "name")
 LAST = answer_task("T2", "T1.name")
-
-
-def without(task, *fields):
-    return {name: value for name, value in task.items() if name not in fields}
 
 
 def test_a_plan_is_read_whole():
@@ -35,68 +30,63 @@ def test_a_plan_is_read_whole():
     assert [task.status for task in plan.tasks] == ["pending", "pending"]
 
 
-BROKEN = {
-    "no list": ("tasks: 5", "'tasks' has to be a list"),
-    "empty": ("tasks: []", "'tasks' has to be a list"),
-    "no mapping": ("tasks:\n- go\n", "task number 1 is no mapping"),
-    "too many": (
-        plan_of(*(tool_task(f"T{n}", "it", "name") for n in range(MAX_TASKS)), answer_task("U", "T1.name")),
-        "51 tasks",
-    ),
-    "no id": (plan_of(without(FIRST, "task_id"), LAST), "task number 1 needs a task_id"),
-    "id with a dot": (plan_of({**FIRST, "task_id": "T.1"}, LAST), "needs a task_id"),
-    "id twice": (plan_of(FIRST, FIRST, LAST), "'T1' stands twice"),
-    "no type": (plan_of(without(FIRST, "task_type"), LAST), "T1: task_type has to be"),
-    "unknown type": (plan_of({**FIRST, "task_type": "Magic"}, LAST), "T1: task_type has to be"),
-    "no description": (plan_of({**FIRST, "task_description": " "}, LAST), "T1: task_description"),
-    "no tool": (plan_of({**FIRST, "tool_name": ""}, LAST), "T1: a 'Tool call' task needs a tool_name"),
-    "tool null": (plan_of({**FIRST, "tool_name": None}, LAST), "T1: a 'Tool call' task needs a tool_name"),
-    "tool of a reasoner": (plan_of(FIRST, {**LAST, "tool_name": "search"}), "T2: a 'Reasoning' task has the tool_name"),
-    "misspelt field": (plan_of({**without(FIRST, "dependencies"), "dependancies": []}, LAST), "mean 'dependencies'"),
-    "inputs no list": (plan_of({**FIRST, "input_parameters": {"query": "x"}}, LAST), "T1: input_parameters"),
-    "input without name": (plan_of({**FIRST, "input_parameters": [{"value": 1}]}, LAST), "a name of its own"),
-    "input twice": (
-        plan_of({**FIRST, "input_parameters": [given("query", "a"), given("query", "b")]}, LAST),
-        "not 'query'",
-    ),
-    "input without value": (plan_of({**FIRST, "input_parameters": [{"name": "query"}]}, LAST), "'query' has no value"),
-    "no entities": (plan_of(without(FIRST, "expected_output_entities"), LAST), "T1: expected_output_entities"),
-    "empty entities": (plan_of({**FIRST, "expected_output_entities": []}, LAST), "T1: expected_output_entities"),
-    "entity without name": (plan_of(tool_task("T1", "it", {"type": "string"}), LAST), "T1: an entity needs a name"),
-    "entity name": (plan_of(tool_task("T1", "it", entity("a.b")), LAST), "not 'a.b'"),
-    "entity without type": (plan_of(tool_task("T1", "it", {"name": "name"}), LAST), "expected string, number"),
-    "entity type": (plan_of(tool_task("T1", "it", entity("name", "blob")), LAST), "the type 'blob'"),
-    "entity twice": (plan_of(tool_task("T1", "it", "name", "name"), LAST), "'name' stands twice"),
-    "dependencies": (plan_of(FIRST, {**LAST, "dependencies": {"a": 1}}), "T2: dependencies has to be a list"),
-    "itself": (plan_of({**FIRST, "dependencies": ["T1"]}, LAST), "T1: depends on itself"),
-    "later": (plan_of({**FIRST, "dependencies": ["T2"]}, LAST), "'T2', which depends on it in its turn"),
-    "missing": (plan_of({**FIRST, "dependencies": ["T7"]}, LAST), "'T7', which does not exist"),
-    "reference to later": (
-        plan_of(tool_task("T1", ref("T2.final_answer"), "name"), LAST),
-        "'T2', which depends on it in its turn",
-    ),
-    "reference to nothing": (plan_of(FIRST, answer_task("T2", "T7.name")), "'T7', which does not exist"),
-    "reference to no entity": (plan_of(FIRST, answer_task("T2", "T1.nome")), "did you mean 'name'"),
-    "half a tag": (plan_of(tool_task("T1", "<JSON_PATH>T0.x", "name"), LAST), "without its partner"),
-    "unreadable path": (plan_of(FIRST, answer_task("T2", "T1")), "cannot be read"),
-    "wrong parameter": (
-        plan_of({**FIRST, "input_parameters": [given("text", "x")]}, LAST),
-        "search has no parameter 'text'; its signature is search\\(query: string\\)",
-    ),
-    "missing parameter": (plan_of({**FIRST, "input_parameters": []}, LAST), "search needs the parameter 'query'"),
-    "last without answer": (plan_of(FIRST), "T1: the last task has to bring exactly one entity, 'final_answer'"),
-    "last with more": (
-        plan_of(tool_task("T1", "it", "final_answer", "name")),
-        "the last task has to bring exactly one entity",
-    ),
-    "answer before the end": (
-        plan_of(tool_task("T1", "it", "final_answer"), answer_task("T2", "T1.final_answer")),
-        "T1: only the last task brings 'final_answer'",
-    ),
-}
+REMOVED = object()
+# What is changed in the first task of a plan, and what is said about it.
+BROKEN_TASKS = [
+    ({"task_id": REMOVED}, "task number 1: task_id is missing"),
+    ({"task_id": "T.1"}, "T.1: task_id has to be of letters"),
+    ({"task_id": "T2"}, "'T2' stands twice"),
+    ({"task_type": REMOVED}, "T1: task_type is missing"),
+    ({"task_type": "Magic"}, "T1: task_type has to be 'Tool call' or 'Reasoning'"),
+    ({"task_description": " "}, "T1: task_description is missing"),
+    ({"tool_name": ""}, "T1: a 'Tool call' task needs a tool_name"),
+    ({"tool_name": None}, "T1: a 'Tool call' task needs a tool_name"),
+    ({"task_type": "Reasoning"}, "T1: a 'Reasoning' task has the tool_name 'search'"),
+    ({"dependencies": REMOVED, "dependancies": []}, "mean 'dependencies'"),
+    ({"dependencies": {"a": 1}}, "T1: dependencies has to be a list"),
+    ({"dependencies": ["T1"]}, "T1: depends on itself"),
+    ({"dependencies": ["T2"]}, "'T2', which depends on it in its turn"),
+    ({"dependencies": ["T7"]}, "'T7', which does not exist"),
+    ({"input_parameters": {"query": "x"}}, "T1: input_parameters has to be a list"),
+    ({"input_parameters": [5]}, "T1: input_parameters number 1 has to be a mapping"),
+    ({"input_parameters": [{"value": 1}]}, "T1: input_parameters number 1 name is missing"),
+    ({"input_parameters": [{"name": "query"}]}, "T1: input_parameters number 1 value is missing"),
+    ({"input_parameters": [given("query", "a"), given("query", "b")]}, "'query' stands twice"),
+    ({"input_parameters": [given("text", "x")]}, "no parameter 'text'; its signature is search\\(query: string\\)"),
+    ({"input_parameters": []}, "search needs the parameter 'query'"),
+    ({"input_parameters": [given("query", ref("T2.final_answer"))]}, "'T2', which depends on it in its turn"),
+    ({"input_parameters": [given("query", "<JSON_PATH>T0.x")]}, "without its partner"),
+    ({"expected_output_entities": REMOVED}, "T1: expected_output_entities has to be a list"),
+    ({"expected_output_entities": []}, "T1: expected_output_entities has to be a list"),
+    ({"expected_output_entities": "name"}, "T1: expected_output_entities has to be a list"),
+    ({"expected_output_entities": [{"type": "string"}]}, "T1: expected_output_entities number 1 name is missing"),
+    ({"expected_output_entities": [entity("a.b")]}, "number 1 name has to be of letters"),
+    ({"expected_output_entities": [{"name": "name"}]}, "number 1 type is missing"),
+    ({"expected_output_entities": [entity("name", "blob")]}, "type is 'blob'; expected string, number"),
+    ({"expected_output_entities": [entity("name"), entity("name")]}, "'name' stands twice"),
+    ({"expected_output_entities": [entity("final_answer")]}, "T1: only the last task brings 'final_answer'"),
+]
+BROKEN_PLANS = [
+    ("tasks: 5", "'tasks' has to be a list"),
+    ("tasks: []", "'tasks' has to be a list"),
+    ("tasks:\n- go\n", "task number 1 is no mapping"),
+    (plan_of(*[FIRST] * (MAX_TASKS + 1)), "51 tasks"),
+    (plan_of(FIRST, answer_task("T2", "T7.name")), "'T7', which does not exist"),
+    (plan_of(FIRST, answer_task("T2", "T1.nome")), "did you mean 'name'"),
+    (plan_of(FIRST, answer_task("T2", "T1")), "cannot be read"),
+    (plan_of(FIRST), "T1: the last task has to bring exactly one entity, 'final_answer'"),
+    (plan_of(tool_task("T1", "it", "final_answer", "name")), "the last task has to bring exactly one entity"),
+]
 
 
-@pytest.mark.parametrize(("text", "problem"), BROKEN.values(), ids=BROKEN)
+def changed(**changes):
+    return {name: value for name, value in {**FIRST, **changes}.items() if value is not REMOVED}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [*BROKEN_PLANS, *((plan_of(changed(**changes), LAST), problem) for changes, problem in BROKEN_TASKS)],
+)
 def test_a_broken_rule_is_named(text, problem):
     with pytest.raises(UnreadableReplyError, match=problem):
         read_plan(text, RULES)
@@ -225,7 +215,7 @@ tasks:
 
 
 def test_without_entities_every_task_brings_its_output():
-    plan, _ = read_plan(plan_of(without(FIRST, "expected_output_entities"), LAST), PlanRules(entities=False))
+    plan, _ = read_plan(plan_of(changed(expected_output_entities=REMOVED), LAST), PlanRules(entities=False))
     assert [task.entity_names for task in plan.tasks] == [(OUTPUT,), (FINAL_ANSWER,)]
 
 
@@ -233,7 +223,7 @@ def continuation_rules():
     first, last = read_plan(plan_of(FIRST, LAST), RULES)[0].tasks
     failed = read_plan(plan_of(tool_task("T3", "x", "final_answer")), RULES)[0].failed("T3", "why").tasks[0]
     done = read_plan(plan_of(FIRST, LAST), RULES)[0].done("T1", {"name": "Kim"}).tasks[0]
-    return PlanRules(specs=(SEARCH,), kept=(done, failed), used_ids=frozenset({first.task_id, last.task_id, "T3"}))
+    return PlanRules(specs=(SEARCH,), kept=(done, failed), used_ids=(first.task_id, last.task_id, "T3"))
 
 
 def test_a_continuation_builds_on_what_is_done():

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.policies.llm.kpi_chain.memory import Memory
-from resilisim.policies.llm.kpi_chain.references import (
-    Found,
-    NotFound,
+from resilisim.policies.llm.kpi_chain.chain_plan import (
+    ChainPlan,
+    Memory,
+    PlanTask,
     Reference,
+    UnresolvedError,
     has_references,
     is_interpolated,
     references_in,
     resolve,
 )
-from resilisim.policies.llm.kpi_chain.types import TOOL_CALL, Plan, PlanTask
 from tests.guards import no_endless_work
 from tests.policies.llm.kpi_chain.chains import ref
 
@@ -25,8 +25,8 @@ VALUES = {"name": "Kim", "year": 1999, "names": ["a", "b"], "place": {"x": 1}, "
 
 def lookup(reference):
     if reference.task_id != "T1" or reference.entity not in VALUES:
-        return NotFound(f"{reference}: task {reference.task_id}")
-    return Found(VALUES[reference.entity])
+        raise UnresolvedError(f"{reference}: task {reference.task_id}")
+    return VALUES[reference.entity]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_valid_empty_value_differs_from_one_that_cannot_be_read():
 
 def test_what_memory_puts_in_is_not_looked_at_again():
     text = f"see {ref('T1.year')}"
-    assert resolve(ref("T1.name"), lambda _: Found(text)).value == text
-    assert resolve(f"({ref('T1.name')})", lambda _: Found(text)).value == f"({text})"
+    assert resolve(ref("T1.name"), lambda _: text).value == text
+    assert resolve(f"({ref('T1.name')})", lambda _: text).value == f"({text})"
 
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8))
@@ -105,7 +105,7 @@ def test_values_without_tags_stay_what_they_are(value):
 
 @given(st.text("<>/JSON_PATHT1.name[*] \n", max_size=120))
 def test_no_text_passes_on_a_tag_that_was_not_resolved(text):
-    resolution = resolve(text, lambda _: Found("x"))
+    resolution = resolve(text, lambda _: "x")
     assert resolution.problems or not has_references(resolution.value)
 
 
@@ -125,10 +125,10 @@ def test_finding_references():
     assert is_interpolated(ref("T1.a") + ref("T1.b"))
 
 
-def plan(**statuses: str) -> Plan:
-    return Plan(
+def plan(**statuses: str) -> ChainPlan:
+    return ChainPlan(
         tuple(
-            PlanTask(task_id, "d", TOOL_CALL, "t", (), (), status=status, failure="why")
+            PlanTask(task_id=task_id, task_type="Reasoning", status=status, failure="why")
             for task_id, status in statuses.items()
         )
     )
@@ -139,7 +139,7 @@ def test_memory_keeps_types_and_lends_copies():
     memory.store("T1", VALUES, "raw")
     assert memory.to_mapping() == {"T1": VALUES}
     found = memory.lookup(Reference("T1", "names"), plan(T1="done"))
-    found.value.append("c")
+    found.append("c")
     assert memory.to_mapping() == {"T1": VALUES}
 
 
@@ -155,13 +155,12 @@ def test_memory_keeps_types_and_lends_copies():
 def test_memory_names_the_task_that_has_nothing(reference, problem):
     memory = Memory()
     memory.store("T1", {"name": "Kim"}, "raw")
-    found = memory.lookup(reference, plan(T1="done", T2="failed", T3="pending"))
-    assert isinstance(found, NotFound)
-    assert problem in found.problem
+    with pytest.raises(UnresolvedError, match=problem):
+        memory.lookup(reference, plan(T1="done", T2="failed", T3="pending"))
 
 
 def test_without_entities_a_reference_is_the_whole_output():
     memory = Memory(keeps_entities=False)
     memory.store("T1", {"name": "Kim"}, "the raw text")
-    assert memory.lookup(Reference("T1", "name"), plan(T1="done")) == Found("the raw text")
+    assert memory.lookup(Reference("T1", "name"), plan(T1="done")) == "the raw text"
     assert memory.to_mapping() == {"T1": {"output": "the raw text"}}

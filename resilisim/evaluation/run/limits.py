@@ -1,0 +1,133 @@
+"""What a run may use: episodes, tokens, dollars, seconds. Nothing is lost at a limit; the same call goes on later."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+from resilisim.errors import InfrastructureError, InvalidInputError, shown_value
+from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord
+
+LONGEST_RUN = 1e9  # seconds; the system's clocks take no much longer waits
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """Where a run stops before it is finished; None sets no limit.
+
+    What is under way when a limit is reached is given up, its replies are kept, and the same call with a higher limit
+    goes on from there. Episodes, tokens and dollars count for the folder, those of earlier calls included: money that
+    is spent is spent. Seconds count for one call.
+
+    Attributes:
+        episodes: Finished episodes.
+        tokens: Tokens that models read and wrote in finished episodes.
+        cost: US dollars that they cost.
+        seconds: Duration of the call.
+
+    Raises:
+        InvalidInputError: A limit is no number above 0.
+    """
+
+    episodes: int | None = None
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are none."""
+        for name in ("episodes", "tokens", "cost", "seconds"):
+            value = getattr(self, name)
+            wanted = (int,) if name in ("episodes", "tokens") else (int, float)
+            most = LONGEST_RUN if name == "seconds" else math.inf
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, wanted) or not 0 < value < math.inf or value > most:
+                kind = "a whole number" if wanted == (int,) else "a number"
+                up_to = f" and at most {most:g}" if most < math.inf else ""
+                raise InvalidInputError(f"limit of {name} is {shown_value(value)}: expected {kind} above 0{up_to}")
+
+
+class Budget:
+    """Counts what a run has used.
+
+    Args:
+        limits: Where it stops.
+
+    Attributes:
+        num_unpriced: Episodes of which nobody knows what they cost.
+    """
+
+    def __init__(self, limits: RunLimits) -> None:
+        self._limits = limits
+        self._episodes = 0
+        self._tokens = 0
+        self._cost = 0.0
+        self.num_unpriced = 0
+        self._until = math.inf if limits.seconds is None else time.monotonic() + limits.seconds
+
+    @property
+    def until(self) -> float | None:
+        """The moment of the monotonic clock at which the run stops, if there is one."""
+        return None if self._limits.seconds is None else self._until
+
+    def count(self, record: EpisodeRecord) -> None:
+        """Count a finished episode."""
+        self._episodes += 1
+        components = record.get("agent", {}).get("components", {}).values()
+        self.num_unpriced += any(used["cost"] is None for used in components)
+        for used in components:
+            self._tokens += used["prompt_tokens"] + used["completion_tokens"]
+            self._cost += used["cost"] or 0.0
+
+    def reached(self) -> str | None:
+        """Return which limit is reached, or None."""
+        limits = self._limits
+        if limits.episodes is not None and self._episodes >= limits.episodes:
+            return f"the limit of {limits.episodes:,} episodes"
+        if limits.tokens is not None and self._tokens >= limits.tokens:
+            return f"the limit of {limits.tokens:,} tokens ({self._tokens:,} used)"
+        if limits.cost is not None and self._cost >= limits.cost:
+            return f"the limit of {limits.cost:g} dollars ({self._cost:.4g} spent)"
+        if time.monotonic() >= self._until:
+            return f"the limit of {limits.seconds:g} seconds"
+        return None
+
+
+class Patience:
+    """Counts episodes that break one after the other, until it is clear that the endpoint will not come back.
+
+    Args:
+        most: Failures in a row after which the run stops.
+
+    Attributes:
+        num_failures: Failures so far.
+        last_error: What the last one was; empty if there was none.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._in_a_row = 0
+        self.num_failures = 0
+        self.last_error = ""
+
+    def lose(self, failure: FailureRecord) -> None:
+        """Count a failure.
+
+        Raises:
+            InfrastructureError: It was one too many in a row.
+        """
+        self.num_failures += 1
+        self._in_a_row += 1
+        self.last_error = failure["error"]
+        if self._in_a_row >= self._most:
+            count = f"{self._in_a_row} episodes in a row" if self._in_a_row > 1 else "an episode"
+            raise InfrastructureError(
+                f"{count} broke, the last because {failure['error']}; "
+                "what is finished is kept, and the same command goes on"
+            )
+
+    def restore(self) -> None:
+        """Count an episode that came to its end."""
+        self._in_a_row = 0

@@ -1,0 +1,270 @@
+"""Parts of one run, played apart, put together in one folder: shards, or copies of a folder on several machines."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resilisim.errors import InvalidInputError, StoreError
+from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord
+from resilisim.evaluation.episode.texts import opened_if_whole
+from resilisim.evaluation.run.journal import JOURNALS_NAME, discard_journal, discard_journals, journal_path
+from resilisim.evaluation.run.store import (
+    EPISODES_NAME,
+    MANIFEST_NAME,
+    RunStore,
+    read_failures,
+    read_manifest,
+    read_records,
+)
+from resilisim.provenance import (
+    canonical_json,
+    content_hash,
+    describe_os_error,
+    encode_json,
+    encode_json_line,
+    refuse_other_arguments,
+    write_file_atomically,
+)
+
+DIGEST_BYTES = 16  # of each episode, kept while merging: two that differ are taken for equal once in 2**128 times
+# What a merged manifest says of each part: what it ran on, which may differ from machine to machine.
+PART_KEYS = ("versions", "platform", "created")
+
+_JOURNAL_NAME = re.compile(r"(0|[1-9][0-9]{0,17})\.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What a merge made.
+
+    Attributes:
+        directory: The folder of the merged run.
+        num_planned: Episodes of the whole run.
+        num_episodes: Episodes that are in the folder.
+        num_new: Those of them that this call added.
+        num_duplicates: Episodes that were found again, with equal content.
+        num_failures: Failures that this call added.
+        num_unfinished: Episodes that were begun and whose replies are kept, so that the run can go on from there.
+        first_missing: Lowest index of an episode that is not there; None if the run is complete.
+    """
+
+    directory: Path
+    num_planned: int
+    num_episodes: int
+    num_new: int
+    num_duplicates: int
+    num_failures: int
+    num_unfinished: int
+    first_missing: int | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every episode of the run is there."""
+        return self.first_missing is None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {
+            "directory": str(self.directory),
+            "complete": self.is_complete,
+            "num_planned": self.num_planned,
+            "num_episodes": self.num_episodes,
+            "num_new": self.num_new,
+            "num_duplicates": self.num_duplicates,
+            "num_failures": self.num_failures,
+            "num_unfinished": self.num_unfinished,
+            "first_missing": self.first_missing,
+        }
+
+
+def merge_runs(
+    directories: Sequence[Path | str], out: Path | str, *, progress: Callable[[int], None] | None = None
+) -> MergeResult:
+    """Put the episodes of several folders of one run into one folder, each once.
+
+    The folders stay as they are. A merge that was stopped goes on when it is repeated, and more folders can be added
+    later. The result is a run's folder like any other: `evaluate` plays what is missing. Its manifest lists under
+    `parts` what the parts ran on.
+
+    Args:
+        directories: Folders that `evaluate` wrote, of the same run; they need not be finished, nor disjoint.
+        out: Folder of the merged run; it is made if needed, and may be one of the others.
+        progress: Called with how many more episodes are in the merged folder, those that were there before included.
+
+    Raises:
+        InvalidInputError: No folder is named, or one is named twice.
+        StoreError: Two folders hold different runs (the text names the first difference), two episodes that should be
+            the same differ, a file is broken, or the folder cannot be written.
+    """
+    if not directories:
+        raise InvalidInputError("no folder to merge: expected one at least")
+    sources = [Path(directory) for directory in directories]
+    for place, source in enumerate(sources):
+        if any(_is_same_folder(source, earlier) for earlier in sources[:place]):
+            raise InvalidInputError(f"folder {source} is named twice: expected each part once")
+    manifests = [read_manifest(source) for source in sources]
+    arguments = manifests[0]["arguments"]
+    for source, manifest in zip(sources[1:], manifests[1:], strict=True):
+        refuse_other_arguments(source, manifest["arguments"], arguments, advice="only parts of one run are merged")
+    merge = _Merge(Path(out), arguments, progress or _say_nothing)
+    with merge.store:
+        merge.describe_parts(manifests)
+        others = [source for source in sources if not _is_same_folder(source, merge.store.directory)]
+        for source in others:
+            merge.add_episodes(source)
+        num_failures = merge.add_failures(others)
+        num_unfinished = merge.keep_journals(others)
+        return merge.result(num_failures, num_unfinished)
+
+
+class _Merge:
+    """The folder that parts are put into."""
+
+    def __init__(self, out: Path, arguments: dict[str, Any], progress: Callable[[int], None]) -> None:
+        self._num_planned = _planned(arguments)
+        self._digests = bytearray(DIGEST_BYTES * self._num_planned)
+        self._progress = progress
+        self._num_new = 0
+        self._num_duplicates = 0
+        self.store = RunStore(out, arguments, self._num_planned, on_record=self._remember)
+
+    def describe_parts(self, manifests: Sequence[dict[str, Any]]) -> None:
+        """Add to the manifest what the parts ran on, unless it is there."""
+        there = self.store.manifest.get("parts", [])
+        found = [part for manifest in manifests for part in manifest.get("parts", [_part_of(manifest)])]
+        parts = there + [part for place, part in enumerate(found) if part not in there and part not in found[:place]]
+        if parts != there:
+            self.store.manifest["parts"] = parts
+            text = encode_json(self.store.manifest, indent=2, sort_keys=True) + b"\n"
+            write_file_atomically(self.store.directory / MANIFEST_NAME, text)
+
+    def add_episodes(self, source: Path) -> None:
+        """Add the episodes of a folder that are not there.
+
+        Raises:
+            StoreError: One does not belong to the run, or is there with other content.
+        """
+        for record in read_records(source):
+            index = record["index"]
+            if record["manifest"] != self.store.manifest["hash"] or not 0 <= index < self._num_planned:
+                place = source / EPISODES_NAME
+                raise StoreError(
+                    f"episode {index} in {place} does not belong to the run that {MANIFEST_NAME} describes"
+                )
+            if not self.store.is_finished(index):
+                self.store.append_encoded(encode_json_line(record), index)
+                self._remember(record)
+                self._num_new += 1
+            elif self._digest_at(index) == _digest(record):
+                self._num_duplicates += 1
+            else:
+                raise StoreError(
+                    f"episode {index} of {source} differs from the one in {self.store.directory}: policy "
+                    f"{record['policy']}, prompt {record['prompt_type']}, task {record['instance_id']}, "
+                    f"seed {record['seed']}; leave out one of the folders that hold it"
+                )
+
+    def add_failures(self, sources: Sequence[Path]) -> int:
+        """Add failures until each stands there as often as in any of the folders; return how many were added."""
+        wanted: Counter[str] = Counter()
+        for source in sources:
+            wanted |= Counter(map(_failure_key, read_failures(source)))
+        missing = wanted - Counter(map(_failure_key, read_failures(self.store.directory)))
+        added = 0
+        for source in sources:
+            for failure in read_failures(source):
+                key = _failure_key(failure)
+                if missing[key] > 0:
+                    missing[key] -= 1
+                    self.store.append_failure(encode_json_line(failure))
+                    added += 1
+        return added
+
+    def keep_journals(self, sources: Sequence[Path]) -> int:
+        """Copy the replies of episodes that are not finished, the longest of each; return how many there are."""
+        folder = self.store.directory / JOURNALS_NAME
+        try:
+            for source in sources:
+                for index, path in self._journals(source):
+                    if not self.store.is_finished(index):
+                        replies = path.read_bytes()
+                        there = journal_path(self.store.directory, index)
+                        if not there.exists() or there.read_bytes().count(b"\n") < replies.count(b"\n"):
+                            folder.mkdir(exist_ok=True)
+                            write_file_atomically(there, replies)
+        except OSError as error:
+            raise StoreError(f"cannot copy replies to {folder}: {describe_os_error(error)}") from error
+        kept = 0
+        for index, _ in list(self._journals(self.store.directory)):
+            if self.store.is_finished(index):
+                discard_journal(self.store.directory, index)
+            else:
+                kept += 1
+        discard_journals(self.store.directory)
+        return kept
+
+    def result(self, num_failures: int, num_unfinished: int) -> MergeResult:
+        """Return what was made."""
+        missing = (index for index in range(self._num_planned) if not self.store.is_finished(index))
+        return MergeResult(
+            directory=self.store.directory,
+            num_planned=self._num_planned,
+            num_episodes=self.store.num_finished,
+            num_new=self._num_new,
+            num_duplicates=self._num_duplicates,
+            num_failures=num_failures,
+            num_unfinished=num_unfinished,
+            first_missing=next(missing, None),
+        )
+
+    def _journals(self, directory: Path) -> Iterator[tuple[int, Path]]:
+        folder = directory / JOURNALS_NAME
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            found = _JOURNAL_NAME.fullmatch(path.name)
+            if found is not None and int(found[1]) < self._num_planned:
+                yield int(found[1]), path
+
+    def _remember(self, record: EpisodeRecord) -> None:
+        start = DIGEST_BYTES * record["index"]
+        self._digests[start : start + DIGEST_BYTES] = _digest(record)
+        self._progress(1)
+
+    def _digest_at(self, index: int) -> bytes:
+        return bytes(self._digests[DIGEST_BYTES * index : DIGEST_BYTES * (index + 1)])
+
+
+def _planned(arguments: dict[str, Any]) -> int:
+    """Return how many episodes a run has."""
+    number = arguments.get("num_episodes")
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise StoreError(f"{MANIFEST_NAME} says that the run has {number!r:.60} episodes: expected a number")
+    return number
+
+
+def _part_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    return {key: manifest.get(key) for key in PART_KEYS}
+
+
+def _digest(record: EpisodeRecord) -> bytes:
+    # Opened, because other builds of zlib pack the same texts into other bytes.
+    return bytes.fromhex(content_hash(opened_if_whole(record)[0]))[:DIGEST_BYTES]
+
+
+def _failure_key(failure: FailureRecord) -> str:
+    return canonical_json(failure)
+
+
+def _is_same_folder(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def _say_nothing(number: int) -> None:
+    pass

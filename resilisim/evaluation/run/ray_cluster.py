@@ -1,0 +1,457 @@
+"""Playing the episodes of a run on the machines of a Ray cluster: the same records as on one machine.
+
+Each actor holds one `EpisodePlayer` and plays jobs, a part at a time: whoever drives asks for the next part when it has
+the last one. What was not handed over when an actor or its node died is played again elsewhere, and an actor that
+worked is replaced where the cluster has room. Every machine needs this package in the same version, with its extras,
+keys of endpoints in its environment, and whatever modules the policies `module:attribute` stand in.
+
+Replies of language models (`RunSettings.directory`) are kept on the machine that plays. If the folder is not shared
+among the machines, an episode that breaks or whose machine dies asks anew when it is played on another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import logging
+import os
+import platform
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+import resilisim
+from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, ResiliSimError
+from resilisim.evaluation.episode.record import is_failure
+from resilisim.evaluation.run.journal import discard_journal
+from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
+from resilisim.evaluation.run.player import EpisodePlayer, Outcome
+from resilisim.evaluation.run.workers import episode_jobs
+from resilisim.processes import Jobs, transportable
+from resilisim.provenance import encode_json_line
+
+PART_SECONDS = 0.25  # an actor hands over what it has at the latest this long after it was asked
+LOOK_SECONDS = 1.0  # between two looks at a cluster from which nothing comes
+START_SECONDS = 300.0  # in which one actor at least has to start; larger clusters add machines on demand
+FORGET_SECONDS = 5.0
+MOST_LOSSES = 3  # times that an episode may take its actor down, before the episode is taken for the reason
+
+# What an episode came to, as it is and as one JSON line.
+_Finished: TypeAlias = "tuple[Outcome, bytes]"
+
+_GO_ON = "what was finished is kept, and the same command goes on from there"
+
+
+def play_on_cluster(
+    settings: RunSettings,
+    pending: Iterator[PlannedEpisode],
+    address: str,
+    workers: int,
+    waits_for_models: bool,
+    until: float | None = None,
+) -> Generator[_Finished, None, None]:
+    """Play episodes on a Ray cluster and yield what they come to as they end.
+
+    Args:
+        settings: The run's settings; what models may be asked at once is shared among the actors.
+        pending: The episodes.
+        address: "auto", "local" or HOST:PORT (`connected`).
+        workers: Number of actors, at most one for each processor of the cluster; 1 takes that many.
+        waits_for_models: Whether any policy asks a language model.
+        until: Moment of the monotonic clock after which nothing more is waited for.
+
+    Raises:
+        InvalidInputError: The address is none, or a policy cannot travel.
+        MissingExtraError: Ray is not installed.
+        InfrastructureError: The cluster cannot be reached, nothing is left of it, or an episode takes down actors.
+        Exception: Whatever an episode raises; the others are stopped.
+    """
+    with connected(address) as ray:
+        num_processors = _num_processors(ray)
+        if num_processors < 1:
+            raise InfrastructureError(f"the Ray cluster at {address!r} has no processor to run on")
+        size = min(workers, num_processors) if workers > 1 else num_processors
+        first = list(islice(pending, size))  # each actor plays at least one
+        size = len(first)
+        if not size:
+            return
+        if waits_for_models:
+            size = min(size, settings.models.concurrency)
+        if settings.directory is not None:
+            settings = replace(settings, directory=str(Path(settings.directory).absolute()))
+        settings = replace(settings, models=settings.models.share(size))
+        _refuse_what_cannot_travel(ray, settings)
+        jobs = episode_jobs(chain(first, pending), waits_for_models, settings.models.concurrency)
+        with contextlib.closing(_Crew(ray, settings, jobs, size)) as crew:
+            yield from crew.play(until)
+
+
+def _num_processors(ray: Any) -> int:
+    return int(ray.cluster_resources().get("CPU", 0))
+
+
+def _refuse_what_cannot_travel(ray: Any, settings: RunSettings) -> None:
+    try:
+        ray.cloudpickle.dumps(settings)
+    except Exception as error:
+        raise InvalidInputError(
+            f"a policy cannot be handed to other machines ({error}): give it as module:attribute"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What an actor hands over at once.
+
+    Attributes:
+        lines: Episodes that ended, encoded.
+        is_last: Whether the job is done.
+        error: What ended it before it was done.
+    """
+
+    lines: list[bytes]
+    is_last: bool
+    error: Exception | None = None
+
+
+class _RemotePlayer:
+    """Plays jobs on some machine of the cluster."""
+
+    def __init__(self) -> None:
+        self._outcomes: Iterator[Outcome] = iter(())
+        self._directory: str | None = None
+        self._ended: list[int] = []
+
+    def start(self, settings: RunSettings, version: str) -> _Part:
+        """Get ready to play."""
+        host = platform.node()
+        if version != resilisim.__version__:
+            text = f"{host} has ResiliSim {resilisim.__version__}, and {version} drives: all machines need the same"
+            return _Part([], True, InfrastructureError(text))
+        try:
+            self._player = EpisodePlayer(settings)
+        except ResiliSimError as error:
+            return _Part([], True, transportable(type(error)(f"{error} (on {host})")))
+        except Exception as error:
+            return _Part([], True, transportable(error))
+        self._directory = settings.directory
+        return _Part([], True)
+
+    def play(self, job: list[PlannedEpisode] | None) -> _Part:
+        """Play on, or begin a new job, for PART_SECONDS."""
+        if job is not None:
+            self.forget()
+            self._outcomes = self._player.play_all(iter(job))
+        lines: list[bytes] = []
+        began = time.monotonic()
+        try:
+            for outcome in self._outcomes:
+                lines.append(encode_json_line(outcome))
+                if not is_failure(outcome):
+                    self._ended.append(outcome["index"])
+                if time.monotonic() - began > PART_SECONDS:
+                    return _Part(lines, False)
+        except Exception as error:
+            return _Part(lines, True, transportable(error))
+        return _Part(lines, True)
+
+    def forget(self) -> None:
+        """Remove the replies of episodes whose records are written; where the folder is shared, they are gone."""
+        if self._directory is not None:
+            for index in self._ended:
+                discard_journal(self._directory, index)
+        self._ended = []
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    """An actor.
+
+    Attributes:
+        actor: Its handle.
+        is_ready: Whether it has started.
+        job: What it was given last.
+        left: Episodes of this job that it has not handed over, by index.
+        since: When it was given.
+    """
+
+    actor: Any
+    is_ready: bool = False
+    job: list[PlannedEpisode] | None = None
+    left: dict[int, PlannedEpisode] = field(default_factory=dict)
+    since: float = 0.0
+
+
+class _Crew:
+    """The actors of a run."""
+
+    def __init__(self, ray: Any, settings: RunSettings, jobs: Jobs[list[PlannedEpisode]], size: int) -> None:
+        self._ray = ray
+        self._settings = settings
+        self._jobs = jobs
+        self._size = size
+        self._make = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(_RemotePlayer)
+        self._members: list[_Member] = []
+        self._calls: dict[Any, _Member] = {}
+        self._returned: deque[list[PlannedEpisode]] = deque()
+        self._losses: Counter[int] = Counter()
+        self._all_handed_out = False
+        self._last_sign = time.monotonic()
+
+    def play(self, until: float | None) -> Iterator[_Finished]:
+        """Yield what the episodes of all jobs come to."""
+        for _ in range(self._size):
+            self._hire()
+        while not self._is_done():
+            patience = LOOK_SECONDS if until is None else min(LOOK_SECONDS, until - time.monotonic())
+            if patience <= 0:
+                return
+            ended, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=patience)
+            for call in ended:
+                yield from self._receive(call)
+            self._refuse_to_wait_for_ever()
+        self._let_forget()
+
+    def close(self) -> None:
+        """Stop all actors."""
+        for member in self._members:
+            self._kill(member)
+        self._members.clear()
+        self._calls.clear()
+
+    def _is_done(self) -> bool:
+        return self._all_handed_out and not self._returned and not any(member.left for member in self._members)
+
+    def _hire(self) -> None:
+        member = _Member(self._make.remote())
+        self._members.append(member)
+        self._calls[member.actor.start.remote(self._settings, resilisim.__version__)] = member
+
+    def _receive(self, call: Any) -> Iterator[_Finished]:
+        member = self._calls.pop(call)
+        try:
+            part: _Part = self._ray.get(call)
+        except self._ray.exceptions.RayTaskError as error:
+            reason = [line for line in str(error).splitlines() if line.strip()][-1].strip()
+            raise InfrastructureError(f"a machine of the Ray cluster cannot play: {reason}") from error
+        except self._ray.exceptions.RayError:
+            self._lose(member)
+            return
+        member.is_ready = True
+        self._last_sign = time.monotonic()
+        for line in part.lines:
+            outcome = json.loads(line)
+            del member.left[outcome["index"]]
+            yield outcome, line
+        if part.error is not None:
+            raise part.error
+        if part.is_last:
+            self._give(member)
+        else:
+            self._calls[member.actor.play.remote(None)] = member
+
+    def _give(self, member: _Member) -> None:
+        """Give an actor its next job, if there is one."""
+        seconds = time.monotonic() - member.since
+        job = self._returned.popleft() if self._returned else self._jobs.next(member.job, seconds)
+        if job is None:
+            self._all_handed_out = True
+            return
+        member.job, member.left = job, {episode.index: episode for episode in job}
+        member.since = time.monotonic()
+        self._calls[member.actor.play.remote(job)] = member
+
+    def _lose(self, member: _Member) -> None:
+        """Let others do what a dead actor has left; one that had worked is replaced."""
+        self._members.remove(member)
+        self._kill(member)  # it may live on behind a broken connection
+        if member.left:
+            self._count_losses(member.left)
+            self._returned.append(list(member.left.values()))
+            busy = set(self._calls.values())
+            idle = next((other for other in self._members if other.is_ready and other not in busy), None)
+            if idle is not None:
+                self._give(idle)
+        if member.is_ready:
+            self._hire()
+        elif not self._members:
+            raise InfrastructureError(f"every worker on the Ray cluster died before it began; {_GO_ON}")
+
+    def _count_losses(self, episodes: dict[int, PlannedEpisode]) -> None:
+        self._losses.update(episodes.keys())
+        index = max(episodes, key=self._losses.__getitem__)
+        losses = self._losses[index]
+        if losses >= MOST_LOSSES:
+            others = f" and {len(episodes) - 1} more" if len(episodes) > 1 else ""
+            raise InfrastructureError(
+                f"a worker on the Ray cluster died {losses} times while it had episode {index}{others}; {_GO_ON}"
+            )
+
+    def _refuse_to_wait_for_ever(self) -> None:
+        """Give up when no actor has started and none can.
+
+        Raises:
+            InfrastructureError: There is nothing left to run on.
+        """
+        if self._is_done() or any(member.is_ready for member in self._members):
+            return
+        if _num_processors(self._ray) < 1:
+            raise InfrastructureError(f"no machine is left in the Ray cluster; {_GO_ON}")
+        if time.monotonic() - self._last_sign > START_SECONDS:
+            raise InfrastructureError(
+                f"no worker on the Ray cluster began within {START_SECONDS:.0f} s: others may use it; {_GO_ON}"
+            )
+
+    def _let_forget(self) -> None:
+        if self._settings.directory is not None:
+            calls = [member.actor.forget.remote() for member in self._members if member.is_ready]
+            if calls:
+                self._ray.wait(calls, num_returns=len(calls), timeout=FORGET_SECONDS)
+
+    def _kill(self, member: _Member) -> None:
+        with contextlib.suppress(Exception):  # whatever is wrong with it, it is not needed any more
+            self._ray.kill(member.actor)
+
+
+PROBE_SECONDS = 5.0
+# Only lines of text travel: Ray would set a third of the memory aside.
+LOCAL_STORE_BYTES = 100 * 2**20
+# Read by Ray when it starts processes: nobody who runs a benchmark has agreed to be counted.
+_QUIET_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+
+def require_ray() -> Any:
+    """Import Ray.
+
+    Raises:
+        MissingExtraError: It is not installed; the text says how to get it.
+    """
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise MissingExtraError(f"several machines need 'ray' ({error}): pip install 'resilisim[ray]'") from error
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """Be connected to a cluster; gives the module `ray`.
+
+    A Ray that this process has already initialised is used and stays; any other connection is closed at the end, and a
+    Ray that was started here is stopped.
+
+    Args:
+        address: "auto" (the cluster of this machine, or of RAY_ADDRESS), "local" (start one here), or HOST:PORT of a
+            cluster that this machine belongs to. Ray's client protocol (ray://) is not spoken.
+
+    Raises:
+        InvalidInputError: The address is none, or this process is connected to another cluster.
+        MissingExtraError: Ray is not installed.
+        InfrastructureError: The cluster cannot be reached, or not be started.
+    """
+    place = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address
+    if place not in ("auto", "local"):
+        host, port = _parse(place)
+    ray = require_ray()
+    if ray.is_initialized():
+        _refuse_other_cluster(ray, place)
+        with _without_messages():
+            yield ray
+        return
+    if place not in ("auto", "local"):
+        _probe(place, host, port)
+    options: dict[str, Any] = {"address": place, "log_to_driver": False, "logging_level": logging.ERROR}
+    if place == "local":
+        options |= {"include_dashboard": False, "object_store_memory": LOCAL_STORE_BYTES}
+    with _without_messages():
+        try:
+            with _quiet_environment():
+                ray.init(**options)
+        except Exception as error:
+            ray.shutdown()
+            raise InfrastructureError(_cannot_reach(place, error)) from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def check_address(address: str) -> None:
+    """Refuse what is no address of a cluster (`connected`); whether anybody listens there is not asked.
+
+    Raises:
+        InvalidInputError: It is none.
+    """
+    if address not in ("auto", "local"):
+        _parse(address)
+
+
+def _parse(address: str) -> tuple[str, int]:
+    refusal = InvalidInputError(
+        f"address {address!r} of a Ray cluster: expected 'auto', 'local' or HOST:PORT, on a machine that belongs to it"
+    )
+    try:
+        parts = urlsplit("//" + address)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise refusal from None
+    if not host or not port or parts.path or parts.query or parts.fragment:
+        raise refusal
+    return host, port
+
+
+def _probe(address: str, host: str, port: int) -> None:
+    """Refuse an address where nobody listens: Ray would try for minutes."""
+    try:
+        socket.create_connection((host, port), timeout=PROBE_SECONDS).close()
+    except OSError as error:
+        raise InfrastructureError(_cannot_reach(address, error)) from error
+
+
+def _cannot_reach(address: str, error: Exception) -> str:
+    if address == "auto" and isinstance(error, ConnectionError):
+        return "no Ray cluster runs on this machine: start one (ray start --head), or give its address, or 'local'"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = lines[0] if lines else type(error).__name__
+    what = "start Ray here" if address == "local" else f"reach the Ray cluster at {address}"
+    return f"cannot {what}: {reason}"
+
+
+def _refuse_other_cluster(ray: Any, address: str) -> None:
+    if address in ("auto", "local"):
+        return
+    here = ray.get_runtime_context().gcs_address
+    if here != address:
+        raise InvalidInputError(f"address {address!r}: this process is connected to the Ray cluster at {here}")
+
+
+@contextlib.contextmanager
+def _quiet_environment() -> Iterator[None]:
+    added = {name: value for name, value in _QUIET_ENVIRONMENT.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def _without_messages() -> Iterator[None]:
+    """Keep Ray from printing to standard output what became of a node; who plays says it in a line of its own.
+
+    `log_to_driver` does not reach these messages; the switch is the one that Ray's debugger uses.
+    """
+    worker = importlib.import_module("ray._private.worker")
+    before = getattr(worker, "_worker_logs_enabled", True)
+    worker.__dict__["_worker_logs_enabled"] = False
+    try:
+        yield
+    finally:
+        worker.__dict__["_worker_logs_enabled"] = before

@@ -1,0 +1,237 @@
+"""Playing one episode of a run again, alone: from its recorded replies, or asking the models anew."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+from resilisim.chat import ChatModel, ChatReply, ChatRequest, RoleModels
+from resilisim.chat.errors import ContextOverflowError
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.episode.play import play_agent_episode, play_episode
+from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, FailureRecord, is_failure
+from resilisim.evaluation.episode.texts import has_agent_texts, opened
+from resilisim.evaluation.run.contestants import PolicyMaker
+from resilisim.evaluation.run.journal import EpisodeJournal, journal_path
+from resilisim.evaluation.run.models import ModelSettings
+from resilisim.evaluation.run.store import read_failures, read_manifest, read_records
+from resilisim.policies.llm.policy import LlmPolicy
+from resilisim.policies.llm.run import CONTEXT_OVERFLOW, Journal
+from resilisim.provenance import canonical_json
+from resilisim.tasks import Task
+from resilisim.tool_library import ToolLibrary
+
+
+def find_episode(directory: Path | str, wanted: str) -> EpisodeRecord | FailureRecord:
+    """Return an episode of a run, or the last failure of one that is not finished.
+
+    Args:
+        directory: The run's folder.
+        wanted: Its number ("17"), or its task's id, with the seed if there are several ("task_x:3"), and with policy
+            and prompt type in the same way ("task_x:3:react:optimal").
+
+    Raises:
+        InvalidInputError: There is none, or more than one.
+        StoreError: It is no folder of results.
+    """
+    found: list[EpisodeRecord | FailureRecord] = []
+    for record in read_records(directory):
+        if _is_wanted(record, wanted):
+            found.append(record)
+            if wanted.isdigit():
+                return record
+    if not found:
+        failures = {failure["index"]: failure for failure in read_failures(directory)}
+        found.extend(failure for failure in failures.values() if _is_wanted(failure, wanted))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        several = ", ".join(
+            f"{entry['instance_id']}:{entry['seed']}:{entry['policy']}:{entry['prompt_type']}" for entry in found[:3]
+        )
+        raise InvalidInputError(f"episode {wanted!r} could be {len(found)} episodes of {directory}: {several}, ...")
+    planned = read_manifest(directory)["arguments"].get("num_episodes", 0)
+    raise InvalidInputError(
+        f"{directory} holds no episode {wanted!r}: expected a number from 0 to {planned - 1}, "
+        "or TASK:SEED:POLICY:PROMPT"
+    )
+
+
+def finished(episode: EpisodeRecord | FailureRecord) -> EpisodeRecord | None:
+    """Return the record of an episode that came to its end, None for a failure."""
+    return None if is_failure(episode) else cast("EpisodeRecord", episode)
+
+
+def _is_wanted(entry: Mapping[str, Any], wanted: str) -> bool:
+    if wanted.isdigit():
+        return bool(entry["index"] == int(wanted))
+    traits = (entry["instance_id"], str(entry["seed"]), entry["policy"], entry["prompt_type"])
+    return f"{':'.join(traits)}:".startswith(f"{wanted}:")
+
+
+class RecordedReplies:
+    """The replies of a recorded episode, for playing it again without its models.
+
+    Args:
+        record: The episode.
+
+    Raises:
+        InvalidInputError: The run did not keep what was said in it.
+    """
+
+    def __init__(self, record: EpisodeRecord) -> None:
+        record = opened(record)
+        if not has_agent_texts(record):
+            raise InvalidInputError(
+                f"the run kept no texts of episode {record['index']} (--record-texts): ask the models anew (--live)"
+            )
+        agent = record["agent"]
+        self._messages: Sequence[Mapping[str, Any]] = agent.get("messages", ())
+        self._calls: Sequence[Mapping[str, Any]] = agent.get("calls", ())
+        limits = [event["text"] for event in agent.get("events", ()) if event["kind"] == "limit"]
+        self._overflow = limits[-1] if agent.get("ended_by") == CONTEXT_OVERFLOW and limits else None
+
+    def recall(self, number: int, request: ChatRequest) -> ChatReply | None:
+        """Return the recorded reply to a call; None after the last one.
+
+        Raises:
+            ContextOverflowError: It was refused as too long then.
+            InvalidInputError: The agent asks something else than it did then.
+        """
+        if number >= len(self._calls):
+            if number == len(self._calls) and self._overflow is not None:
+                raise ContextOverflowError(self._overflow)
+            return None
+        call = self._calls[number]
+        then = [self._messages[place]["content"] for place in call["messages"]]
+        now = [message.content for message in request.messages]
+        if then != now or call["role"] != request.role:
+            raise InvalidInputError(
+                f"call {number} of the model ({call['role']}) is not the recorded one: the agent, its prompts or its "
+                "options have changed since; ask the models anew (--live)"
+            )
+        return replace(ChatReply.from_mapping(call["reply"]), from_cache=call["from_cache"])
+
+    def keep(self, number: int, request: ChatRequest, reply: ChatReply) -> None:
+        """Keep nothing: the record has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unasked:
+    """Stands for models that are not to be asked."""
+
+    name: str
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Refuse."""
+        raise InvalidInputError(
+            f"the agent asks {self.name} for more than the record holds: ask the models anew (--live)"
+        )
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+def replay_episode(
+    directory: Path | str,
+    episode: EpisodeRecord | FailureRecord,
+    find_task: Callable[[str], Task],
+    library: ToolLibrary,
+    models: ModelSettings | None = None,
+    prices: str | None = None,
+) -> EpisodeRecord:
+    """Play an episode of a run again, with the run's settings; nothing is written.
+
+    Args:
+        directory: The run's folder.
+        episode: The episode, or the failure of one that is not finished; that one goes on from the replies it has.
+        find_task: Returns the task of an id.
+        library: The run's tool library.
+        models: Models to ask anew; None takes the recorded replies.
+        prices: File with the prices of models, if the models' settings name none.
+
+    Raises:
+        InvalidInputError: The library is not the run's, a policy is no text, or the agent is not what it was.
+        InfrastructureError: A model that is asked is down.
+    """
+    manifest = read_manifest(directory)
+    arguments = manifest["arguments"]
+    if arguments["library"] != library.content_hash:
+        raise InvalidInputError(f"{directory} was made with another tool library: name it with --library")
+    settings = EnvironmentSettings(**arguments["environment"])
+    env = ConversationEnv(settings, library=library)
+    spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
+    recorded = finished(episode)
+    asked = _recorded_models(recorded) if recorded is not None and models is None else None
+    settings_of_models = models if models is not None else ModelSettings(prices=prices)
+    answering = settings_of_models.make() if asked is None else {asked.default.name: asked}
+    maker = PolicyMaker(library, answering, settings_of_models.load_prices())
+    policy = maker.make(str(spec))
+    task = find_task(episode["instance_id"])
+    common: dict[str, Any] = {
+        "index": episode["index"],
+        "name": episode["policy"],
+        "salt": settings.salt,
+        "manifest": manifest["hash"],
+    }
+    if not isinstance(policy, LlmPolicy):
+        return play_episode(env, policy, task, episode["prompt_type"], episode["seed"], **common)
+    journal: Journal | None = None
+    if recorded is None:
+        identity = canonical_json(policy.models.identities())
+        journal = EpisodeJournal(journal_path(directory, episode["index"]), identity, is_read_only=True)
+    elif models is None and "agent" in recorded:
+        journal = RecordedReplies(recorded)
+    return asyncio.run(
+        play_agent_episode(env, policy, task, episode["prompt_type"], episode["seed"], journal=journal, **common)
+    )
+
+
+def _recorded_models(record: EpisodeRecord) -> RoleModels | None:
+    """Return stand-ins for the models of a recorded episode, under their names; None if it asked none."""
+    agent = record.get("agent")
+    if agent is None:
+        return None
+    by_role: dict[str, ChatModel] = {call["role"]: _Unasked(call["model"]) for call in agent["calls"]}
+    default = next(iter(by_role.values()), _Unasked("a model"))
+    return RoleModels(default, by_role, agent["models"])
+
+
+def first_difference(then: EpisodeRecord, now: EpisodeRecord) -> str | None:
+    """Return where two records of an episode differ first, or None if they are the same.
+
+    What calls cost is left out: it rests on a table of prices, which is no part of the run. So are fields that older
+    records lack, and the environment's words where one of the two has not kept them.
+    """
+    one, other = dict(opened(then)), dict(opened(now))
+    if "texts" not in one or "texts" not in other:
+        one.pop("texts", None)
+        other.pop("texts", None)
+    compared = {name: value for name, value in other.items() if name in one or name not in CEILING_FIELDS}
+    return next(_differences("", one, compared), None)
+
+
+def _differences(where: str, then: object, now: object) -> Iterator[str]:
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for name in dict.fromkeys(chain(then, now)):
+            if name == "cost" or (name == "error" and _lacks_problem(then)):
+                continue
+            yield from _differences(f"{where}.{name}".lstrip("."), then.get(name), now.get(name))
+    elif isinstance(then, list | tuple) and isinstance(now, list | tuple):
+        if len(then) != len(now):
+            yield f"{where} has {len(now)} entries, had {len(then)}"
+        for number, (old, new) in enumerate(zip(then, now, strict=False)):
+            yield from _differences(f"{where}[{number}]", old, new)
+    elif then != now:
+        yield f"{where} is {now!r:.60}, was {then!r:.60}"
+
+
+def _lacks_problem(step: Mapping[Any, Any]) -> bool:
+    """Tell whether a step was recorded before records said why a message was rejected or not read."""
+    return step.get("kind") in ("rejected", "format_error") and step.get("error") is None

@@ -1,0 +1,301 @@
+"""What a task has to find: types, findings, their test, and how its threshold trades precision for recall."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+)
+
+from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.kpi_chain.yaml_text import Plain, typed
+
+STRING: Final = "string"
+NUMBER: Final = "number"
+BOOLEAN: Final = "boolean"
+ARRAY: Final = "array"
+DICT: Final = "dict"
+ANY: Final = "any"
+
+FINAL_ANSWER: Final = "final_answer"
+DEFAULT_THETAS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
+
+_ALIASES: Final[dict[str, tuple[str, ...]]] = {
+    STRING: ("string", "str", "text", "char", "date", "datetime", "time", "url", "email", "enum"),
+    NUMBER: ("number", "int", "integer", "float", "double", "decimal", "numeric", "num"),
+    BOOLEAN: ("boolean", "bool"),
+    ARRAY: ("array", "list", "sequence", "tuple", "set"),
+    DICT: ("dict", "dictionary", "object", "map", "mapping", "json"),
+    ANY: ("any",),
+}
+_CANONICAL: Final = {alias: kind for kind, aliases in _ALIASES.items() for alias in aliases}
+# "array of strings", "list[str]", "array<string>", "string (optional)": the first word says what it is.
+_FIRST_WORD = re.compile(r"\s*([A-Za-z]+)\s*(?:[\[<(,|].*|of\b.*)?\Z", re.DOTALL)
+
+# Texts as models write them in plans: null is an empty one.
+Text = Annotated[str, BeforeValidator(lambda text: "" if text is None else text)]
+Name = Annotated[Text, StringConstraints(pattern=r"^[\w-]{1,100}$")]
+
+
+def canonical_type(name: str) -> str | None:
+    """Return the canonical name of a type, or None if the word is unknown.
+
+    The types of the elements of arrays and of the values of dicts are not kept.
+    """
+    match = _FIRST_WORD.match(name)
+    return _CANONICAL.get(match[1].lower()) if match else None
+
+
+def type_of(value: Any) -> str:
+    """Return the canonical type of a JSON value, "null" for None."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return BOOLEAN
+    if isinstance(value, int | float):
+        return NUMBER
+    if isinstance(value, str):
+        return STRING
+    return ARRAY if isinstance(value, list) else DICT
+
+
+def fits(value: Any, kind: str) -> bool:
+    """Return whether a value is of a canonical type."""
+    return kind == ANY or type_of(value) == kind
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value says that there is none: null, or the word for it in quotes."""
+    return value is None or (isinstance(value, str) and value.strip().lower() in ("null", "none"))
+
+
+def wanted_value(tree: Any, kind: str | None) -> Any:
+    """Return a value of YAML in the type that is wanted where notation alone hides it.
+
+    A year without quotes reads as a number; where a string is wanted, it is the text that was written.
+    """
+    return str(tree) if kind == STRING and isinstance(tree, Plain) else typed(tree)
+
+
+class EntitySpec(BaseModel):
+    """Something that a task has to find, as plans write it.
+
+    Attributes:
+        name: Its name, by which later tasks refer to it.
+        type: Canonical type.
+        description: What guides the extraction.
+        required: Whether the task fails without it; the final answer always is.
+    """
+
+    model_config = ConfigDict(frozen=True, str_strip_whitespace=True)
+
+    name: Name
+    type: Text
+    description: Text = ""
+    required: bool = True
+
+    @field_validator("type")
+    @classmethod
+    def _known_type(cls, stated: str) -> str:
+        kind = canonical_type(stated)
+        if kind is None:
+            raise ValueError(f"is {stated[:50]!r}; expected string, number, boolean, array or dict")
+        return kind
+
+    @field_validator("required")
+    @classmethod
+    def _answer_is_required(cls, required: bool, info: ValidationInfo) -> bool:
+        return required or info.data.get("name") == FINAL_ANSWER
+
+    @model_serializer(mode="wrap")
+    def _as_plans_write_it(self, fields: Callable[[EntitySpec], dict[str, Any]]) -> dict[str, Any]:
+        mapping = fields(self)
+        if self.required:
+            del mapping["required"]
+        return mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A value that was found for an entity.
+
+    Attributes:
+        value: JSON value; None if the entity was not found.
+        confidence: 0 to 1; None where none is asked for, as from the reasoner.
+    """
+
+    value: Any = field(hash=False)
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KpiResult:
+    """How a task did.
+
+    Attributes:
+        entities: What may be remembered: entity -> value.
+        problems: What is wrong, a line for each entity; empty if the task succeeded.
+    """
+
+    entities: Mapping[str, Any] = field(hash=False)
+    problems: tuple[str, ...] = ()
+
+
+def evaluate_kpi(expected: Sequence[EntitySpec], findings: Mapping[str, Finding], theta: float) -> KpiResult:
+    """Test what a task found: every entity is there, of its type, and found with enough confidence.
+
+    Args:
+        expected: What it had to find.
+        findings: What it found, by entity; one that is left out was not found.
+        theta: The lowest confidence that is enough.
+    """
+    entities: dict[str, Any] = {}
+    problems: list[str] = []
+    for entity in expected:
+        finding = findings.get(entity.name, Finding(None))
+        problem = _problem(entity, finding, theta)
+        if problem is None:
+            entities[entity.name] = finding.value
+        elif entity.required:
+            problems.append(problem)
+    return KpiResult(entities, tuple(problems))
+
+
+def _problem(entity: EntitySpec, finding: Finding, theta: float) -> str | None:
+    confidence = "" if finding.confidence is None else f" (confidence {finding.confidence:g})"
+    if is_missing(finding.value):
+        return f"entity {entity.name!r} was not found{confidence}"
+    if not fits(finding.value, entity.type):
+        kind = type_of(finding.value)
+        return f"entity {entity.name!r} is of type {kind}, expected {entity.type}{confidence}"
+    if finding.confidence is not None and finding.confidence < theta:
+        return f"entity {entity.name!r} was found with confidence {finding.confidence:g}, below {theta:g}"
+    return None
+
+
+def merge_findings(
+    expected: Sequence[EntitySpec], pieces: Sequence[Mapping[str, Finding]], theta: float, unite_arrays: bool = False
+) -> dict[str, Finding]:
+    """Return one finding for each entity from those in the pieces of an output.
+
+    The most confident one counts, the earliest of several. An entity is null only if it is null in every piece; its
+    confidence is then the highest that was stated.
+
+    Args:
+        expected: The entities.
+        pieces: What was found in each piece, in order; at least one.
+        theta: The lowest confidence that is enough.
+        unite_arrays: Whether the arrays that were found with enough confidence are put together, each element once;
+            the confidence of the union is the lowest among them.
+    """
+    merged = {}
+    for entity in expected:
+        findings = [piece[entity.name] for piece in pieces]
+        found = [finding for finding in findings if finding.value is not None] or findings
+        merged[entity.name] = max(found, key=_rank)  # the first of equals
+        sure = [finding for finding in found if isinstance(finding.value, list) and _rank(finding) >= theta]
+        if unite_arrays and entity.type == ARRAY and len(sure) > 1:
+            merged[entity.name] = Finding(_union(finding.value for finding in sure), min(map(_rank, sure)))
+    return merged
+
+
+def _rank(finding: Finding) -> float:
+    return 0.0 if finding.confidence is None else finding.confidence
+
+
+def _union(arrays: Iterable[list[Any]]) -> list[Any]:
+    united: list[Any] = []
+    for item in (item for array in arrays for item in array):
+        if not any(item == other and type(item) is type(other) for other in united):
+            united.append(item)
+    return united
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledExtraction:
+    """One extraction of one entity, and what it should have been.
+
+    Attributes:
+        confidence: What the extractor stated, 0 to 1.
+        extracted: The value; None (or the word for it) if it found none.
+        gold: The true value; None if the output does not hold the entity.
+    """
+
+    confidence: float
+    extracted: Any = field(hash=False)
+    gold: Any = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdPoint:
+    """What a threshold does.
+
+    Attributes:
+        theta: The threshold.
+        accepted: Extractions with a value and enough confidence.
+        correct: Those of them that are right.
+        present: Extractions whose true value exists.
+        precision: correct / accepted; NaN if nothing is accepted.
+        recall: correct / present; NaN if nothing is present.
+    """
+
+    theta: float
+    accepted: int
+    correct: int
+    present: int
+    precision: float
+    recall: float
+
+
+def threshold_sweep(
+    labelled: Iterable[LabelledExtraction],
+    thetas: Iterable[float] = DEFAULT_THETAS,
+    same: Callable[[Any, Any], bool] = operator.eq,
+) -> tuple[ThresholdPoint, ...]:
+    """Return precision and recall at each threshold, to choose the option `theta` by.
+
+    So::
+
+        labelled = [LabelledExtraction(0.9, "Kim", "Kim"), LabelledExtraction(0.6, "Lee", "Kim")]
+        low, high = threshold_sweep(labelled, (0.5, 0.7))
+        assert (low.precision, high.precision) == (0.5, 1.0)
+
+    Args:
+        labelled: Extractions whose truth is known.
+        thetas: Thresholds; an extraction is accepted at its confidence and below, as in the test of a task.
+        same: Whether an extracted value is the true one.
+
+    Raises:
+        InvalidInputError: A threshold or a confidence is not within 0 to 1.
+    """
+    samples = list(labelled)
+    for sample in samples:
+        _check("confidence", sample.confidence)
+    return tuple(_point(samples, theta, same) for theta in thetas)
+
+
+def _point(samples: list[LabelledExtraction], theta: float, same: Callable[[Any, Any], bool]) -> ThresholdPoint:
+    _check("theta", theta)
+    accepted = [sample for sample in samples if not is_missing(sample.extracted) and sample.confidence >= theta]
+    correct = sum(not is_missing(sample.gold) and bool(same(sample.extracted, sample.gold)) for sample in accepted)
+    present = sum(not is_missing(sample.gold) for sample in samples)
+    precision = correct / len(accepted) if accepted else math.nan
+    recall = correct / present if present else math.nan
+    return ThresholdPoint(theta, len(accepted), correct, present, precision, recall)
+
+
+def _check(what: str, value: float) -> None:
+    if not 0.0 <= value <= 1.0:
+        raise InvalidInputError(f"{what} {value}: expected a number from 0 to 1")
