@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Session
