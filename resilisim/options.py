@@ -57,9 +57,10 @@ class OptionField:
     Attributes:
         name: Name of the field.
         default: Its default.
-        kind: Type of its values; the union with None and the names of a `Literal` are taken apart.
+        kind: Type of its values, or of those in a tuple; the union with None and a `Literal` are taken apart.
         choices: The only values; empty if there are others.
         optional: Whether None is a value.
+        is_tuple: Whether it holds several values.
         option: What else is known.
     """
 
@@ -68,6 +69,7 @@ class OptionField:
     kind: Any
     choices: tuple[str, ...]
     optional: bool
+    is_tuple: bool
     option: Option
 
     def checked(self, value: object) -> Any:
@@ -123,8 +125,11 @@ def _declared(settings: type) -> Iterator[OptionField]:
         if get_origin(kinds[0]) in (Union, UnionType):
             kinds = list(get_args(kinds[0]))
         kind = next(kind for kind in kinds if kind is not NoneType)
+        is_tuple = get_origin(kind) is tuple
+        kind = get_args(kind)[0] if is_tuple else kind
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        yield OptionField(field.name, field.default, str if choices else kind, choices, NoneType in kinds, known)
+        kind = str if choices else kind
+        yield OptionField(field.name, field.default, kind, choices, NoneType in kinds, is_tuple, known)
 
 
 def check_options(settings: Any) -> None:

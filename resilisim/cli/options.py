@@ -1,26 +1,24 @@
-"""Options that several commands share, and what they turn into."""
+"""Options that several commands share, and options that are made from the dataclasses that Python users fill."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from resilisim.errors import MAX_TURNS
+from resilisim.envs.settings import ENVIRONMENT_GROUP, EnvironmentSettings
+from resilisim.errors import MAX_COUNT, MAX_WORKERS
+from resilisim.options import OptionField, options_of
+from resilisim.tool_library import ToolLibrary, default_library, load_library
+from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 
-if TYPE_CHECKING:
-    from resilisim.tool_library import ToolLibrary
-    from resilisim.tool_library.retrieval import ToolRetriever
-
-MAX_CONCURRENCY = 10_000
-MAX_SECONDS = 1e6  # of waiting for an answer
-
-# Headings under which --help shows the options.
-LAW_PANEL = "Law of the luck"
-RULES_PANEL = "End rules"
-ENVIRONMENT_PANEL = "Environment"
 OUTPUT_PANEL = "Output"
+MODEL_PANEL = "Language model"
 
 PROMPT_HELP = "Prompt: baseline, chain_of_thought, optimal, flawed (a flaw drawn for each task), flawed:FLAW:SEVERITY"
 
@@ -31,93 +29,19 @@ LibraryOption = Annotated[
         "--library",
         help="A tool library as JSON; the default one has 30 tools.",
         dir_okay=False,
-        rich_help_panel=ENVIRONMENT_PANEL,
+        rich_help_panel=ENVIRONMENT_GROUP,
     ),
 ]
-EmbeddingModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--embedding-model",
-        help="Embedding model of the tool search: a sentence-transformers name or folder; the shipped one if left out.",
-        rich_help_panel=ENVIRONMENT_PANEL,
-    ),
+TasksOption = Annotated[
+    str, typer.Option("--tasks", help="benchmark-v1, a number N (its first N tasks), or a JSON Lines file of tasks.")
 ]
-PlannerOption = Annotated[
-    str,
-    typer.Option(
-        "--planner",
-        help="Who makes the plan of prompts that hold one: auto, exact, exact-path (without limits of steps), "
-        "policy:DIR (the trained policy in a folder) or policy:default (the one that ships).",
-        rich_help_panel=ENVIRONMENT_PANEL,
-    ),
+SplitOption = Annotated[
+    str | None, typer.Option("--split", help="Only tasks of train, validation or test; N tasks drawn from it.")
 ]
-TurnsOption = Annotated[
-    int, typer.Option("--turns", help="Turns of an episode.", min=1, max=MAX_TURNS, rich_help_panel=RULES_PANEL)
+SeedsOption = Annotated[
+    int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1, max=MAX_COUNT)
 ]
-FailuresOption = Annotated[
-    int,
-    typer.Option(
-        "--max-consecutive-failures",
-        help="Failed executions in a row that end an episode; 0 turns the rule off.",
-        min=0,
-        max=MAX_TURNS,
-        rich_help_panel=RULES_PANEL,
-    ),
-]
-LoopOption = Annotated[
-    int,
-    typer.Option(
-        "--loop-length",
-        help="Same unproductive messages in a row that end an episode; 0 turns the rule off.",
-        min=0,
-        max=MAX_TURNS,
-        rich_help_panel=RULES_PANEL,
-    ),
-]
-BaseOption = Annotated[
-    float,
-    typer.Option(
-        "--success-probability", help="Base success probability of a tool.", min=0.0, max=1.0, rich_help_panel=LAW_PANEL
-    ),
-]
-NotExecutedOption = Annotated[
-    float,
-    typer.Option(
-        "--not-executed", help="Factor for each dependency never executed.", min=0.0, max=1.0, rich_help_panel=LAW_PANEL
-    ),
-]
-FailedOption = Annotated[
-    float,
-    typer.Option(
-        "--failed",
-        help="Factor for each dependency executed but not yet successful.",
-        min=0.0,
-        max=1.0,
-        rich_help_panel=LAW_PANEL,
-    ),
-]
-HistoryOption = Annotated[
-    float,
-    typer.Option(
-        "--history", help="Factor for each failed execution so far.", min=0.0, max=1.0, rich_help_panel=LAW_PANEL
-    ),
-]
-SearchDetailOption = Annotated[
-    Literal["brief", "full"],
-    typer.Option("--search-detail", help="How much a search tells of each tool.", rich_help_panel=ENVIRONMENT_PANEL),
-]
-PromptStyleOption = Annotated[
-    Literal["full", "compact"],
-    typer.Option(
-        "--prompt-style",
-        help="compact says the same in at most 350 tokens beside the work order, for small models.",
-        rich_help_panel=ENVIRONMENT_PANEL,
-    ),
-]
-PayloadOption = Annotated[
-    Literal["compact", "verbose"],
-    typer.Option("--payload", help="Size of what tools return.", rich_help_panel=ENVIRONMENT_PANEL),
-]
+WorkersOption = Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)]
 RecordTextsOption = Annotated[
     Literal["all", "failures", "none"] | None,
     typer.Option(
@@ -130,9 +54,138 @@ RecordTextsOption = Annotated[
 ]
 
 
-def command_group(help_text: str) -> typer.Typer:
+class OptionGroup:
+    """The options of a dataclass on the command line; a command gets the object that they fill (`takes`).
+
+    A field is an option if it is declared as one (`resilisim.options`), or holds a dataclass with options.
+
+    Args:
+        settings: The dataclass.
+        names: Which of its options, in the order in which they are shown; all if omitted.
+        panel: Heading of those whose field names none.
+        as_mapping: Hand the command a mapping of the values instead of the object.
+        **changed: What a command says otherwise about an option: `default`, or any attribute of `Option`.
+    """
+
+    def __init__(
+        self,
+        settings: Any,
+        names: Iterable[str] = (),
+        *,
+        panel: str = "",
+        as_mapping: bool = False,
+        **changed: Mapping[str, Any],
+    ) -> None:
+        self._settings = settings
+        self._as_mapping = as_mapping
+        self._panel = panel
+        own = {name: _changed(found, changed.get(name, {})) for name, found in options_of(settings).items()}
+        self._inner = {} if names else {
+            field.name: OptionGroup(field.default_factory, panel=panel, **changed)
+            for field in fields(settings)
+            if is_dataclass(field.default_factory)
+        }
+        self.options: dict[str, OptionField] = {name: own[name] for name in names or own}
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """Return the parameters that a command needs in place of the object."""
+        own = [_parameter(found, self._panel) for found in self.options.values()]
+        return own + [parameter for inner in self._inner.values() for parameter in inner.parameters()]
+
+    def fill(self, values: dict[str, Any]) -> Any:
+        """Take the values of the options out of those of a command, and return the object.
+
+        Raises:
+            InvalidInputError: The object refuses a value.
+        """
+        given = {name: _read(found, values.pop(name)) for name, found in self.options.items()}
+        # None stands for "not given" where it is no value itself: the default is the object's to know.
+        kept = {name: value for name, value in given.items() if value is not None or self.options[name].optional}
+        kept |= {name: inner.fill(values) for name, inner in self._inner.items()}
+        return kept if self._as_mapping else self._settings(**kept)
+
+
+def takes(**groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of dataclasses in place of the parameters of the same names, which get the objects.
+
+        @takes(environment=OptionGroup(EnvironmentSettings))
+        def evaluate(policy: list[str], environment: EnvironmentSettings) -> None: ...
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in inspect.signature(command).parameters.items():
+            plain = parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            parameters += groups[name].parameters() if name in groups else [plain]
+
+        @functools.wraps(command)
+        def filled(**values: Any) -> None:
+            made = {name: group.fill(values) for name, group in groups.items()}
+            command(**values, **made)
+
+        filled.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        filled.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return filled
+
+    return decorate
+
+
+def _changed(found: OptionField, changes: Mapping[str, Any]) -> OptionField:
+    own = {name: value for name, value in changes.items() if name in ("default", "optional")}
+    of_option = {name: value for name, value in changes.items() if name not in own}
+    return replace(found, **own, option=replace(found.option, **of_option))
+
+
+def _parameter(found: OptionField, panel: str) -> inspect.Parameter:
+    """Return the parameter of a command that typer makes an option from."""
+    option = found.option
+    kind: Any = Literal[found.choices] if found.choices else list[str] if found.is_tuple else found.kind
+    default = found.default
+    if option.switch:
+        kind, default = bool, False
+    elif option.path:
+        kind = Path
+    if found.is_tuple:
+        default = None
+    if default is None:
+        kind = kind | None
+    declared = typer.Option(
+        option.flag or "--" + found.name.replace("_", "-"),
+        help=option.help,
+        min=option.least,
+        max=option.most,
+        show_default=True if option.default_text is None else option.default_text or False,
+        dir_okay=option.path != "file",
+        file_okay=option.path != "folder",
+        rich_help_panel=option.group or panel or None,
+    )
+    return inspect.Parameter(
+        found.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
+    )
+
+
+def _read(found: OptionField, value: Any) -> Any:
+    """Return the value of a field from that of its option."""
+    if found.option.switch:
+        return found.option.switch if value else None
+    if isinstance(value, list):
+        return tuple(value) or None
+    return str(value) if isinstance(value, Path) else value
+
+
+RULES = ("max_turns", "max_consecutive_failures", "loop_length")
+LAW = ("base", "not_executed", "failed", "history")
+
+
+def environment_options(*names: str, **changed: Mapping[str, Any]) -> OptionGroup:
+    """Return options of the environment, of the given names in this order."""
+    return OptionGroup(EnvironmentSettings, names, **changed)
+
+
+def command_group() -> typer.Typer:
     """Return a group of commands that shows its help when it is called without one."""
-    group = typer.Typer(help=help_text)
+    group = typer.Typer()
 
     @group.callback(invoke_without_command=True)
     def show_help(context: typer.Context) -> None:
@@ -144,15 +197,11 @@ def command_group(help_text: str) -> typer.Typer:
 
 def load(library: Path | None) -> ToolLibrary:
     """Return the library of a `--library` option, or the default one."""
-    from resilisim.tool_library import default_library, load_library
-
     return default_library() if library is None else load_library(library)
 
 
 def make_retriever(library: ToolLibrary, model: str | None) -> ToolRetriever:
-    """Return the tool search over a library with the model of a `--embedding-model` option, or the shipped one."""
-    from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
-
+    """Return the tool search over a library with the model of an `--embedding-model` option, or the shipped one."""
     if model is None:
         return default_retriever(library)
     retriever = ToolRetriever(library, model)
