@@ -18,7 +18,7 @@ from resilisim.chat.errors import RequestRefusedError
 from resilisim.chat.openai_model import OpenAIChatModel
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InfrastructureError
-from resilisim.evaluation.rollout import Rollout, play_agent_episode
+from resilisim.evaluation.episode.play import Rollout, play_agent_episode
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import LLM_POLICIES, make_policy
 from resilisim.policies.scripted import messages

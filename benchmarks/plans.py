@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.measurement import Measurement, column, repeated
 from resilisim.evaluation import evaluate
+from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.statistics import FloatArray
-from resilisim.evaluation.store import read_records
 from resilisim.policies.ppo.checkpoint import LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.mirror import Mirror
 from resilisim.policies.ppo.planner import all_success_calls

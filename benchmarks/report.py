@@ -48,7 +48,7 @@ print(json.dumps({{"seconds": seconds, "cpu": cpu, "megabytes": size, "memory": 
 _TALK = """
 import base64, json
 from resilisim.evaluation import evaluate, read_records
-from resilisim.evaluation.texts import FORMAT
+from resilisim.evaluation.episode.texts import FORMAT
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
 

@@ -1,7 +1,7 @@
 """What the texts of records are deflated against: `python -m benchmarks.texts_dictionary FILE`.
 
 Pieces that stand in many episodes: of prompts, of what agents are told, of replies. A dictionary that has been released
-is never changed, as records could not be read any more; a new one gets a new number (`evaluation.texts.FORMAT`).
+is never changed, as records could not be read any more; a new one gets a new number (`episode.texts.FORMAT`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from resilisim.chat import ChatReply, ChatRequest
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.rollout import play_episode
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.registry import LLM_POLICIES, make_policy
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.comparing.pairing import Pairs
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.rollout import play_episode
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks

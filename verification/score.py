@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.attribution import identity_error
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.rollout import play_episode, rescore_record
+from resilisim.evaluation.episode.attribution import identity_error
+from resilisim.evaluation.episode.play import play_episode, rescore_record
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.statistics import NUM_FOLDS, FoldSums, cross_fitted_betas, fold_of
 from resilisim.policies.base import Policy
 from resilisim.policies.registry import make_policy

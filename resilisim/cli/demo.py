@@ -44,7 +44,7 @@ def demo(
     from resilisim.evaluation.comparing.episode_table import read_episode_table
     from resilisim.evaluation.report import write_report
     from resilisim.evaluation.report.facts import count_of
-    from resilisim.evaluation.runner import evaluate
+    from resilisim.evaluation.run.runner import evaluate
     from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
     from resilisim.tasks.sources import sample_tasks
     from resilisim.tasks.statistics import task_statistics

@@ -22,7 +22,7 @@ from resilisim.cli.output import console, note, print_json
 from resilisim.cli.tasks import TasksOption, find_task
 
 if TYPE_CHECKING:
-    from resilisim.evaluation.models import ModelSettings
+    from resilisim.evaluation.run.models import ModelSettings
 
 app = command_group("Read one episode of a run, or play it again.")
 
@@ -42,9 +42,9 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show an episode: messages, calls, plan, memory; value, regret and luck beside each turn."""
-    from resilisim.evaluation.failures import is_failure
-    from resilisim.evaluation.replay import find_episode, finished
-    from resilisim.evaluation.texts import opened_if_whole
+    from resilisim.evaluation.episode.record import is_failure
+    from resilisim.evaluation.episode.texts import opened_if_whole
+    from resilisim.evaluation.run.replay import find_episode, finished
 
     found = find_episode(run, episode)
     record = finished(found)
@@ -74,7 +74,7 @@ def replay(
     as_json: JsonFlag = False,
 ) -> None:
     """Play an episode again, alone; nothing is written. From the recorded replies it must come to the same end."""
-    from resilisim.evaluation.replay import find_episode, finished, first_difference, replay_episode
+    from resilisim.evaluation.run.replay import find_episode, finished, first_difference, replay_episode
 
     found = find_episode(run, episode)
     record = finished(found)
@@ -117,7 +117,7 @@ def _models_of(run: Path, policy: str) -> list[str]:
 
 
 def _identities(run: Path, policy: str) -> Mapping[str, str]:
-    from resilisim.evaluation.store import read_manifest
+    from resilisim.evaluation.run.store import read_manifest
 
     arguments = read_manifest(run)["arguments"]
     models: Mapping[str, str] = arguments.get("models_of_policies", {}).get(policy, arguments.get("models", {}))

@@ -13,8 +13,7 @@ from resilisim.cli.output import plain, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from resilisim.evaluation.failures import FailureRecord
-    from resilisim.evaluation.records import EpisodeRecord, StepRecord
+    from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, StepRecord
 
     Turn = tuple[StepRecord, str | None]  # a message and the environment's reply to it
 
@@ -40,7 +39,7 @@ def print_transcript(record: EpisodeRecord, out: Console, full: bool = False) ->
         out: Where to.
         full: Whether long texts are shown whole.
     """
-    from resilisim.evaluation.texts import opened_if_whole, prompt_of, replies_of
+    from resilisim.evaluation.episode.texts import opened_if_whole, prompt_of, replies_of
 
     record, problem = opened_if_whole(record)
     _print_head(record, out)
@@ -77,7 +76,7 @@ def _print_dialogue(
     record: EpisodeRecord, agent: Mapping[str, Any], turns: Sequence[Turn], out: Console, full: bool
 ) -> None:
     """Print calls of the model, events and turns in the order in which they happened."""
-    from resilisim.evaluation.texts import has_agent_texts, newly_told
+    from resilisim.evaluation.episode.texts import has_agent_texts, newly_told
 
     if not has_agent_texts(record):
         out.print(plain("what the models were told and wrote was not kept (--record-texts)", "yellow"))

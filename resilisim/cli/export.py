@@ -19,7 +19,7 @@ def export(
     """Write a run, finished or not, as Parquet tables: episodes, steps, failures, and calls of language models."""
     from resilisim.cli.progress import Progressing
     from resilisim.datasets.run_export import export_run
-    from resilisim.evaluation.store import read_manifest
+    from resilisim.evaluation.run.store import read_manifest
 
     planned = read_manifest(directory)["arguments"].get("num_episodes", 0)
     with Progressing("exporting episodes", planned) as progress:

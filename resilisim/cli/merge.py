@@ -20,8 +20,8 @@ def merge(
 ) -> None:
     """Put the parts of a run into one folder, each episode once; folders of other runs are refused."""
     from resilisim.cli.progress import Progressing
-    from resilisim.evaluation.merge import merge_runs
-    from resilisim.evaluation.store import read_manifest
+    from resilisim.evaluation.run.merge import merge_runs
+    from resilisim.evaluation.run.store import read_manifest
 
     planned = read_manifest(directories[0])["arguments"].get("num_episodes", 0)
     with Progressing("merging episodes", planned) as progress:

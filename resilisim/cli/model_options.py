@@ -11,7 +11,7 @@ from resilisim.cli.options import MAX_CONCURRENCY, MAX_SECONDS
 from resilisim.errors import MAX_COUNT
 
 if TYPE_CHECKING:
-    from resilisim.evaluation.models import ModelSettings
+    from resilisim.evaluation.run.models import ModelSettings
 
 MODEL_PANEL = "Language model"
 
@@ -119,7 +119,7 @@ def model_settings(
 ) -> ModelSettings:
     """Return what the options say about language models."""
     from resilisim.chat import ChatModelSettings, RetryPolicy
-    from resilisim.evaluation.models import ModelSettings
+    from resilisim.evaluation.run.models import ModelSettings
 
     chat = ChatModelSettings(
         base_url=base_url,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from resilisim.evaluation.records import EpisodeRecord
+    from resilisim.evaluation.episode.record import EpisodeRecord
     from resilisim.tool_library.retrieval import ToolHit
 
 SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
@@ -88,7 +88,7 @@ def play(
 ) -> None:
     """Take the agent's place in the terminal, and see afterwards what each call cost."""
     from resilisim.envs.conversation import ConversationEnv
-    from resilisim.evaluation.rollout import play_episode
+    from resilisim.evaluation.episode.play import play_episode
     from resilisim.seeding import EVALUATION_SALT
 
     chosen = load(library)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 NOTE = "ResiliSim: this was raised in episode"  # how the note begins that names the episode
 PACKAGE = Path(__file__).resolve().parents[1]
-PLAYING = PACKAGE / "evaluation" / "rollout.py"  # what calls the methods of policies
+PLAYING = PACKAGE / "evaluation" / "episode" / "play.py"  # what calls the methods of policies
 
 
 def print_policy_error(error: Exception) -> bool:

@@ -80,7 +80,7 @@ def _play_pilot() -> Comparison:
     import tempfile
 
     from resilisim.evaluation.comparing.run_comparison import compare_runs
-    from resilisim.evaluation.runner import evaluate
+    from resilisim.evaluation.run.runner import evaluate
 
     note(
         f"no pilot given: playing {' and '.join(PILOT_POLICIES)} on {PILOT_TASKS} tasks, {PILOT_SEEDS} seeds, "

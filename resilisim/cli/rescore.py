@@ -13,7 +13,7 @@ from resilisim.cli.progress import Progressing
 from resilisim.errors import MAX_WORKERS
 
 if TYPE_CHECKING:
-    from resilisim.evaluation.rescoring import RescoreSummary
+    from resilisim.evaluation.run.rescoring import RescoreSummary
 
 
 def rescore(
@@ -31,8 +31,8 @@ def rescore(
     What is computed again: how each episode ended, its score, and for each message V*, Q*, regret, luck and the reason
     of a loss. With --out it is written to a new folder, whatever has changed, and the exit code is 0.
     """
-    from resilisim.evaluation.rescoring import rescore_run
-    from resilisim.evaluation.store import read_manifest
+    from resilisim.evaluation.run.rescoring import rescore_run
+    from resilisim.evaluation.run.store import read_manifest
 
     planned = int(read_manifest(directory)["arguments"].get("num_episodes", 0))
     with Progressing("scoring again", planned) as shown:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from resilisim.datasets.demonstrator import Demonstrator
 from resilisim.datasets.mistaken_texts import mistaken_texts
 from resilisim.datasets.rollout import Stage
-from resilisim.evaluation.labels import loss_label
-from resilisim.evaluation.records import REGRET_TOLERANCE
+from resilisim.evaluation.episode.attribution import loss_label
+from resilisim.evaluation.episode.record import REGRET_TOLERANCE
 from resilisim.seeding import Draws
 from resilisim.simulator import Message, Problem
 from resilisim.simulator.exact import Optimum
@@ -26,7 +26,7 @@ class Alternative:
     Attributes:
         message: The message; for one that executes nothing, its `text` is what to send.
         action_value: Its Q*.
-        label: Why it is worse (a key of `records.LOSS_LABELS`).
+        label: Why it is worse (a key of `LOSS_LABELS`).
     """
 
     message: Message

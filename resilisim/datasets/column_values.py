@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.episode.record import LOSS_LABELS
 
 _KINDS: Final[Mapping[str, str]] = {
     "search": "it searched for tools",

@@ -18,7 +18,7 @@ from resilisim.datasets.shards import FORMATS, Format, ShardFacts, plan_shards
 from resilisim.datasets.sources import SourceSpec
 from resilisim.datasets.workers import ShardSettings, write_shards
 from resilisim.errors import MAX_COUNT, MAX_WORKERS, check_integer, unknown_name
-from resilisim.evaluation.arguments import check_tasks
+from resilisim.evaluation.run.arguments import check_tasks
 from resilisim.tool_library.library import ToolLibrary, default_library
 
 TASKS_PER_SHARD = 50

@@ -9,7 +9,7 @@ from typing import Any
 from resilisim.datasets.schema import RecordSchema
 from resilisim.datasets.shards import Format
 from resilisim.datasets.sources import SourceSpec
-from resilisim.evaluation.plan import hash_tasks
+from resilisim.evaluation.run.plan import hash_tasks
 from resilisim.provenance import canonical_json, content_hash, package_versions
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tasks.split import SPLITS, split_of

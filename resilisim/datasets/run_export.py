@@ -33,10 +33,9 @@ from resilisim.datasets.schema import Record, RecordSchema
 from resilisim.datasets.shards import ShardFacts
 from resilisim.datasets.writing import ShardWriter
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.failures import FAILURES_NAME, read_failures
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.store import EPISODES_NAME, read_manifest, read_own_records
-from resilisim.evaluation.texts import opened_if_whole
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.episode.texts import opened_if_whole
+from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures, read_manifest, read_own_records
 from resilisim.provenance import describe_os_error, encode_json
 
 MANIFEST_KEY: Final = "resilisim.manifest"

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from resilisim.datasets.schema import Column, Record, RecordSchema
-from resilisim.evaluation.failures import FailureRecord
-from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
+from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, FailureRecord
 from resilisim.provenance import encode_json
 
 KEYS: Final = (

@@ -6,17 +6,17 @@ from resilisim.evaluation.comparing.comparison import compare_tables
 from resilisim.evaluation.comparing.episode_table import EpisodeTable, read_episode_table
 from resilisim.evaluation.comparing.leaderboard import read_leaderboard
 from resilisim.evaluation.comparing.run_comparison import compare_runs
-from resilisim.evaluation.limits import RunLimits
-from resilisim.evaluation.merge import merge_runs
-from resilisim.evaluation.models import ModelSettings
-from resilisim.evaluation.records import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
+from resilisim.evaluation.episode.play import play_episode, rescore_record
+from resilisim.evaluation.episode.record import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
+from resilisim.evaluation.episode.texts import opened
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.results import EvaluationResult, read_results
-from resilisim.evaluation.rollout import play_episode, rescore_record
-from resilisim.evaluation.runner import evaluate
-from resilisim.evaluation.store import read_manifest, read_records
+from resilisim.evaluation.run.limits import RunLimits
+from resilisim.evaluation.run.merge import merge_runs
+from resilisim.evaluation.run.models import ModelSettings
+from resilisim.evaluation.run.runner import evaluate
+from resilisim.evaluation.run.store import read_manifest, read_records
 from resilisim.evaluation.summary import GroupSummary, SummaryTable
-from resilisim.evaluation.texts import opened
 
 __all__ = [
     "LOSS_LABELS",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.evaluation.agent_sums import AgentSums
-from resilisim.evaluation.records import EpisodeRecord, ceiling_of, lacks_ceiling, tries_again
+from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, lacks_ceiling, tries_again
 from resilisim.evaluation.statistics import NUM_FOLDS, FloatArray, FoldSums, fold_of
 
 

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
 
 # An episode that failed although no component gave up: the agent was wrong and did not notice.
 NOBODY = "nobody"

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, get_args
 from resilisim.errors import unknown_name
 from resilisim.evaluation.accumulate import GroupSums, RunSums
 from resilisim.evaluation.costly_calls import CostlyCall, CostlyCalls
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
 
 Dimension = Literal["policy", "prompt", "flaw", "task_type", "tool"]
 DIMENSIONS: Final[tuple[str, ...]] = get_args(Dimension)
@@ -34,7 +34,7 @@ class BreakdownRow:
         key: What the row is about: the policy, prompt type, flaw type, task type or tool.
         episodes: Episodes; for a tool, those in which it was run.
         calls: Messages; for a tool, its executions.
-        losses: Sum of regret by label (`records.LOSS_LABELS`), in points of probability; divide by `episodes` of the
+        losses: Sum of regret by label (`LOSS_LABELS`), in points of probability; divide by `episodes` of the
             policy and prompt for the share of episodes lost.
         luck: Sum of luck.
     """

@@ -6,7 +6,7 @@ import heapq
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from resilisim.evaluation.records import EpisodeRecord, StepRecord
+from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
 
 NUM_KEPT: Final = 100
 EXCERPT_LENGTH: Final = 200  # characters of a message that are kept
@@ -32,7 +32,7 @@ class CostlyCall:
         kind: What the message was (execute, search, ...).
         tool: The tool that it named, if it named one.
         message: The message, cut at `EXCERPT_LENGTH` characters.
-        label: Why it cost something (`records.LOSS_LABELS`).
+        label: Why it cost something (`LOSS_LABELS`).
         regret: What it cost, as a probability of full success.
     """
 

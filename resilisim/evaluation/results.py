@@ -10,12 +10,12 @@ from typing import Any
 
 from resilisim.errors import unknown_name
 from resilisim.evaluation.agent_sums import AgentSums
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.episode.texts import opened
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.facts import RunFacts, read_facts
-from resilisim.evaluation.store import read_records
+from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.summary import GroupSummary, SummaryTable
-from resilisim.evaluation.texts import opened
 
 
 @dataclass(frozen=True, slots=True)

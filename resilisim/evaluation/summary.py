@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
-from resilisim.evaluation.records import LOSS_LABELS, Ceiling
+from resilisim.evaluation.episode.record import LOSS_LABELS, Ceiling
 from resilisim.evaluation.statistics import (
     ROUNDING,
     Estimate,

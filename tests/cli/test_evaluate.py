@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from resilisim.cli.evaluate import chosen_tasks
-from resilisim.evaluation import runner
+from resilisim.evaluation.run import runner
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tool_library import default_library
@@ -152,7 +152,7 @@ def test_what_was_already_there_is_said(command, tmp_path):
 
 
 def test_ctrl_c_says_what_is_kept_and_the_same_command_goes_on(command, tmp_path, monkeypatch):
-    whole = runner.play_all
+    whole = runner.play_here
 
     def interrupted(*arguments):
         yield from islice(whole(*arguments), 5)
@@ -160,7 +160,7 @@ def test_ctrl_c_says_what_is_kept_and_the_same_command_goes_on(command, tmp_path
 
     out = tmp_path / "results"
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "play_all", interrupted)
+        patch.setattr(runner, "play_here", interrupted)
         stopped = command(*RUN, "--out", out)
     assert stopped.code == 130
     assert stopped.out == ""

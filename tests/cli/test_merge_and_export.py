@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from resilisim.evaluation.store import read_records
+from resilisim.evaluation.run.store import read_records
 from tests.cli.conftest import Command
 
 EVALUATE = ("evaluate", "--policy", "plan-follower", "--prompt", "optimal", "--tasks", 5, "--seeds", 2)

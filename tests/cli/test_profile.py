@@ -7,7 +7,7 @@ from rich.console import Console
 
 from resilisim.cli import profile_view
 from resilisim.evaluation.robustness import job as profile_job
-from resilisim.evaluation.runner import RunInterrupted
+from resilisim.evaluation.run.runner import RunInterrupted
 from tests.chat.loopback import LoopbackServer, error
 
 RUN = ["profile", "--policy", "plan-follower", "--policy", "exact-optimum", "--tasks", "4"]

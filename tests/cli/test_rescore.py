@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.store import EPISODES_NAME
+from resilisim.evaluation.run.store import EPISODES_NAME
 from resilisim.provenance import encode_json_line
 from tests.cli.conftest import Command
 from tests.evaluation.toy_policies import toy_tasks

@@ -21,7 +21,7 @@ from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.datasets.schema import RecordSchema
 from resilisim.datasets.shards import ShardFacts
 from resilisim.datasets.sources import SourceSpec
-from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.simulator.scoring import Level
 from resilisim.simulator.state import ENDED_BY
 from resilisim.tool_library import default_library

@@ -16,7 +16,7 @@ from resilisim.datasets.schema import check_record
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.provenance import encode_json_line
 from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.exact.optimum import compute_optimum

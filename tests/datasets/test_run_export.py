@@ -19,10 +19,9 @@ from resilisim.datasets import run_schema, writing
 from resilisim.datasets.run_export import TABLES, export_run
 from resilisim.errors import MissingExtraError, StoreError
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.failures import FAILURE_SCHEMA, read_failures
-from resilisim.evaluation.records import LOSS_LABELS, RECORD_SCHEMA
-from resilisim.evaluation.store import RunStore, read_manifest, read_records
-from resilisim.evaluation.texts import opened
+from resilisim.evaluation.episode.record import FAILURE_SCHEMA, LOSS_LABELS, RECORD_SCHEMA
+from resilisim.evaluation.episode.texts import opened
+from resilisim.evaluation.run.store import RunStore, read_failures, read_manifest, read_records
 from resilisim.policies.llm.record import AGENT_SCHEMA
 from resilisim.provenance import content_hash, encode_json_line
 from tests.datasets.accidents import no_file_above

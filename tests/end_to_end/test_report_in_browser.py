@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks.talkers import direct, react
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.episode.texts import opened as texts_opened
+from resilisim.evaluation.episode.texts import prompt_of, replies_of, stored
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.store import RunStore, read_records
-from resilisim.evaluation.texts import opened as texts_opened
-from resilisim.evaluation.texts import prompt_of, replies_of, stored
+from resilisim.evaluation.run.store import RunStore, read_records
 from resilisim.provenance import content_hash, encode_json_line
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks

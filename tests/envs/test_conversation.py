@@ -17,7 +17,7 @@ from resilisim.envs.checks import check_conversation_env
 from resilisim.envs.conversation import ConversationEnv, UnicodeText, public_info
 from resilisim.envs.protocol import CUT_MARK, encode_native
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.rollout import Rollout
+from resilisim.evaluation.episode.play import Rollout
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library

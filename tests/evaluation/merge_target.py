@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from resilisim.evaluation.merge import merge_runs
+from resilisim.evaluation.run.merge import merge_runs
 
 if __name__ == "__main__":
     out, most, *directories = sys.argv[1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, StepRecord, fitting_ceiling
+from resilisim.evaluation.episode.record import RECORD_SCHEMA, EpisodeRecord, StepRecord, fitting_ceiling
 from resilisim.seeding import Draws
 
 TASK_TYPES = ("basic_file_processing", "complex_network_integration", "advanced_computation_pipeline")

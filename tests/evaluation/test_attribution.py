@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.attribution import identity_error
-from resilisim.evaluation.rollout import play_episode
+from resilisim.evaluation.episode.attribution import identity_error
+from resilisim.evaluation.episode.play import play_episode
 from resilisim.policies.scripted.random_calls import RandomPolicy
 from resilisim.simulator import FINISH, STOP, EndRules, Message, build_problem, execution, next_state, start_state
 from resilisim.simulator.exact import solve

@@ -16,8 +16,8 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.breakdown import DIMENSIONS, NO_TOOL, Breakdown, ToolUse
 from resilisim.evaluation.costly_calls import NUM_KEPT
-from resilisim.evaluation.records import EpisodeRecord, StepRecord
-from resilisim.evaluation.rollout import play_episode
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
 from resilisim.evaluation.summary import summarise_group
 from resilisim.policies.registry import make_policy
 from resilisim.tasks.benchmark import benchmark_tasks

@@ -14,11 +14,17 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import MissingExtraError
 from resilisim.evaluation import EvaluationResult, evaluate
 from resilisim.evaluation.accumulate import RunSums
-from resilisim.evaluation.reattribution import first_disagreement, reattribute
-from resilisim.evaluation.records import CEILING_FIELDS, EpisodeRecord, ceiling_of, fitting_ceiling, record_problem
-from resilisim.evaluation.replay import first_difference
-from resilisim.evaluation.rollout import play_episode
-from resilisim.evaluation.store import read_records
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import (
+    CEILING_FIELDS,
+    EpisodeRecord,
+    ceiling_of,
+    fitting_ceiling,
+    record_problem,
+)
+from resilisim.evaluation.run.replay import first_difference
+from resilisim.evaluation.run.rescoring import first_disagreement, reattribute
+from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.summary import SummaryTable, ceiling_note, summarise
 from resilisim.policies.scripted.exact_optimum import ExactOptimumPolicy
 from resilisim.simulator import EndRules, EpisodeState, Message, Problem, build_problem, next_state, start_state

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.flawed_plan import sound_steps
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.rollout import play_episode
+from resilisim.evaluation.episode.attribution import sound_steps
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.registry import make_policy
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.failures import FAILURE_SCHEMA, FailureRecord, read_failures
-from resilisim.evaluation.merge import merge_runs
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.store import RunStore, read_manifest, read_records
+from resilisim.evaluation.episode.record import FAILURE_SCHEMA, EpisodeRecord, FailureRecord
+from resilisim.evaluation.run.merge import merge_runs
+from resilisim.evaluation.run.store import RunStore, read_failures, read_manifest, read_records
 from resilisim.provenance import content_hash, encode_json_line
 from tests.evaluation.synthetic import synthetic_run
 from tests.evaluation.toy_policies import toy_tasks

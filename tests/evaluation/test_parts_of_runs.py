@@ -14,12 +14,12 @@ from rich.console import Console
 from resilisim.chat import ChatModelSettings, RetryPolicy
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import RunLimits, evaluate, read_results
-from resilisim.evaluation.contestants import model_of, policy_of
-from resilisim.evaluation.live_table import LiveTable
-from resilisim.evaluation.models import ModelSettings
-from resilisim.evaluation.plan import Plan, Shard
-from resilisim.evaluation.replay import find_episode
-from resilisim.evaluation.store import read_records
+from resilisim.evaluation.run.contestants import model_of, policy_of
+from resilisim.evaluation.run.models import ModelSettings
+from resilisim.evaluation.run.plan import Plan, Shard
+from resilisim.evaluation.run.progress import LiveTable
+from resilisim.evaluation.run.replay import find_episode
+from resilisim.evaluation.run.store import read_records
 from tests.chat.loopback import Answer, LoopbackServer, Seen
 from tests.evaluation.agent_models import FollowingModel, following, following_answer
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from resilisim.evaluation import progress
-from resilisim.evaluation.progress import RunProgress
+from resilisim.evaluation.run import progress
+from resilisim.evaluation.run.progress import RunProgress
 
 
 class Clock:

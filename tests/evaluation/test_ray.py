@@ -17,11 +17,11 @@ from ray.cluster_utils import Cluster
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
-from resilisim.evaluation import ray_connection, ray_workers
-from resilisim.evaluation.contestants import Contestant
-from resilisim.evaluation.plan import Plan, PlannedEpisode, RunSettings
-from resilisim.evaluation.player import EpisodePlayer
-from resilisim.evaluation.ray_workers import play_on_cluster
+from resilisim.evaluation.run import ray_cluster
+from resilisim.evaluation.run.contestants import Contestant
+from resilisim.evaluation.run.plan import Plan, PlannedEpisode, RunSettings
+from resilisim.evaluation.run.player import EpisodePlayer
+from resilisim.evaluation.run.ray_cluster import play_on_cluster
 from resilisim.provenance import encode_json_line
 from tests.evaluation.toy_policies import toy_tasks
 
@@ -103,7 +103,7 @@ def test_machines_fail_one_after_the_other(
     assert in_order(lines) == expected
 
     # A policy that takes its process down is not tried for ever, and nobody is left behind.
-    monkeypatch.setattr(ray_workers, "MOST_LOSSES", 2)
+    monkeypatch.setattr(ray_cluster, "MOST_LOSSES", 2)
     dying = settings_of("Dying")
     with pytest.raises(InfrastructureError, match=r"died 2 times while it had episode \d+") as refusal:
         list(play_on_cluster(dying, iter(episodes_of(dying)), "auto", 1, False))
@@ -153,19 +153,19 @@ def test_an_address_where_nobody_listens_is_refused_at_once(
 def test_a_missing_ray_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[ray\]'"):
-        ray_connection.require_ray()
+        ray_cluster.require_ray()
 
 
 def test_what_a_machine_cannot_play_is_named() -> None:
     """The player itself, without a cluster: its errors travel as values, with machine or episode named."""
-    player = ray_workers._RemotePlayer()
+    player = ray_cluster._RemotePlayer()
     nobody = replace(settings_of("Slow"), contestants=(Contestant(f"{TOYS}:Nobody", "nobody"),))
-    part = player.start(nobody, ray_workers.resilisim.__version__)
+    part = player.start(nobody, ray_cluster.resilisim.__version__)
     assert isinstance(part.error, InvalidInputError)
     assert re.search(r"Nobody.*\(on .+\)", str(part.error))
     broken = settings_of("Broken")
     assert player.start(broken, "0.0.0").error is not None
-    assert player.start(broken, ray_workers.resilisim.__version__).error is None
+    assert player.start(broken, ray_cluster.resilisim.__version__).error is None
     lines, part = [], player.play(episodes_of(broken))
     while not part.is_last:
         lines, part = lines + part.lines, player.play(None)
@@ -176,15 +176,15 @@ def test_what_a_machine_cannot_play_is_named() -> None:
 
 def test_replies_are_forgotten_when_their_records_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The player itself, without a cluster: the replies of a job go when the next one comes."""
-    monkeypatch.setattr(ray_workers, "PART_SECONDS", 60.0)
+    monkeypatch.setattr(ray_cluster, "PART_SECONDS", 60.0)
     settings = replace(settings_of("Quitter"), directory=str(tmp_path))
     episodes = episodes_of(settings, 2)
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     for episode in episodes:
         (unfinished / f"{episode.index}.jsonl").touch()
-    player = ray_workers._RemotePlayer()
-    assert player.start(settings, ray_workers.resilisim.__version__).error is None
+    player = ray_cluster._RemotePlayer()
+    assert player.start(settings, ray_cluster.resilisim.__version__).error is None
     part = player.play(episodes[:5])
     assert (len(part.lines), part.is_last, part.error) == (5, True, None)
     assert len(list(unfinished.iterdir())) == 12

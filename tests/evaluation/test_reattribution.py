@@ -16,11 +16,19 @@ from hypothesis import strategies as st
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.reattribution import first_disagreement, first_other_label, message_reader, reattribute
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.rescoring import NUM_SHOWN, SOURCE_KEY, RescoreSummary, rescore_run
-from resilisim.evaluation.rollout import play_episode
-from resilisim.evaluation.store import EPISODES_NAME, read_manifest, read_records
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.run.rescoring import (
+    NUM_SHOWN,
+    SOURCE_KEY,
+    RescoreSummary,
+    first_disagreement,
+    first_other_label,
+    message_reader,
+    reattribute,
+    rescore_run,
+)
+from resilisim.evaluation.run.store import EPISODES_NAME, read_manifest, read_records
 from resilisim.policies.llm.agents.reflexion import Reflexion
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line

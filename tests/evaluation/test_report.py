@@ -8,11 +8,11 @@ import pytest
 
 from resilisim.errors import StoreError
 from resilisim.evaluation.accumulate import RunSums
-from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.markup import element, render
 from resilisim.evaluation.report.results import loss_bar
-from resilisim.evaluation.store import read_records
+from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.summary import format_interval, format_percent, summarise
 from tests.evaluation.report.pages import check, make_run, write_run
 from tests.evaluation.synthetic import CARELESSNESS, synthetic_run

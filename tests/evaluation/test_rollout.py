@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.attribution import attribute, identity_error
-from resilisim.evaluation.labels import Course
-from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
+from resilisim.evaluation.episode.attribution import Course, attribute, identity_error
+from resilisim.evaluation.episode.play import play_episode, rescore_record
+from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.report.facts import RunCollector
-from resilisim.evaluation.rollout import play_episode, rescore_record
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.simulator import build_problem

@@ -18,7 +18,7 @@ import pytest
 
 from resilisim.errors import ExactLimitError, InfrastructureError, InvalidInputError, StoreError
 from resilisim.evaluation import evaluate, read_results, write_report
-from resilisim.evaluation.store import RunStore, read_manifest, read_records
+from resilisim.evaluation.run.store import RunStore, read_manifest, read_records
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import ToolHit
 from tests.evaluation.kill_target import ARGUMENTS

@@ -12,9 +12,9 @@ import pytest
 from resilisim import provenance
 from resilisim.errors import StoreError
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.report.facts import read_facts
-from resilisim.evaluation.store import (
+from resilisim.evaluation.run.store import (
     RunStore,
     read_manifest,
     read_records,

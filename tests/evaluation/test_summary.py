@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from resilisim.evaluation.accumulate import RunSums, TaskVector
-from resilisim.evaluation.records import EpisodeRecord, ceiling_of
+from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of
 from resilisim.evaluation.statistics import Estimate, FoldSums, cross_fitted_betas, fold_of
 from resilisim.evaluation.summary import (
     SummaryTable,

@@ -19,11 +19,11 @@ from benchmarks.talkers import direct, react
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate, merge_runs, opened, read_records, rescore_record
-from resilisim.evaluation.records import EpisodeRecord, record_problem
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import EpisodeRecord, record_problem
+from resilisim.evaluation.episode.texts import FORMAT, newly_told, opened_if_whole, prompt_of, replies_of, stored
 from resilisim.evaluation.report.viewer.talks import TalkRows, talk_of
-from resilisim.evaluation.rescoring import rescore_run
-from resilisim.evaluation.rollout import play_episode
-from resilisim.evaluation.texts import FORMAT, newly_told, opened_if_whole, prompt_of, replies_of, stored
+from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -98,7 +98,7 @@ def test_an_episode_of_ten_turns_takes_less_than_three_kilobytes() -> None:
 
 
 def test_what_was_released_can_always_be_read() -> None:
-    dictionary = resources.files("resilisim.evaluation").joinpath("texts-1.dictionary").read_bytes()
+    dictionary = resources.files("resilisim.evaluation.episode").joinpath("texts-1.dictionary").read_bytes()
     # Never changed: records that were packed with it could not be read any more. A better one is number 2.
     assert hashlib.sha256(dictionary).hexdigest() == DICTIONARY
     record = next(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=1))

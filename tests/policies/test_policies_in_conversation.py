@@ -12,7 +12,7 @@ import math
 import pytest
 
 from resilisim.envs.conversation import ConversationEnv, public_info
-from resilisim.evaluation.rollout import play_episode
+from resilisim.evaluation.episode.play import play_episode
 from resilisim.policies import is_privileged, make_policy
 from resilisim.policies.checks import CommonWordSearch
 from resilisim.simulator.exact import solve

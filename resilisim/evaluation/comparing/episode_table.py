@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import StoreError, unknown_name
-from resilisim.evaluation.records import RECORD_SCHEMA, ceiling_of, tries_again
+from resilisim.evaluation.episode.record import RECORD_SCHEMA, ceiling_of, tries_again
+from resilisim.evaluation.run.store import EPISODES_NAME, MANIFEST_NAME, read_manifest
 from resilisim.evaluation.statistics import fold_of
-from resilisim.evaluation.store import EPISODES_NAME, MANIFEST_NAME, read_manifest
 from resilisim.provenance import read_json_lines
 
 IntArray = NDArray[np.int64]

@@ -19,9 +19,9 @@ from resilisim.evaluation.comparing.comparison import compare_tables
 from resilisim.evaluation.comparing.differences import Difference
 from resilisim.evaluation.comparing.episode_table import EpisodeTable, table_in
 from resilisim.evaluation.comparing.multiple_testing import holm
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.run.store import read_manifest, read_records
 from resilisim.evaluation.statistics import CONFIDENCE_LEVEL
-from resilisim.evaluation.store import read_manifest, read_records
 from resilisim.evaluation.summary import GroupSummary, summarise
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from resilisim.evaluation.failures import FailureRecord
+from resilisim.evaluation.episode.record import FailureRecord
 from resilisim.evaluation.report import frame
 from resilisim.evaluation.report.agents import agents_section
 from resilisim.evaluation.report.broken import broken_episodes, broken_section

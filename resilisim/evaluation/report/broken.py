@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from resilisim.evaluation.failures import FAILURES_NAME, FailureRecord, read_failures
+from resilisim.evaluation.episode.record import FailureRecord
 from resilisim.evaluation.report.content import CellLike, Section, Table
 from resilisim.evaluation.report.facts import count_of
-from resilisim.evaluation.store import EPISODES_NAME
+from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures
 from resilisim.provenance import read_json_lines
 
 MOST_REASONS = 12

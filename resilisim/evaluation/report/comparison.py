@@ -20,7 +20,7 @@ from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Par
 from resilisim.evaluation.report.drawing import RowLabel
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.forest_chart import Interval, forest_chart
-from resilisim.evaluation.store import read_manifest
+from resilisim.evaluation.run.store import read_manifest
 
 MOST_TASKS = 10
 SHOWN_DIFFERENCE = 0.0005  # less than this prints as 0.0 points

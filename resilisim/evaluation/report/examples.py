@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord, StepRecord
+from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, StepRecord
 from resilisim.evaluation.report.cells import REGRET_ADDS_UP, signed_points
 from resilisim.evaluation.report.drawing import CHART_WIDTH, figure
 from resilisim.evaluation.report.facts import RunFacts

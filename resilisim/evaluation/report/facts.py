@@ -10,9 +10,9 @@ from typing import Any
 from resilisim.errors import StoreError
 from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.breakdown import Breakdown
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.report.picking import ExamplePicker
-from resilisim.evaluation.store import read_manifest, read_own_records
+from resilisim.evaluation.run.store import read_manifest, read_own_records
 from resilisim.evaluation.summary import GroupSummary, summarise
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.report.cells import REGRET_ADDS_UP, plain
 from resilisim.evaluation.report.content import Definitions, Fold, Section
 from resilisim.evaluation.report.facts import RunFacts, count_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.report.cells import interval_words, percent, plain, signed_points
 from resilisim.evaluation.report.content import Card
 from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from resilisim.evaluation.breakdown import BreakdownRow
-from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.report.cells import NOTHING, REGRET_ADDS_UP, name_cell, percent, plain
 from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Section, Table
 from resilisim.evaluation.report.facts import RunFacts, count_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
 
 
 class ExamplePicker:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from resilisim.evaluation.agent_measures import combined_performance_score, deviation_over_models, saturation
-from resilisim.evaluation.contestants import model_of, policy_of
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import NOTHING, name_cell, percent, plain, with_interval
 from resilisim.evaluation.report.content import Block, CellLike, Section, Table, beside_a_chart
@@ -19,6 +18,7 @@ from resilisim.evaluation.report.line_chart import Line, LinePanel, line_charts
 from resilisim.evaluation.report.pooling import level_rates
 from resilisim.evaluation.report.published import LEVEL_NAMES, scaling_reference
 from resilisim.evaluation.report.rows import PromptPools
+from resilisim.evaluation.run.contestants import model_of, policy_of
 from resilisim.evaluation.statistics import Estimate
 
 # "7B", "0.5b", "135M", "8x7B"; a letter or digit before it belongs to another word, as in "A3B".

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums
-from resilisim.evaluation.records import fitting_ceiling
+from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.robustness.plan import OPTIMAL, STANDARD, flawed_prompt
 from resilisim.evaluation.robustness.references import SettingReferences
 from resilisim.evaluation.robustness.results import (

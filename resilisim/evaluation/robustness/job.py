@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.evaluation.accumulate import RunSums
-from resilisim.evaluation.contestants import PolicySpec
-from resilisim.evaluation.models import ModelSpec
-from resilisim.evaluation.records import fitting_ceiling
+from resilisim.evaluation.episode.record import fitting_ceiling
+from resilisim.evaluation.episode.texts import RecordTexts
 from resilisim.evaluation.results import EvaluationResult
 from resilisim.evaluation.robustness.analysis import PlayedRuns, analyse_axis, analyse_flaws
 from resilisim.evaluation.robustness.plan import (
@@ -35,9 +34,10 @@ from resilisim.evaluation.robustness.references import (
 )
 from resilisim.evaluation.robustness.results import AxisProfile, FlawsProfile, ProfileResult, RunState
 from resilisim.evaluation.robustness.store import write_profile
-from resilisim.evaluation.runner import RunInterrupted, evaluate
+from resilisim.evaluation.run.contestants import PolicySpec
+from resilisim.evaluation.run.models import ModelSpec
+from resilisim.evaluation.run.runner import RunInterrupted, evaluate
 from resilisim.evaluation.statistics import FloatArray
-from resilisim.evaluation.texts import RecordTexts
 from resilisim.tasks import Task
 from resilisim.tasks.searches import all_searches_needed
 from resilisim.tool_library import ToolLibrary

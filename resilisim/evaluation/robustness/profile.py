@@ -8,17 +8,7 @@ from pathlib import Path
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
-from resilisim.evaluation.arguments import (
-    TaskSpec,
-    check_policies,
-    check_prompts,
-    check_record_texts,
-    check_seeds,
-    check_tasks,
-)
-from resilisim.evaluation.contestants import PolicySpec, describe_policy
-from resilisim.evaluation.models import ModelSpec
-from resilisim.evaluation.plan import hash_tasks
+from resilisim.evaluation.episode.texts import RecordTexts
 from resilisim.evaluation.robustness.job import ProfileInterrupted, ProfileJob
 from resilisim.evaluation.robustness.plan import (
     AXES,
@@ -29,7 +19,17 @@ from resilisim.evaluation.robustness.plan import (
 )
 from resilisim.evaluation.robustness.results import ProfileResult
 from resilisim.evaluation.robustness.store import merge_with_earlier
-from resilisim.evaluation.texts import RecordTexts
+from resilisim.evaluation.run.arguments import (
+    TaskSpec,
+    check_policies,
+    check_prompts,
+    check_record_texts,
+    check_seeds,
+    check_tasks,
+)
+from resilisim.evaluation.run.contestants import PolicySpec, describe_policy
+from resilisim.evaluation.run.models import ModelSpec
+from resilisim.evaluation.run.plan import hash_tasks
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.errors import unknown_name
-from resilisim.evaluation.records import Ceiling
+from resilisim.evaluation.episode.record import Ceiling
 from resilisim.evaluation.robustness.scores import Twofold
 from resilisim.evaluation.statistics import Estimate
 

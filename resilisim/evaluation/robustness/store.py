@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.robustness.plan import AXES, ProfilePoints, ProfileRun, check_points
-from resilisim.evaluation.store import MANIFEST_NAME
+from resilisim.evaluation.run.store import MANIFEST_NAME
 from resilisim.provenance import (
     describe_os_error,
     encode_json,

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from resilisim.evaluation.comparing.episode_table import EpisodeTable, table_of
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
 from tests.evaluation.synthetic import synthetic_record
 
 # One pair: task, outcome of A, outcome of B, luck of A, luck of B.

@@ -8,7 +8,7 @@ import pytest
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.comparing.comparability import refuse_incomparable
-from resilisim.evaluation.rescoring import SOURCE_KEY
+from resilisim.evaluation.run.rescoring import SOURCE_KEY
 
 MANIFEST = {
     "arguments": {

@@ -9,9 +9,9 @@ import pytest
 
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.comparing.episode_table import read_episode_table, table_of
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.run.store import RunStore
 from resilisim.evaluation.statistics import fold_of
-from resilisim.evaluation.store import RunStore
 from resilisim.provenance import encode_json_line
 from tests.evaluation.synthetic import synthetic_run
 

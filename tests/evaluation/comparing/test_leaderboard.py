@@ -12,7 +12,7 @@ from resilisim.evaluation.comparing.comparison import compare_tables
 from resilisim.evaluation.comparing.episode_table import read_episode_table
 from resilisim.evaluation.comparing.leaderboard import read_leaderboard
 from resilisim.evaluation.comparing.multiple_testing import holm
-from resilisim.evaluation.store import RunStore
+from resilisim.evaluation.run.store import RunStore
 from resilisim.provenance import encode_json_line
 from tests.evaluation.synthetic import synthetic_run
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.viewer import BLOCK_TYPE as DATA
-from resilisim.evaluation.store import RunStore
+from resilisim.evaluation.run.store import RunStore
 from resilisim.provenance import content_hash, encode_json_line
 
 VOID = {"br", "hr", "img", "meta", "link", "col"}

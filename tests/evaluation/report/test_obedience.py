@@ -11,7 +11,7 @@ import pytest
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.report.facts import RunFacts, read_facts
 from resilisim.evaluation.report.obedience import flaw_costs
-from resilisim.evaluation.store import read_records
+from resilisim.evaluation.run.store import read_records
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.sources import sample_tasks
 from resilisim.tool_library import default_library

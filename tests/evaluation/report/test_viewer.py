@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.evaluation.records import LOSS_LABELS, EpisodeRecord
+from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
+from resilisim.evaluation.episode.texts import opened, replies_of, stored
 from resilisim.evaluation.report.html_page import page_policy
 from resilisim.evaluation.report.viewer import Packer, viewer_assets, viewer_section
 from resilisim.evaluation.report.viewer.blocks import (
@@ -36,8 +37,7 @@ from resilisim.evaluation.report.viewer.texts import (
     episode_texts,
     readable_message,
 )
-from resilisim.evaluation.store import RunStore
-from resilisim.evaluation.texts import opened, replies_of, stored
+from resilisim.evaluation.run.store import RunStore
 from resilisim.provenance import content_hash, encode_json_line
 from tests.evaluation.synthetic import synthetic_run
 

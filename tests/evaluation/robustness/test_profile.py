@@ -20,8 +20,8 @@ from resilisim.evaluation import read_records, read_results
 from resilisim.evaluation.robustness import job as profile_job
 from resilisim.evaluation.robustness.plan import ProfileRun, check_points
 from resilisim.evaluation.robustness.profile import ProfileInterrupted, ProfileResult, plan_profile, profile
-from resilisim.evaluation.runner import RunInterrupted
-from resilisim.evaluation.store import read_manifest
+from resilisim.evaluation.run.runner import RunInterrupted
+from resilisim.evaluation.run.store import read_manifest
 from resilisim.provenance import first_difference
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.evaluation.agent_models import FollowingModel, following

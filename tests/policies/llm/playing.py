@@ -9,8 +9,8 @@ from typing import Any
 from resilisim.chat import ScriptedChatModel
 from resilisim.chat.scripted import Line
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.rollout import play_episode
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.tasks import Task
 

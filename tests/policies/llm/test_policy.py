@@ -10,7 +10,7 @@ import pytest
 
 from resilisim.chat import ScriptedChatModel
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.rollout import play_episode
+from resilisim.evaluation.episode.play import play_episode
 from resilisim.policies import Policy
 from resilisim.policies.llm.agents.react import ReAct
 from resilisim.tasks import Task

@@ -13,7 +13,7 @@ import pytest
 from resilisim.chat import ChatMessage, RoleModels
 from resilisim.chat.scripted import ScriptError
 from resilisim.errors import InfrastructureError, InvalidInputError
-from resilisim.evaluation.rollout import play_agent_episode
+from resilisim.evaluation.episode.play import play_agent_episode
 from resilisim.tasks import Task
 from tests.policies.llm.acting import Acting, advance, assert_asyncio_is_content, begin, both_tools, by_hand
 from tests.policies.llm.playing import READER, TASK, environment, play_scripted, scripted

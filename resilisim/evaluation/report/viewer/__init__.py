@@ -7,12 +7,12 @@ import shlex
 from importlib import resources
 from pathlib import Path
 
-from resilisim.evaluation.records import LOSS_LABELS
+from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.report.legend import loss_style
 from resilisim.evaluation.report.markup import Child, Markup, element
 from resilisim.evaluation.report.viewer.packing import Pack, Packer
-from resilisim.evaluation.store import read_records
+from resilisim.evaluation.run.store import read_records
 from resilisim.tasks.benchmark import benchmark_tasks
 
 __all__ = ["Packer", "viewer_assets", "viewer_section"]

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from resilisim.evaluation.contestants import model_of, policy_of
-from resilisim.evaluation.records import EpisodeRecord, StepRecord
+from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
 from resilisim.evaluation.report.viewer.blocks import encode, pack_block, pack_chunks, printable
 from resilisim.evaluation.report.viewer.names import EntryTable, NameTable, short
 from resilisim.evaluation.report.viewer.ranking import Shortlist, rank_of
 from resilisim.evaluation.report.viewer.talks import TalkRows, talk_of
 from resilisim.evaluation.report.viewer.texts import episode_texts
+from resilisim.evaluation.run.contestants import model_of, policy_of
 
 PACK_FORMAT: Final = "resilisim-viewer-2"
 DESCRIPTION_LENGTH = 1_500

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Generic, NamedTuple, TypeVar
 
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
 
 Kept = TypeVar("Kept")
 

@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from resilisim.evaluation.records import EpisodeRecord, SpokenTexts
+from resilisim.evaluation.episode.record import EpisodeRecord, SpokenTexts
+from resilisim.evaluation.episode.texts import newly_told, opened_if_whole, prompt_of, replies_of, stored
 from resilisim.evaluation.report.viewer.blocks import encode, printable
 from resilisim.evaluation.report.viewer.texts import readable_message
-from resilisim.evaluation.texts import newly_told, opened_if_whole, prompt_of, replies_of, stored
 
 TEXT_LENGTH = 6_000  # characters of one text that are kept
 TOLD_LENGTH = 12_000  # of a prompt, or of what a model is told at once

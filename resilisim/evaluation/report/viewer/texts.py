@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.report.viewer.blocks import printable
 
 MESSAGE_LENGTH = 6_000  # characters of one message that are kept

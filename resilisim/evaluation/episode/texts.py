@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any, Final, Literal, cast, get_args
 
 from resilisim.errors import StoreError
-from resilisim.evaluation.records import EpisodeRecord, SpokenTexts
+from resilisim.evaluation.episode.record import EpisodeRecord, SpokenTexts
 from resilisim.policies.llm.conversation import observation_text
 
 RecordTexts = Literal["all", "failures", "none"]

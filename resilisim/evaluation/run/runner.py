@@ -11,7 +11,11 @@ from typing import Any, Unpack, cast
 
 from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
-from resilisim.evaluation.arguments import (
+from resilisim.evaluation.episode.record import EpisodeRecord, is_failure
+from resilisim.evaluation.episode.texts import RecordTexts
+from resilisim.evaluation.report.facts import RunCollector, count_of
+from resilisim.evaluation.results import CallOutcome, EvaluationResult, result_of
+from resilisim.evaluation.run.arguments import (
     TaskSpec,
     check_flaws,
     check_policies,
@@ -22,13 +26,11 @@ from resilisim.evaluation.arguments import (
     check_solvable,
     check_tasks,
 )
-from resilisim.evaluation.contestants import PolicyMaker, PolicySpec
-from resilisim.evaluation.failures import Patience, is_failure
-from resilisim.evaluation.journal import discard_journal, discard_journals
-from resilisim.evaluation.limits import Budget, RunLimits
-from resilisim.evaluation.live_table import LiveTable
-from resilisim.evaluation.models import ModelSpec, check_models
-from resilisim.evaluation.plan import (
+from resilisim.evaluation.run.contestants import PolicyMaker, PolicySpec
+from resilisim.evaluation.run.journal import discard_journal, discard_journals
+from resilisim.evaluation.run.limits import Budget, Patience, RunLimits
+from resilisim.evaluation.run.models import ModelSpec, check_models
+from resilisim.evaluation.run.plan import (
     Plan,
     RunSettings,
     Shard,
@@ -37,14 +39,10 @@ from resilisim.evaluation.plan import (
     run_arguments,
     warn_about_models,
 )
-from resilisim.evaluation.progress import RunProgress
-from resilisim.evaluation.ray_connection import check_address
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.report.facts import RunCollector, count_of
-from resilisim.evaluation.results import CallOutcome, EvaluationResult, result_of
-from resilisim.evaluation.store import RunStore
-from resilisim.evaluation.texts import RecordTexts
-from resilisim.evaluation.workers import Players, play_all
+from resilisim.evaluation.run.progress import LiveTable, RunProgress
+from resilisim.evaluation.run.ray_cluster import check_address, play_on_cluster
+from resilisim.evaluation.run.store import RunStore
+from resilisim.evaluation.run.workers import Players, play_here
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.provenance import content_hash
 from resilisim.tool_library import ToolLibrary, default_library
@@ -258,7 +256,12 @@ def _play(
     if stopped_by is not None:
         return stopped_by
     pending = part.plan.pending(store.is_finished, part.shard)
-    with contextlib.closing(play_all(settings, pending, num_pending, players, tally.budget.until)) as outcomes:
+    until = tally.budget.until
+    if players.ray is None:
+        playing = play_here(settings, pending, num_pending, players, until)
+    else:
+        playing = play_on_cluster(settings, pending, players.ray, players.workers, players.wait_for_models, until)
+    with contextlib.closing(playing) as outcomes:
         for outcome, line in outcomes:
             if is_failure(outcome):
                 store.append_failure(line)

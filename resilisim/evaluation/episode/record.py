@@ -12,6 +12,7 @@ from typing import (
     Literal,
     NotRequired,
     TypedDict,
+    TypeGuard,
     Union,
     get_args,
     get_origin,
@@ -23,6 +24,7 @@ from resilisim.policies.llm.record import AgentRecord
 from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES
 
 RECORD_SCHEMA: Final = "resilisim-episode-1"
+FAILURE_SCHEMA: Final = "resilisim-failure-1"
 
 # What a lost point can be put down to, in the order in which reports show it. The text completes "points lost by ...".
 LOSS_LABELS: Final[dict[str, str]] = {
@@ -91,7 +93,7 @@ class EpisodeRecord(TypedDict):
     plan in the prompt: type, method, severity, edits, and `plan`, the tools of that plan as they were shown (older
     records lack it). `agent` is there for LLM agents: every call of the model, every event, and the agent's own
     structure (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that
-    holds this and what the agent was told and wrote, packed (`evaluation.texts.opened` puts it back), or absent if it
+    holds this and what the agent was told and wrote, packed (`episode.texts.opened` puts it back), or absent if it
     was not kept.
     """
 
@@ -127,6 +129,29 @@ class EpisodeRecord(TypedDict):
     manifest: str
     agent: NotRequired[dict[str, Any]]
     texts: NotRequired[SpokenTexts | str]
+
+
+class FailureRecord(TypedDict):
+    """One try at an episode that did not come to its end.
+
+    `calls` is how many calls of the model were answered before; their replies are kept, so that the next try goes on
+    from there.
+    """
+
+    schema: str
+    index: int
+    policy: str
+    prompt_type: str
+    instance_id: str
+    seed: int
+    error: str
+    reason: str
+    calls: int
+
+
+def is_failure(value: Mapping[str, Any]) -> TypeGuard[FailureRecord]:
+    """Tell whether a JSON value is the record of a failure."""
+    return value.get("schema") == FAILURE_SCHEMA
 
 
 def tries_again(record: Mapping[str, Any]) -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.evaluation.contestants import Contestant, PolicyMaker, describe_policy
-from resilisim.evaluation.models import ModelSettings
-from resilisim.evaluation.texts import RecordTexts
+from resilisim.evaluation.episode.texts import RecordTexts
+from resilisim.evaluation.run.contestants import Contestant, PolicyMaker, describe_policy
+from resilisim.evaluation.run.models import ModelSettings
 from resilisim.policies.base import Policy
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import checkpoint_hashes
@@ -33,7 +33,7 @@ class RunSettings:
         models: Who answers the LLM agents among the policies.
         directory: The run's folder, in which replies of episodes under way are kept; None keeps none.
         manifest_hash: Hash of the run's arguments, which every record carries.
-        record_texts: Whose texts records keep (`evaluation.texts.stored`).
+        record_texts: Whose texts records keep (`evaluation.episode.texts.stored`).
     """
 
     contestants: tuple[Contestant, ...]

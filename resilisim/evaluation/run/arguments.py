@@ -13,9 +13,9 @@ from typing import Any, TypeAlias, cast
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError, check_integer, unknown_name
-from resilisim.evaluation.contestants import PolicySpec
-from resilisim.evaluation.plan import Shard
-from resilisim.evaluation.texts import RECORD_TEXTS, RecordTexts
+from resilisim.evaluation.episode.texts import RECORD_TEXTS, RecordTexts
+from resilisim.evaluation.run.contestants import PolicySpec
+from resilisim.evaluation.run.plan import Shard
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact.arena import build_arena

@@ -12,13 +12,12 @@ from typing import Any, TypeAlias
 from resilisim.chat import RequestRefusedError, RoleModels
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InfrastructureError, ResiliSimError
-from resilisim.evaluation.contestants import PolicyMaker
-from resilisim.evaluation.failures import FAILURE_SCHEMA, FailureRecord
-from resilisim.evaluation.journal import EpisodeJournal, journal_path
-from resilisim.evaluation.plan import PlannedEpisode, RunSettings
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.rollout import play_agent_episode, play_episode
-from resilisim.evaluation.texts import stored
+from resilisim.evaluation.episode.play import play_agent_episode, play_episode
+from resilisim.evaluation.episode.record import FAILURE_SCHEMA, EpisodeRecord, FailureRecord
+from resilisim.evaluation.episode.texts import stored
+from resilisim.evaluation.run.contestants import PolicyMaker
+from resilisim.evaluation.run.journal import EpisodeJournal, journal_path
+from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
 from resilisim.policies.base import Policy
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.provenance import canonical_json

@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.failures import FailureRecord, read_failures
-from resilisim.evaluation.journal import JOURNALS_NAME, discard_journal, discard_journals, journal_path
-from resilisim.evaluation.records import EpisodeRecord
-from resilisim.evaluation.store import EPISODES_NAME, MANIFEST_NAME, RunStore, read_manifest, read_records
-from resilisim.evaluation.texts import opened_if_whole
+from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord
+from resilisim.evaluation.episode.texts import opened_if_whole
+from resilisim.evaluation.run.journal import JOURNALS_NAME, discard_journal, discard_journals, journal_path
+from resilisim.evaluation.run.store import (
+    EPISODES_NAME,
+    MANIFEST_NAME,
+    RunStore,
+    read_failures,
+    read_manifest,
+    read_records,
+)
 from resilisim.provenance import (
     canonical_json,
     content_hash,

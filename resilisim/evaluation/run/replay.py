@@ -14,14 +14,13 @@ from resilisim.chat.errors import ContextOverflowError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.contestants import PolicyMaker
-from resilisim.evaluation.failures import FailureRecord, is_failure, read_failures
-from resilisim.evaluation.journal import EpisodeJournal, journal_path
-from resilisim.evaluation.models import ModelSettings
-from resilisim.evaluation.records import CEILING_FIELDS, EpisodeRecord
-from resilisim.evaluation.rollout import play_agent_episode, play_episode
-from resilisim.evaluation.store import read_manifest, read_records
-from resilisim.evaluation.texts import has_agent_texts, opened
+from resilisim.evaluation.episode.play import play_agent_episode, play_episode
+from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, FailureRecord, is_failure
+from resilisim.evaluation.episode.texts import has_agent_texts, opened
+from resilisim.evaluation.run.contestants import PolicyMaker
+from resilisim.evaluation.run.journal import EpisodeJournal, journal_path
+from resilisim.evaluation.run.models import ModelSettings
+from resilisim.evaluation.run.store import read_failures, read_manifest, read_records
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import CONTEXT_OVERFLOW, Journal
 from resilisim.provenance import canonical_json

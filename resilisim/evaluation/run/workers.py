@@ -9,14 +9,13 @@ import json
 import pickle
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeAlias
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.jobs import episode_jobs
-from resilisim.evaluation.plan import PlannedEpisode, RunSettings
-from resilisim.evaluation.player import EpisodePlayer, Outcome
-from resilisim.evaluation.ray_workers import play_on_cluster
-from resilisim.processes import answers_of_processes
+from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
+from resilisim.evaluation.run.player import EpisodePlayer, Outcome
+from resilisim.processes import Jobs, answers_of_processes
 from resilisim.provenance import encode_json_line
 
 # What an episode came to, as it is and as one JSON line.
@@ -38,14 +37,14 @@ class Players:
     ray: str | None = None
 
 
-def play_all(
+def play_here(
     settings: RunSettings,
     pending: Iterator[PlannedEpisode],
     num_pending: int,
     players: Players,
     until: float | None = None,
 ) -> Generator[FinishedEpisode, None, None]:
-    """Play episodes and yield what they come to as they end; with one worker, in this process.
+    """Play episodes on this machine and yield what they come to as they end; with one worker, in this process.
 
     Args:
         settings: The run's settings.
@@ -55,13 +54,9 @@ def play_all(
         until: Moment of the monotonic clock after which nothing more is waited for.
 
     Raises:
-        InfrastructureError: A worker process died, or a cluster cannot be reached.
-        MissingExtraError: There is no Ray.
+        InfrastructureError: A worker process died.
         Exception: Whatever an episode raises; the others are stopped.
     """
-    if players.ray is not None:
-        yield from play_on_cluster(settings, pending, players.ray, players.workers, players.wait_for_models, until)
-        return
     # Each process plays at least one episode.
     most = min(num_pending, settings.models.concurrency) if players.wait_for_models else num_pending
     workers = min(players.workers, max(most, 1))
@@ -95,3 +90,49 @@ class _LinePlayer:
 
     def __call__(self, job: list[PlannedEpisode]) -> Iterator[bytes]:
         return (encode_json_line(outcome) for outcome in self._player.play_all(iter(job)))
+
+
+# Jobs grow to take about this long: short against a run, long against the round trip to a process.
+JOB_SECONDS = 0.25
+FIRST_JOB_EPISODES = 4
+MOST_JOB_EPISODES = 512
+# A job of episodes that wait for a model lasts several times as long as one of them, for its end is not filled.
+WAITING_JOB_ROUNDS = 8
+
+
+def episode_jobs(
+    pending: Iterator[PlannedEpisode], waits_for_models: bool, concurrency: int
+) -> Jobs[list[PlannedEpisode]]:
+    """Return the jobs that episodes are handed out in.
+
+    Args:
+        pending: The episodes.
+        waits_for_models: Whether any policy asks a language model.
+        concurrency: Episodes that one process has under way at once if so.
+    """
+    return _WaitingJobs(pending, concurrency) if waits_for_models else _GrowingJobs(pending)
+
+
+class _GrowingJobs(Jobs[list[PlannedEpisode]]):
+    """Hands out episodes in jobs that grow until they take JOB_SECONDS."""
+
+    def __init__(self, pending: Iterator[PlannedEpisode]) -> None:
+        self._pending = pending
+        self._size = FIRST_JOB_EPISODES
+
+    def next(self, last: list[PlannedEpisode] | None, seconds: float) -> list[PlannedEpisode] | None:
+        if last is not None:
+            rate = len(last) / max(seconds, 1e-6)
+            self._size = min(max(1, round(rate * JOB_SECONDS)), 2 * self._size, MOST_JOB_EPISODES)
+        return list(islice(self._pending, self._size)) or None
+
+
+class _WaitingJobs(Jobs[list[PlannedEpisode]]):
+    """Hands out episodes that wait for models in jobs of many, for they are played at once."""
+
+    def __init__(self, pending: Iterator[PlannedEpisode], concurrency: int) -> None:
+        self._pending = pending
+        self._size = concurrency * WAITING_JOB_ROUNDS
+
+    def next(self, last: list[PlannedEpisode] | None, seconds: float) -> list[PlannedEpisode] | None:
+        return list(islice(self._pending, self._size)) or None

@@ -8,9 +8,15 @@ from typing import Any, cast
 
 from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.envs.protocol import native_text
-from resilisim.evaluation.attribution import IDENTITY_TOLERANCE, Attribution, attribute, identity_error, total_losses
-from resilisim.evaluation.labels import Course
-from resilisim.evaluation.records import RECORD_SCHEMA, EpisodeRecord, SpokenTexts, StepRecord, fitting_ceiling
+from resilisim.evaluation.episode.attribution import (
+    IDENTITY_TOLERANCE,
+    Attribution,
+    Course,
+    attribute,
+    identity_error,
+    total_losses,
+)
+from resilisim.evaluation.episode.record import RECORD_SCHEMA, EpisodeRecord, SpokenTexts, StepRecord, fitting_ceiling
 from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import EpisodeHooks, Journal

@@ -6,8 +6,8 @@ import math
 import time
 from dataclasses import dataclass
 
-from resilisim.errors import InvalidInputError, shown_value
-from resilisim.evaluation.records import EpisodeRecord
+from resilisim.errors import InfrastructureError, InvalidInputError, shown_value
+from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord
 
 LONGEST_RUN = 1e9  # seconds; the system's clocks take no much longer waits
 
@@ -93,3 +93,41 @@ class Budget:
         if time.monotonic() >= self._until:
             return f"the limit of {limits.seconds:g} seconds"
         return None
+
+
+class Patience:
+    """Counts episodes that break one after the other, until it is clear that the endpoint will not come back.
+
+    Args:
+        most: Failures in a row after which the run stops.
+
+    Attributes:
+        num_failures: Failures so far.
+        last_error: What the last one was; empty if there was none.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._in_a_row = 0
+        self.num_failures = 0
+        self.last_error = ""
+
+    def lose(self, failure: FailureRecord) -> None:
+        """Count a failure.
+
+        Raises:
+            InfrastructureError: It was one too many in a row.
+        """
+        self.num_failures += 1
+        self._in_a_row += 1
+        self.last_error = failure["error"]
+        if self._in_a_row >= self._most:
+            count = f"{self._in_a_row} episodes in a row" if self._in_a_row > 1 else "an episode"
+            raise InfrastructureError(
+                f"{count} broke, the last because {failure['error']}; "
+                "what is finished is kept, and the same command goes on"
+            )
+
+    def restore(self) -> None:
+        """Count an episode that came to its end."""
+        self._in_a_row = 0

@@ -13,8 +13,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from resilisim.errors import StoreError
-from resilisim.evaluation.failures import FAILURES_NAME
-from resilisim.evaluation.records import EpisodeRecord, record_problem
+from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure, record_problem
 from resilisim.provenance import (
     MANIFEST_SCHEMA,
     JsonLinesWriter,
@@ -29,6 +28,7 @@ from resilisim.provenance import (
 
 MANIFEST_NAME = "manifest.json"
 EPISODES_NAME = "episodes.jsonl"
+FAILURES_NAME = "failures.jsonl"
 
 
 class RunStore:
@@ -189,6 +189,19 @@ def read_own_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iter
         if record["manifest"] != manifest["hash"]:
             raise foreign_episode(Path(directory), record["index"])
         yield record
+
+
+def read_failures(directory: Path | str) -> Iterator[FailureRecord]:
+    """Yield the failures that a run's folder tells of, also those of episodes that were finished later.
+
+    Raises:
+        StoreError: The file cannot be read.
+    """
+    path = Path(directory) / FAILURES_NAME
+    if path.exists():
+        for value in read_json_lines(path):
+            if isinstance(value, Mapping) and is_failure(value):
+                yield value
 
 
 def foreign_episode(directory: Path, index: int) -> StoreError:

@@ -1,0 +1,356 @@
+"""What each message of an episode cost, by the exact optimum, and what to call it.
+
+For a message a in state s, followed by state s':
+
+    regret = V*(s) - Q*(s, a) >= 0     what the choice gave away, whatever the luck
+    luck   = V*(s') - Q*(s, a)         what the draw brought, with mean zero; exactly 0 where nothing is drawn
+
+Summed over an episode: 1 - outcome = (1 - V*(start)) + sum of regret - sum of luck.
+
+Where V* is only a lower bound (`Optimum.gap` says how far it may be below), a message can look better than the best by
+up to that gap. Its regret is then kept as it is, below 0, because the sum would not be right without it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord, StepRecord
+from resilisim.simulator.exact import Optimum
+from resilisim.simulator.law import SUCCEEDED
+from resilisim.simulator.messages import Message
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import NEXT_PLACE, EpisodeState, has_succeeded, is_done, loop_count_of
+from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.parameters import accepts, check_parameters
+from resilisim.workflows.perturbation.values import as_json
+from resilisim.workflows.types import PlannedStep, Step
+
+IDENTITY_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """What one message was worth.
+
+    Attributes:
+        value: V* before the message.
+        action_value: Q* of the message.
+        regret: What the choice gave away; 0 where it is within rounding, negative only within the optimum's gap.
+        luck: What the draw brought.
+        label: Why the choice cost something (a key of `LOSS_LABELS`), or None if it did not.
+        value_after: V* after the message.
+    """
+
+    value: float
+    action_value: float
+    regret: float
+    luck: float
+    label: str | None
+    value_after: float
+
+
+def attribute(
+    optimum: Optimum,
+    state: EpisodeState,
+    message: Message,
+    after: EpisodeState,
+    course: Course,
+    value: float | None = None,
+) -> Attribution:
+    """Say what a message was worth, and note it in the episode's course.
+
+    Args:
+        optimum: The solved problem.
+        state: The state in which the message was sent.
+        message: The message.
+        after: The state that it led to.
+        course: What the episode has seen so far.
+        value: V* of the state, if it is known already.
+    """
+    if value is None:
+        value = optimum.value(state)
+    action_value, value_after = optimum.judge(state, message, after)
+    regret, luck = value - action_value, value_after - action_value
+    label = None
+    if regret > REGRET_TOLERANCE:
+        label = course.reason(state, message)
+    elif regret < -(IDENTITY_TOLERANCE + optimum.gap):
+        raise AssertionError(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
+    elif optimum.gap == 0.0:
+        regret = 0.0
+    course.advance(message, has_succeeded(state, message, after))
+    return Attribution(value, action_value, regret, luck, label, value_after)
+
+
+def total_losses(steps: Iterable[StepRecord]) -> dict[str, float]:
+    """Return the sum of regret by label, in the order in which labels first occur."""
+    losses: dict[str, float] = {}
+    for step in steps:
+        label = step["label"]
+        if label is not None:
+            losses[label] = losses.get(label, 0.0) + step["regret"]
+    return losses
+
+
+def identity_error(record: EpisodeRecord) -> float:
+    """Return by how much a record misses 1 - outcome = (1 - optimum) + sum of regret - sum of luck."""
+    regret = sum(step["regret"] for step in record["steps"])
+    luck = sum(step["luck"] for step in record["steps"])
+    return abs((1 - record["outcome"]) - (1.0 - record["optimum"]) - regret + luck)
+
+
+_QUESTIONS = ("search", "info")
+
+
+class Course:
+    """What an episode has seen so far that its state does not hold: what was asked, and how far a flawed plan was read.
+
+    Args:
+        problem: The task's numbers.
+        planner: Who made the plan in the prompt; None if there is none.
+        flaw: What is wrong with that plan, as it stands in records; None for a sound plan or none. Without its part
+            `plan` (the tools as shown, with `limits` where steps have any) nothing is put down to the flaw.
+    """
+
+    __slots__ = ("_asked", "_flawed_plan", "_plan_in_prompt", "_problem")
+
+    def __init__(self, problem: Problem, planner: str | None, flaw: Mapping[str, Any] | None) -> None:
+        self._problem = problem
+        # A flawed plan does not say what to do, so looking for it is information there, as without a plan.
+        self._plan_in_prompt = planner is not None and flaw is None
+        self._asked: set[int] = set()
+        self._flawed_plan: FlawedPlan | None = None
+        if flaw is not None and "plan" in flaw:
+            self._flawed_plan = FlawedPlan(flaw, problem.library)
+
+    def reason(self, state: EpisodeState, message: Message) -> str:
+        """Return why a message that comes now costs something."""
+        asked_before = message.kind in _QUESTIONS and message.signature in self._asked
+        obeys_flaw = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
+        return loss_label(self._problem, state, message, self._plan_in_prompt, asked_before, obeys_flaw)
+
+    def advance(self, message: Message, succeeded: bool) -> None:
+        """Note a message, and whether it was an execution that succeeded."""
+        if message.kind in _QUESTIONS:
+            self._asked.add(message.signature)
+        if self._flawed_plan is not None:
+            self._flawed_plan.note(message, succeeded)
+
+
+def loss_label(
+    problem: Problem,
+    state: EpisodeState,
+    message: Message,
+    plan_in_prompt: bool,
+    asked_before: bool = False,
+    obeys_flaw: bool = False,
+) -> str:
+    """Name the reason for a message's regret: the first that applies, the most telling first.
+
+    Args:
+        problem: The task's numbers.
+        state: The state in which the message was sent.
+        message: The message.
+        plan_in_prompt: Whether the prompt named the tools to use, so that looking for them was no longer needed.
+        asked_before: Whether the same was asked earlier in the episode; asked just now is seen in the state.
+        obeys_flaw: Whether the message did what a flaw in the plan of the prompt says.
+    """
+    if is_done(problem, state):
+        return "no_completion_signal"  # whatever was sent instead: the signal alone was missing
+    if obeys_flaw:
+        return "obeyed_flaw"  # whatever it led to: the agent did as it was told
+    if message.kind in ("finish", "stop"):
+        return "gave_up_early"
+    if message.kind in _QUESTIONS:
+        # What was asked once is known, so asking it again is no information.
+        if asked_before or loop_count_of(state, message.signature) > 0:
+            return "repeated_search"
+        return "wasted_turn" if plan_in_prompt else "information"
+    if message.kind == "format_error":
+        return "format_error"
+    if message.kind == "rejected":
+        return "rejected_call"
+    tool = problem.library.index(message.tool or "")
+    if tool not in problem.closure:
+        return "unneeded_tool"
+    if state.status[tool] == SUCCEEDED:
+        return "repeated_success"
+    if problem.place[tool] > state.counters[NEXT_PLACE]:
+        return "wrong_order"  # before a missing dependency: its success would already decide the episode
+    if any(state.status[dependency] != SUCCEEDED for dependency in problem.dependencies[tool]):
+        return "missing_dependency_first"
+    return "suboptimal_choice"
+
+
+_ADDED = ("inserted", "duplicated")
+_OF_PARAMETERS = ("parameter_changed", "parameter_dropped")
+
+
+class FlawedPlan:
+    """A flawed plan that an agent was shown, and how far it has come in it.
+
+    Two readers follow an episode, one in the plan that was shown and one in the sound plan that it was made from. Both
+    have the same rule: a tool's success takes a reader behind the tool's next place in its plan, a tool that does not
+    stand there any more leaves it where it is, and where a step's limits say to go on it goes on. A message obeys the
+    flaw where it does what the shown plan says next and the sound plan says something else. So nothing is put down to a
+    flaw that a sound plan would have asked for as well, nor what an agent does of its own accord after it left the plan
+    (docs/decisions.md).
+
+    Args:
+        flaw: The flaw as records have it: `plan`, the tools of the steps that were shown, `limits`, their `max_tries`
+            and `skip_from` (left out if no step has any), and `edits`, what was changed in the sound plan
+            (`workflows.perturbation.Edit.to_mapping`).
+        library: The tools.
+
+    Raises:
+        InvalidInputError: These are no edits of that plan.
+    """
+
+    def __init__(self, flaw: Mapping[str, Any], library: ToolLibrary) -> None:
+        try:
+            edits = flaw["edits"]
+            limits = flaw.get("limits") or [(None, None)] * len(flaw["plan"])
+            shown = [_limited(tool, *pair) for tool, pair in zip(flaw["plan"], limits, strict=True)]
+            self._sound = _Reader(sound_steps(shown, edits))
+            self._changes = [_Change.of(edit) for edit in edits if edit["what"] in _OF_PARAMETERS]
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise InvalidInputError(f"the edits of a flawed plan cannot be undone: {error!r}") from error
+        self._shown = _Reader(shown)
+        self._unfinished = {step.tool for step in shown}
+        self._library = library
+        self._num_messages = 0
+
+    def is_obeyed_by(self, message: Message) -> bool:
+        """Return whether a message does what the shown plan says next, and what the sound one would not have said."""
+        if message.kind == "execute":
+            return self._shown.next == message.tool != self._sound.next
+        if message.kind in ("finish", "stop"):
+            return not self._unfinished and self._sound.next is not None
+        return message.kind == "rejected" and self._shown.next == message.tool and self._is_refused_for_edits(message)
+
+    def note(self, message: Message, succeeded: bool) -> None:
+        """Note a message, and whether it was an execution that succeeded."""
+        self._num_messages += 1
+        called = message.tool if message.kind in ("execute", "rejected") else None
+        self._sound.note(called, succeeded, self._num_messages)
+        left = self._shown.note(called, succeeded, self._num_messages)
+        self._unfinished -= {called, *left} if succeeded else left
+
+    def _is_refused_for_edits(self, message: Message) -> bool:
+        """Return whether a call was refused for values that a flaw put into its step, and for nothing else."""
+        given = message.parameters
+        here = [change for change in self._changes if change.place == self._shown.place and change.is_in(given)]
+        restored = {**given, **{change.parameter: change.before for change in here}}
+        tool = self._library[message.tool or ""]
+        for mode in ("lenient", "strict"):
+            if tuple(check_parameters(tool, given, mode)) == message.problems:
+                return accepts(tool, restored, mode)
+        return False  # refused for another reason than the schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A parameter that a flaw changed, or dropped (then `after` is None).
+
+    Attributes:
+        place: The step's place in the plan that is shown.
+        parameter: Its name.
+        before: Its value in the sound plan.
+        after: Its value in the plan that is shown, as JSON.
+    """
+
+    place: int
+    parameter: str
+    before: Any
+    after: str | None
+
+    @classmethod
+    def of(cls, edit: Mapping[str, Any]) -> _Change:
+        """Read an edit."""
+        where = edit["where"]
+        return cls(where["step"] - 1, where["parameter"], json.loads(edit["before"]), edit["after"])
+
+    def is_in(self, parameters: Mapping[str, Any]) -> bool:
+        """Return whether a call's parameters have the change."""
+        if self.parameter not in parameters:
+            return self.after is None
+        return as_json(parameters[self.parameter]) == self.after
+
+
+class _Reader:
+    """Reads a plan along with what is run."""
+
+    def __init__(self, steps: Sequence[PlannedStep]) -> None:
+        self._steps = steps
+        self._tries = 0  # of the next step, none of which succeeded
+        self.place = 0
+        self._leave(1)
+
+    @property
+    def next(self) -> str | None:
+        """The tool that the plan says to run next, None at its end."""
+        return self._steps[self.place].tool if self.place < len(self._steps) else None
+
+    def note(self, called: str | None, succeeded: bool, num_messages: int) -> set[str]:
+        """Go on behind the next step that runs a tool which has succeeded, and behind those whose limits say so.
+
+        Args:
+            called: Tool of the message, None if it was no call.
+            succeeded: Whether the tool has succeeded.
+            num_messages: Messages so far.
+
+        Returns:
+            The tools of the steps that were left for their limits.
+        """
+        places = [place for place in range(self.place, len(self._steps)) if self._steps[place].tool == called]
+        if succeeded and places:
+            self.place, self._tries = places[0] + 1, 0
+        elif called is not None and called == self.next:
+            self._tries += 1
+        return self._leave(num_messages + 1)
+
+    def _leave(self, message: int) -> set[str]:
+        left = set()
+        while self.place < len(self._steps) and self._steps[self.place].is_left(self._tries, message):
+            left.add(self._steps[self.place].tool)
+            self.place, self._tries = self.place + 1, 0
+        return left
+
+
+def _limited(tool: str, max_tries: object, skip_from: object) -> PlannedStep:
+    step = Step.from_mapping({"tool": tool, "max_tries": max_tries, "skip_from": skip_from})
+    return PlannedStep(step.tool, max_tries=step.max_tries, skip_from=step.skip_from)
+
+
+def sound_steps(shown: Sequence[PlannedStep], edits: Sequence[Mapping[str, Any]]) -> list[PlannedStep]:
+    """Return the steps of the plan that a flawed one was made from; a step that was removed comes back without limits.
+
+    Args:
+        shown: The flawed plan's steps.
+        edits: What was changed (`workflows.perturbation.Edit.to_mapping`).
+    """
+    steps = list(shown)
+    elsewhere: set[int] = set()  # places in the flawed plan of steps that stood elsewhere, or nowhere
+    returning: list[tuple[int, PlannedStep]] = []  # places in the sound plan, and the steps that go back there
+    for edit in edits:
+        what, place, original = edit["what"], edit["where"]["step"] - 1, edit["where"]["original_step"]
+        if what == "replaced":
+            steps[place] = replace(steps[place], tool=edit["before"])
+        elif what == "swapped":
+            steps[place], steps[place + 1] = steps[place + 1], steps[place]
+        elif what == "removed":
+            returning.append((original - 1, PlannedStep(edit["before"])))
+        elif what == "moved":
+            elsewhere.add(place)
+            returning.append((original - 1, steps[place]))
+        elif what in _ADDED:
+            elsewhere.add(place)
+    sound = [step for place, step in enumerate(steps) if place not in elsewhere]
+    for place, step in sorted(returning, key=lambda entry: entry[0]):
+        sound.insert(place, step)
+    return sound

@@ -1,0 +1,1 @@
+"""A run of many episodes: what it consists of, who plays, and what is written down."""
