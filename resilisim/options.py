@@ -47,7 +47,7 @@ class Option:
     switch: str = ""
     default_text: str | None = None
     group: str = ""
-    path: Literal["", "file", "folder"] = ""
+    path: Literal["", "file", "folder", "any"] = ""
 
 
 @dataclass(frozen=True, slots=True)

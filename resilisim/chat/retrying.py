@@ -8,7 +8,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import MAX_COUNT, InvalidInputError
+from resilisim.options import option
 from resilisim.seeding import Draws
 
 PASSING_STATUSES = frozenset({408, 409, 425, 429})  # timeouts, conflicts and limits go by; so does any status from 500
@@ -19,13 +20,12 @@ class RetryPolicy:
     """How often and after which waits to ask again.
 
     Attributes:
-        retries: How often to ask again after a failure, 0 or more.
         first_wait: Seconds before the first retry, before jitter; each later wait is twice as long.
         longest_wait: Seconds that a wait of our own choice is at most.
         longest_demand: Seconds that an endpoint may make us wait; one that asks for more has failed.
     """
 
-    retries: int = 4
+    retries: int = option(4, "How often a failed request is sent again.", least=0, most=MAX_COUNT)
     first_wait: float = 0.5
     longest_wait: float = 30.0
     longest_demand: float = 120.0

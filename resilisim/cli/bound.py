@@ -7,32 +7,26 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any
-
 import typer
-
-from resilisim.cli.options import (
-    BaseOption,
-    FailedOption,
-    FailuresOption,
-    HistoryOption,
-    JsonFlag,
-    LibraryOption,
-    LoopOption,
-    NotExecutedOption,
-    TurnsOption,
-    load,
-)
+from resilisim.cli.options import BaseOption, FailedOption, FailuresOption, HistoryOption, JsonFlag, LibraryOption, LoopOption, NotExecutedOption, TurnsOption, load
 from resilisim.cli.output import console, note, print_json, table
 from resilisim.cli.progress import Progressing
 from resilisim.cli.tasks import TasksOption, find_task
 from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
+from resilisim.simulator import Problem
+from resilisim.simulator.exact import References
+from resilisim.simulator.law import BenchmarkLaw, EndRules
+from resilisim.tasks import Task
+from resilisim.tool_library import ToolLibrary
+from resilisim.simulator.exact import references
+from resilisim.tasks import TASK_TYPES
+from resilisim.tasks.searches import all_searches_needed
+from resilisim.seeding import EVALUATION_SALT
+from resilisim.simulator import build_problem
+from resilisim.simulator.exact.clairvoyant import clairvoyant
+from resilisim.simulator.exact import solved_references
+from resilisim.tasks.sources import read_tasks
 
-if TYPE_CHECKING:
-    from resilisim.simulator import Problem
-    from resilisim.simulator.exact import References
-    from resilisim.simulator.law import BenchmarkLaw, EndRules
-    from resilisim.tasks import Task
-    from resilisim.tool_library import ToolLibrary
 
 EXPLANATIONS = {
     "known_probabilities": "the best possible success rate of an agent that knows the law (V*)",
@@ -83,19 +77,13 @@ def bound(
     """Solve a task exactly: how often can the best agent succeed, and how often does plainly following the plan."""
     if (task is None) == (tools is None):
         raise InvalidInputError("bound takes either --task ID (or --task all) or --tools a,b,c")
-    from resilisim.simulator.law import BenchmarkLaw, EndRules
-
     chosen = load(library)
     law = BenchmarkLaw(success_probability, not_executed, failed, history)
     rules = EndRules(turns, max_consecutive_failures, loop_length)
     if task == EVERY_TASK:
-        from resilisim.tasks.sources import read_tasks
-
         seeds = SEEDS_FOR_EACH_OF_ALL if clairvoyant_seeds is None else clairvoyant_seeds
         _print_means(means_by_type(read_tasks(tasks, chosen), chosen, law, rules, seeds), as_json)
         return
-    from resilisim.simulator.exact import references
-
     if tools is not None:
         required = tuple(name.strip() for name in tools.split(",") if name.strip())
         found = None
@@ -128,9 +116,6 @@ def means_by_type(
     depend on searches are None where the searches of any task are unknown; `no_search_ceiling` then says why. The
     standard error of the clairvoyant mean is that of its seeds alone: the tasks are not a sample.
     """
-    from resilisim.tasks import TASK_TYPES
-    from resilisim.tasks.searches import all_searches_needed
-
     # For each list, how many tasks of each group need how many searches (None: unknown).
     weights: dict[tuple[str, ...], Counter[tuple[str, int | None]]] = defaultdict(Counter)
     reasons: dict[str, str] = {}
@@ -184,10 +169,6 @@ def _solve_each(
 
     Lists are solved a block at a time, so that somebody who stops the command waits for one block only.
     """
-    from resilisim.seeding import EVALUATION_SALT
-    from resilisim.simulator import build_problem
-    from resilisim.simulator.exact.clairvoyant import clairvoyant
-
     for start in range(0, len(lists), BLOCK):
         block = lists[start : start + BLOCK]
         problems = [build_problem(library, required, law, rules) for required in block]
@@ -202,8 +183,6 @@ def _solve_each(
 
 def _solved(problem: Problem) -> References | None:
     """Return the solved references of a problem, or None if it is too large to be solved."""
-    from resilisim.simulator.exact import solved_references
-
     try:
         return solved_references(problem)
     except ExactLimitError:

@@ -25,7 +25,7 @@ _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF
 
 NOTE = "ResiliSim: this was raised in episode"  # how the note begins that names the episode
 PACKAGE = Path(__file__).resolve().parents[1]
-PLAYING = PACKAGE / "evaluation" / "rollout.py"  # what calls the methods of policies
+PLAYING = PACKAGE / "evaluation" / "episode" / "play.py"  # what calls the methods of policies
 
 # Name -> (where the command or the group stands, what `resilisim --help` says of it). What they need is imported when
 # they are called.
@@ -125,13 +125,13 @@ def load_command(name: str) -> Any:
     """Return a command, or a group of commands, as typer has made it."""
     module, _, attribute = COMMANDS[name][0].partition(":")
     found = getattr(importlib.import_module(f"resilisim.cli.{module}"), attribute)
+    holder = typer.Typer(add_completion=False, rich_markup_mode="rich")
     if not isinstance(found, typer.Typer):
-        alone = typer.Typer(rich_markup_mode="rich")
-        alone.command(name)(found)
-        return typer.main.get_command(alone)
-    group = typer.main.get_command(found)
-    group.name, group.help = name, COMMANDS[name][1]
-    return group
+        holder.command(name)(found)
+        return typer.main.get_command(holder)
+    holder.add_typer(found, name=name, help=COMMANDS[name][1])
+    group: Any = typer.main.get_command(holder)
+    return group.commands[name]
 
 
 app = typer.Typer(

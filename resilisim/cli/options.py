@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -12,8 +12,12 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 from resilisim.envs.settings import ENVIRONMENT_GROUP, EnvironmentSettings
-from resilisim.errors import MAX_COUNT, MAX_WORKERS
+from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, unknown_name
 from resilisim.options import OptionField, options_of
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
+from resilisim.tasks.sources import read_tasks, sample_tasks, task_count
+from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library, load_library
 from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 
@@ -57,40 +61,26 @@ RecordTextsOption = Annotated[
 class OptionGroup:
     """The options of a dataclass on the command line; a command gets the object that they fill (`takes`).
 
-    A field is an option if it is declared as one (`resilisim.options`), or holds a dataclass with options.
+    A field is an option if it is declared as one (`resilisim.options`); fields that hold dataclasses add theirs.
 
     Args:
         settings: The dataclass.
-        names: Which of its options, in the order in which they are shown; all if omitted.
-        panel: Heading of those whose field names none.
-        as_mapping: Hand the command a mapping of the values instead of the object.
-        **changed: What a command says otherwise about an option: `default`, or any attribute of `Option`.
+        names: Which options, in the order in which they are shown; all if omitted.
+        panel: Heading of those whose declaration names none.
+        **changed: What a command says otherwise about an option: its `default`, or any attribute of `Option`.
     """
 
     def __init__(
-        self,
-        settings: Any,
-        names: Iterable[str] = (),
-        *,
-        panel: str = "",
-        as_mapping: bool = False,
-        **changed: Mapping[str, Any],
+        self, settings: type[Any], names: Iterable[str] = (), panel: str = "", **changed: Mapping[str, Any]
     ) -> None:
         self._settings = settings
-        self._as_mapping = as_mapping
         self._panel = panel
-        own = {name: _changed(found, changed.get(name, {})) for name, found in options_of(settings).items()}
-        self._inner = {} if names else {
-            field.name: OptionGroup(field.default_factory, panel=panel, **changed)
-            for field in fields(settings)
-            if is_dataclass(field.default_factory)
-        }
-        self.options: dict[str, OptionField] = {name: own[name] for name in names or own}
+        known = dict(_flattened(settings))
+        self.options = {name: _changed(known[name], changed.get(name, {})) for name in names or known}
 
     def parameters(self) -> list[inspect.Parameter]:
         """Return the parameters that a command needs in place of the object."""
-        own = [_parameter(found, self._panel) for found in self.options.values()]
-        return own + [parameter for inner in self._inner.values() for parameter in inner.parameters()]
+        return [_parameter(found, self._panel) for found in self.options.values()]
 
     def fill(self, values: dict[str, Any]) -> Any:
         """Take the values of the options out of those of a command, and return the object.
@@ -99,10 +89,25 @@ class OptionGroup:
             InvalidInputError: The object refuses a value.
         """
         given = {name: _read(found, values.pop(name)) for name, found in self.options.items()}
-        # None stands for "not given" where it is no value itself: the default is the object's to know.
-        kept = {name: value for name, value in given.items() if value is not None or self.options[name].optional}
-        kept |= {name: inner.fill(values) for name, inner in self._inner.items()}
-        return kept if self._as_mapping else self._settings(**kept)
+        # None stands for "not given" where it is no value itself: the default is for the object to know.
+        return _made(self._settings, {name: value for name, value in given.items() if value is not None})
+
+
+def _flattened(settings: type[Any]) -> Iterator[tuple[str, OptionField]]:
+    yield from options_of(settings).items()
+    for field in fields(settings):
+        if is_dataclass(field.default_factory):
+            yield from _flattened(field.default_factory)
+
+
+def _made(settings: type[Any], given: Mapping[str, Any]) -> Any:
+    own = {name: given[name] for name in options_of(settings) if name in given}
+    inner = {
+        field.name: _made(field.default_factory, given)
+        for field in fields(settings)
+        if is_dataclass(field.default_factory)
+    }
+    return settings(**own, **inner)
 
 
 def takes(**groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -146,9 +151,8 @@ def _parameter(found: OptionField, panel: str) -> inspect.Parameter:
         kind, default = bool, False
     elif option.path:
         kind = Path
-    if found.is_tuple:
+    if found.is_tuple or default is None:
         default = None
-    if default is None:
         kind = kind | None
     declared = typer.Option(
         option.flag or "--" + found.name.replace("_", "-"),
@@ -176,11 +180,7 @@ def _read(found: OptionField, value: Any) -> Any:
 
 RULES = ("max_turns", "max_consecutive_failures", "loop_length")
 LAW = ("base", "not_executed", "failed", "history")
-
-
-def environment_options(*names: str, **changed: Mapping[str, Any]) -> OptionGroup:
-    """Return options of the environment, of the given names in this order."""
-    return OptionGroup(EnvironmentSettings, names, **changed)
+EMBEDDING_MODEL = OptionGroup(EnvironmentSettings, ["embedding_model"])
 
 
 def command_group() -> typer.Typer:
@@ -207,3 +207,28 @@ def make_retriever(library: ToolLibrary, model: str | None) -> ToolRetriever:
     retriever = ToolRetriever(library, model)
     retriever.embed([])  # refuses a model that does not exist now, not at the first search
     return retriever
+
+
+def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:
+    """Return the task of that id among those that `--tasks` means."""
+    found = {task.instance_id: task for task in read_tasks(tasks, library)}
+    if instance_id not in found:
+        raise unknown_name("task", instance_id, found, tasks)
+    return found[instance_id]
+
+
+def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Task]:
+    """Return the tasks that `--tasks` and `--split` mean: with a split, a number draws a sample from that part."""
+    if split is None:
+        return read_tasks(tasks, library)
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS, "option --split")
+    count = task_count(tasks)
+    if count is not None:
+        return sample_tasks(read_tasks(BENCHMARK_VERSION, library), count, split=split)
+    given = read_tasks(tasks, library)
+    chosen = [task for task in given if split_of(task.required_tools) == split]
+    if not chosen:
+        which = "the only task is not" if len(given) == 1 else f"none of the {len(given):,} tasks is"
+        raise InvalidInputError(f"{which} in split {split!r}")
+    return chosen

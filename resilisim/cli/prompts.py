@@ -5,36 +5,33 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
-
 import typer
-
-from resilisim.cli.options import (
-    ENVIRONMENT_PANEL,
-    OUTPUT_PANEL,
-    BaseOption,
-    EmbeddingModelOption,
-    FailedOption,
-    FailuresOption,
-    HistoryOption,
-    JsonFlag,
-    LibraryOption,
-    LoopOption,
-    NotExecutedOption,
-    PlannerOption,
-    PromptStyleOption,
-    TurnsOption,
-    command_group,
-    load,
-)
+from resilisim.cli.options import ENVIRONMENT_PANEL, OUTPUT_PANEL, BaseOption, EmbeddingModelOption, FailedOption, FailuresOption, HistoryOption, JsonFlag, LibraryOption, LoopOption, NotExecutedOption, PlannerOption, PromptStyleOption, TurnsOption, command_group, load
 from resilisim.cli.output import console, note, print_json, table
 from resilisim.cli.progress import Progressing
 from resilisim.cli.tasks import TasksOption, find_task
 from resilisim.errors import MAX_WORKERS
 from resilisim.seeding import MAX_SEED
+from resilisim.datasets.prompts import PromptSpec
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.datasets.record_file import write_record_file
+from resilisim.tasks.sources import read_tasks
+from resilisim.cli.prompt_view import print_flawed, print_prompt
+from resilisim.datasets.prompts import PromptSource
+from resilisim.errors import InvalidInputError
+from resilisim.seeding import Draws
+from resilisim.workflows.perturbation import FlawedWorkflow
+from resilisim.workflows.flaw_costs import flaw_cost_table
+from resilisim.workflows import PROMPT_TYPES
+from resilisim.workflows.perturbation import DEFAULT_SEVERITY, FLAW_METHODS, FLAW_TYPES
+import re
+from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
+from typing import Any
+from rich.text import Text
+from resilisim.cli.output import console, plain, table
+from resilisim.workflows.costs import PlanCosts
 
-if TYPE_CHECKING:
-    from resilisim.datasets.prompts import PromptSpec
-    from resilisim.envs.settings import EnvironmentSettings
 
 TypeOption = Annotated[
     list[str] | None,
@@ -138,10 +135,6 @@ def generate(
 
     Each task gets the three unflawed types and one flawed prompt per flaw type that its plan can carry.
     """
-    from resilisim.datasets.record_file import write_record_file
-    from resilisim.envs.settings import EnvironmentSettings
-    from resilisim.tasks.sources import read_tasks
-
     environment = EnvironmentSettings(
         base=success_probability,
         not_executed=not_executed,
@@ -216,13 +209,6 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Print a prompt; in a flawed one, what was changed is marked."""
-    from resilisim.cli.prompt_view import print_flawed, print_prompt
-    from resilisim.datasets.prompts import PromptSource
-    from resilisim.envs.settings import EnvironmentSettings
-    from resilisim.errors import InvalidInputError
-    from resilisim.seeding import Draws
-    from resilisim.workflows.perturbation import FlawedWorkflow
-
     if prompt_type != "flawed" and (flaw or severity or method):
         raise InvalidInputError("--flaw, --severity and --method go with --type flawed only")
     environment = EnvironmentSettings(
@@ -273,9 +259,6 @@ def costs(
     as_json: JsonFlag = False,
 ) -> None:
     """Compute what obeying each flaw costs: every flaw, method and severity in the plan of every task."""
-    from resilisim.tasks.sources import read_tasks
-    from resilisim.workflows.flaw_costs import flaw_cost_table
-
     chosen = load(library)
     found = read_tasks(tasks, chosen)
     with Progressing("putting 42 flaws into each of the plans of tasks", len(found)) as progress:
@@ -321,11 +304,6 @@ def make_spec(
     Raises:
         InvalidInputError: A name does not exist, or flaws are named and flawed prompts are not wanted.
     """
-    from resilisim.datasets.prompts import PromptSpec
-    from resilisim.errors import InvalidInputError
-    from resilisim.workflows import PROMPT_TYPES
-    from resilisim.workflows.perturbation import DEFAULT_SEVERITY, FLAW_METHODS, FLAW_TYPES
-
     chosen_types = tuple(types or PROMPT_TYPES)
     if "flawed" not in chosen_types and (flaws or severities or methods):
         raise InvalidInputError("--flaw, --severity and --method need the prompt type flawed: add --type flawed")
@@ -345,3 +323,71 @@ def make_spec(
         seed=seed,
         environment=environment,
     )
+
+
+# What stands in the margin of a line, and its colour: the marks say the same where there are no colours.
+KEPT, ADDED, GONE = " ", "+", "-"
+STYLES: Mapping[str, str] = {KEPT: "", ADDED: "green", GONE: "red"}
+
+# A step's number says nothing about what was done to it: it changes when a step before it comes or goes.
+_NUMBER = re.compile(r'^(\s*)\d+(?:\.(?= Execute )|(?= [^\s(]+\())|(?<=<step number=")\d+(?=")')
+
+
+def print_prompt(record: Mapping[str, Any]) -> None:
+    """Print the text of a prompt."""
+    console().print(plain(record["text"]), soft_wrap=True)
+
+
+def print_flawed(record: Mapping[str, Any], sound_text: str, sound_costs: PlanCosts) -> None:
+    """Print a flawed prompt with its edits marked, a list of the edits, and what obeying costs.
+
+    Args:
+        record: The prompt's record.
+        sound_text: The prompt with the plan as it was before.
+        sound_costs: What obeying that plan is worth.
+    """
+    out = console()
+    for mark, line in marked_lines(sound_text, record["text"]):
+        out.print(Text(f"{mark} ", STYLES[mark]) + plain(line, STYLES[mark]), soft_wrap=True)
+    flaw, costs = record["flaw"], record["costs"]
+    out.print(plain(f"{flaw['type']}, {flaw['method']}, {flaw['severity']}", "bold"))
+    out.print(
+        table(
+            "what was changed", ["step", "was step", "what", "before", "after"], [_row(edit) for edit in flaw["edits"]]
+        )
+    )
+    rows = [
+        ["obeyed to the letter, full success", sound_costs.obey, costs["obey"]],
+        ["obeyed to the letter, share of required tools in order", sound_costs.obey_coverage, costs["obey_coverage"]],
+        ["the best that an agent can do (V*)", sound_costs.deviate, costs["deviate"]],
+    ]
+    out.print(table("what the plan is worth", ["", "sound", "flawed"], rows))
+    price, sound_price = costs["deviate"] - costs["obey"], sound_costs.price_of_obedience
+    out.print(f"price of obedience (V* - obeyed): {price:.4f}; of the sound plan: {sound_price:.4f}")
+
+
+def marked_lines(before: str, after: str) -> Iterator[tuple[str, str]]:
+    """Yield every line of a text, and those of another that it lost, each with its mark."""
+    old, new = before.split("\n"), after.split("\n")
+    matcher = SequenceMatcher(None, [_key(line) for line in old], [_key(line) for line in new], autojunk=False)
+    for _, old_from, old_to, new_from, new_to in matcher.get_opcodes():
+        same = [_key(line) for line in old[old_from:old_to]] == [_key(line) for line in new[new_from:new_to]]
+        if not same:
+            yield from ((GONE, line) for line in old[old_from:old_to])
+        yield from ((KEPT if same else ADDED, line) for line in new[new_from:new_to])
+
+
+def _key(line: str) -> str:
+    return _NUMBER.sub(r"\1", line)
+
+
+def _row(edit: Mapping[str, Any]) -> list[str]:
+    where, what = edit["where"], edit["what"].replace("_", " ")
+    parameter = where["parameter"]
+    return [
+        str(where["step"]),
+        str(where["original_step"] or "-"),
+        f"{what}: {parameter}" if parameter else what,
+        edit["before"] or "-",
+        edit["after"] or "-",
+    ]

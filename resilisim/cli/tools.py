@@ -5,19 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Annotated, Any
-
 import typer
-
-from resilisim.cli.options import (
-    EmbeddingModelOption,
-    JsonFlag,
-    LibraryOption,
-    command_group,
-    load,
-    make_retriever,
-)
+from resilisim.cli.options import EmbeddingModelOption, JsonFlag, LibraryOption, command_group, load, make_retriever
 from resilisim.cli.output import console, error_console, note, plain, print_json, table, write_json
 from resilisim.errors import MAX_COUNT, unknown_name
+from resilisim.tool_library.mcp import mcp_definitions
+
 
 EXPORT_FORMATS = ("json", "mcp")
 
@@ -121,8 +114,6 @@ def export_tools(
     if export_format == "json":
         text = chosen.to_json()
     else:
-        from resilisim.tool_library.mcp import mcp_definitions
-
         text = json.dumps(mcp_definitions(chosen), indent=2, ensure_ascii=False)
     text = text.removesuffix("\n") + "\n"
     if out is None:

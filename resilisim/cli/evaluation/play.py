@@ -7,39 +7,19 @@ import importlib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
-
 import typer
-
-from resilisim.cli.options import (
-    PROMPT_HELP,
-    BaseOption,
-    EmbeddingModelOption,
-    FailedOption,
-    FailuresOption,
-    HistoryOption,
-    JsonFlag,
-    LibraryOption,
-    LoopOption,
-    NotExecutedOption,
-    PayloadOption,
-    PlannerOption,
-    PromptStyleOption,
-    SearchDetailOption,
-    TurnsOption,
-    load,
-    make_retriever,
-)
+from resilisim.cli.options import PROMPT_HELP, BaseOption, EmbeddingModelOption, FailedOption, FailuresOption, HistoryOption, JsonFlag, LibraryOption, LoopOption, NotExecutedOption, PayloadOption, PlannerOption, PromptStyleOption, SearchDetailOption, TurnsOption, load, make_retriever
 from resilisim.cli.output import console, error_console, plain, print_json, table
 from resilisim.cli.tasks import TasksOption, find_task
 from resilisim.seeding import MAX_SEED
+from collections.abc import Mapping
+from rich.console import Console
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.tool_library.retrieval import ToolHit
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.seeding import EVALUATION_SALT
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.console import Console
-
-    from resilisim.evaluation.episode.record import EpisodeRecord
-    from resilisim.tool_library.retrieval import ToolHit
 
 SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
@@ -87,10 +67,6 @@ def play(
     as_json: JsonFlag = False,
 ) -> None:
     """Take the agent's place in the terminal, and see afterwards what each call cost."""
-    from resilisim.envs.conversation import ConversationEnv
-    from resilisim.evaluation.episode.play import play_episode
-    from resilisim.seeding import EVALUATION_SALT
-
     chosen = load(library)
     retriever = make_retriever(chosen, embedding_model)
 
