@@ -16,7 +16,7 @@ from resilisim.datasets.schema import Record
 from resilisim.simulator.exact.optimum import CACHE_BYTES
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.workflows.perturbation import FLAW_METHODS, SEVERITIES
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES
 
 CACHE_NOTE = f"; solved tasks are kept, up to {CACHE_BYTES / 2**20:.0f} MiB in each process"
 SAMPLES = (20_000, 100_000, 200_000)

@@ -20,8 +20,8 @@ from resilisim.policies.llm.templates import packaged_prompts
 from resilisim.policies.registry import BUILT_IN_POLICIES, LLM_POLICIES
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
-from resilisim.workflows.escaping import escape_text
-from resilisim.workflows.parameters import step_parameters
+from resilisim.workflows.steps import step_parameters
+from resilisim.workflows.templating import escape_text
 from tests.chat.loopback import Answer, Seen, completion, error
 
 LOOPS = ("react", "plan-and-execute", "reflexion", "rp-react")  # those in which a ReAct loop acts

@@ -10,18 +10,18 @@ import numpy as np
 from benchmarks.measurement import Measurement, column, repeated
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.run.store import read_records
-from resilisim.evaluation.statistics import FloatArray
 from resilisim.policies.ppo.checkpoint import LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.mirror import Mirror
 from resilisim.policies.ppo.planner import all_success_calls
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import best_limits, known_probabilities, obey_plan
+from resilisim.statistics import FloatArray
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.split import split_of
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner, Planner
-from resilisim.workflows.costs import CostCalculator
+from resilisim.workflows.plan_value import CostCalculator
 
 TARGET_MEAN, TARGET_WORST = 99.0, 93.0  # percent of V*
 TARGET_REGRET = 1.5  # percent of V*, played

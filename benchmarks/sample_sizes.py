@@ -25,9 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.contest_files import SALT, contest_of
-from resilisim.evaluation.comparing.control_variate import adjusted_terms
-from resilisim.evaluation.comparing.power import tasks_needed
-from resilisim.evaluation.statistics import NUM_FOLDS, cross_fitted_betas, fold_of
+from resilisim.statistics import NUM_FOLDS, adjusted_terms, cross_fitted_betas, fold_of, tasks_needed
 from verification.contest import Contest, pairs_of
 from verification.contestants import CONTESTANTS
 from verification.experiments import fold_sums

@@ -76,7 +76,7 @@ def read_text(path: Path, what: str, expected: str = "the path of a JSON file") 
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        siblings = [file.name for file in path.parent.glob(f"*{path.suffix}")] if path.parent.is_dir() else []
+        siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
         near = nearest_name(path.name, siblings)
         hint = f"did you mean {str(path.parent / near)!r}?" if near else f"expected {expected}"
         raise InvalidInputError(f"{place} does not exist; {hint}") from None

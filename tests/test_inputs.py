@@ -127,7 +127,7 @@ def test_files_that_cannot_be_read_are_refused_with_the_nearest_name(tmp_path):
     assert read_text(tmp_path / "tools.json", "tool library") == "{}"
     for name, words in [
         ("tool.json", "does not exist; did you mean '.*tools.json'"),
-        ("x.yaml", "does not exist; expected the path of a JSON file"),
+        ("another", "does not exist; expected the path of a JSON file"),
         ("bad.json", r"is not UTF-8 text \(byte 1\)"),
         ("", "cannot be read: is a directory"),
         ("\0", "cannot be read: embedded null byte"),

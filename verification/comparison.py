@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.evaluation.comparing.control_variate import adjusted_terms
-from resilisim.evaluation.comparing.differences import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED
+from resilisim.statistics import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, adjusted_terms
 from verification.comparison_worlds import (
     ADJUSTED,
     BEST_BETA,

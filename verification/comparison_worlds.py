@@ -10,9 +10,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.evaluation.comparing.differences import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Difference
-from resilisim.evaluation.comparing.power import power_of_test
-from resilisim.evaluation.statistics import clustered_mean
+from resilisim.statistics import (
+    INDEPENDENT,
+    MCNEMAR,
+    PAIRED,
+    PAIRED_LUCK_ADJUSTED,
+    Difference,
+    clustered_mean,
+    power_of_test,
+)
 from verification.experiments import Experiments, Sample, compared
 
 FloatArray = NDArray[np.float64]

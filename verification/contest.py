@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.evaluation.comparing.pairing import Pairs
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.statistics import Pairs
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks

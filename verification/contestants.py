@@ -23,7 +23,7 @@ from resilisim.simulator.state import is_done
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner, PlannedStep
-from resilisim.workflows.costs import follow_steps
+from resilisim.workflows.plan_value import follow_steps
 from verification.policies import FINISH, GivesUp, Switches
 from verification.score import chance_without_failure
 

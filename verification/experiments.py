@@ -14,10 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskFacts
-from resilisim.evaluation.comparing.comparison import Comparison, compare_pairs
-from resilisim.evaluation.comparing.pairing import Pairs
-from resilisim.evaluation.statistics import NUM_FOLDS, FoldSums, fold_of
 from resilisim.evaluation.summary import GroupSummary, summarise_group
+from resilisim.statistics import NUM_FOLDS, Comparison, FoldSums, Pairs, compare_pairs, fold_of
 from verification.contest import Contest
 
 FloatArray = NDArray[np.float64]

@@ -25,8 +25,7 @@ from resilisim.tasks.sources import sample_tasks
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import tool_text
 from resilisim.workflows import ExactPlanner, PlannedStep, Prompt, Step, Workflow, parse_steps, render_prompt
-from resilisim.workflows.costs import CostCalculator
-from resilisim.workflows.perturbation import (
+from resilisim.workflows.flaws import (
     FLAW_METHODS,
     FLAW_TYPES,
     SEVERITIES,
@@ -35,6 +34,7 @@ from resilisim.workflows.perturbation import (
     ToolSimilarity,
     functional_equivalence,
 )
+from resilisim.workflows.plan_value import CostCalculator
 from verification.findings import Check, Finding
 from verification.statistics import binomial_groups, clustered_mean_is, worst_cell
 

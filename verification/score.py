@@ -16,11 +16,11 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.episode.play import play_episode, rescore_record
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.statistics import NUM_FOLDS, FoldSums, cross_fitted_betas, fold_of
 from resilisim.policies.base import Policy
 from resilisim.policies.registry import make_policy
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact import known_probabilities, plan_following
+from resilisim.statistics import NUM_FOLDS, FoldSums, cross_fitted_betas, fold_of
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks

@@ -20,17 +20,17 @@ from resilisim.cli.prompt_view import print_flawed, print_prompt
 from resilisim.datasets.prompts import PromptSource
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
-from resilisim.workflows.perturbation import FlawedWorkflow
-from resilisim.workflows.flaw_costs import flaw_cost_table
+from resilisim.workflows.flaws import FlawedWorkflow
+from resilisim.workflows.plan_value import flaw_cost_table
 from resilisim.workflows import PROMPT_TYPES
-from resilisim.workflows.perturbation import DEFAULT_SEVERITY, FLAW_METHODS, FLAW_TYPES
+from resilisim.workflows.flaws import DEFAULT_SEVERITY, FLAW_METHODS, FLAW_TYPES
 import re
 from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 from rich.text import Text
 from resilisim.cli.output import console, plain, table
-from resilisim.workflows.costs import PlanCosts
+from resilisim.workflows.plan_value import PlanCosts
 
 
 TypeOption = Annotated[

@@ -9,7 +9,7 @@ import typer
 from resilisim.cli.options import EmbeddingModelOption, JsonFlag, LibraryOption, command_group, load, make_retriever
 from resilisim.cli.output import console, error_console, note, plain, print_json, table, write_json
 from resilisim.errors import MAX_COUNT, unknown_name
-from resilisim.tool_library.mcp import mcp_definitions
+from resilisim.tool_library.parameters import mcp_definitions
 
 
 EXPORT_FORMATS = ("json", "mcp")

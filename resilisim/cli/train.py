@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
-    from resilisim.evaluation.statistics import Estimate
     from resilisim.policies.ppo.training import TrainingProgress
+    from resilisim.statistics import Estimate
     from resilisim.tasks import Task
     from resilisim.tool_library import ToolLibrary
 
@@ -273,7 +273,7 @@ def _summary(
         optima: For each task V*.
         episodes: What each sum is over.
     """
-    from resilisim.evaluation.statistics import clustered_mean, clustered_ratio
+    from resilisim.statistics import clustered_mean, clustered_ratio
 
     count = [float(episodes)] * len(chosen)
     own = [successes[place] for place in chosen]

@@ -27,7 +27,7 @@ from resilisim.tasks.wording import SEARCH_SIZE, clauses, solving_clauses
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import parse_steps
-from resilisim.workflows.parameters import step_parameters
+from resilisim.workflows.steps import step_parameters
 
 _WORD = re.compile(r"[\w.\-]+")
 

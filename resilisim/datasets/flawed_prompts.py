@@ -9,7 +9,7 @@ from resilisim.seeding import Draws
 from resilisim.tasks import Task
 from resilisim.tool_library.retrieval import ToolRetriever
 from resilisim.workflows import Planner, Prompt
-from resilisim.workflows.perturbation import Flaw, FlawedWorkflow, Perturber, tool_similarity
+from resilisim.workflows.flaws import Flaw, FlawedWorkflow, Perturber, tool_similarity
 
 
 class FlawedPrompts:
@@ -46,8 +46,8 @@ class FlawedPrompts:
         draws = Draws("resilisim/datasets/flaw", task.instance_id, seed)
         severity = draws.choice(severities)
         sound = self._planner.plan(task)
-        for flaw_type in draws.shuffled(flaws):
-            flawed = self._perturber.perturb(sound, task.required_tools, flaw_type, severity, method, seed)
-            if isinstance(flawed, FlawedWorkflow):
-                return self._environment.render_prompt(task, "flawed", flawed.workflow), flawed.flaw
-        return None
+        drawn = draws.shuffled(flaws)
+        flawed = self._perturber.first_carried(sound, task.required_tools, drawn, severity, method, seed)
+        if not isinstance(flawed, FlawedWorkflow):
+            return None
+        return self._environment.render_prompt(task, "flawed", flawed.workflow), flawed.flaw

@@ -14,7 +14,7 @@ from resilisim.simulator import Message, Problem
 from resilisim.simulator.state import EpisodeState, is_done
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
-from resilisim.workflows.escaping import escape_line, inline_json
+from resilisim.workflows.templating import escape_line, inline_json
 
 # Announcements: {tool} is the tool's name, {given} its parameters with the words before them, or nothing.
 _ANNOUNCEMENTS = (

@@ -29,8 +29,7 @@ from resilisim.workflows import (
     semantic_match_by_retrieval,
     similar_by_retrieval,
 )
-from resilisim.workflows.costs import CostCalculator, PlanCosts
-from resilisim.workflows.perturbation import (
+from resilisim.workflows.flaws import (
     DEFAULT_SEVERITY,
     FLAW_METHODS,
     FLAW_TYPES,
@@ -40,6 +39,7 @@ from resilisim.workflows.perturbation import (
     Perturber,
     tool_similarity,
 )
+from resilisim.workflows.plan_value import CostCalculator, PlanCosts
 
 _EDIT: DataType = {
     "what": "string",

@@ -9,7 +9,7 @@ from resilisim.policies.scripted.reading import ordered_steps
 from resilisim.simulator import Message, Problem
 from resilisim.simulator.law import FAILED, SUCCEEDED
 from resilisim.simulator.state import EpisodeState, is_done
-from resilisim.workflows.escaping import escape_line
+from resilisim.workflows.templating import escape_line
 
 # What an agent that makes the mistake would think, for prompts that ask for its reasoning.
 MISTAKEN_REASONS: Final[Mapping[str, str]] = {

@@ -22,7 +22,7 @@ from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
 from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
 from resilisim.workflows import Prompt, resolve_planner, similar_by_retrieval
-from resilisim.workflows.perturbation import DEFAULT_SEVERITY, FLAW_TYPES, Flaw, check_flaw
+from resilisim.workflows.flaws import DEFAULT_SEVERITY, FLAW_TYPES, Flaw, check_flaw
 from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
 
 # Luck of its own: who trains on these episodes has not seen the luck that evaluations draw.

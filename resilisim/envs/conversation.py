@@ -40,11 +40,11 @@ from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.searches import Searches, searches_needed
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
 from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
-from resilisim.workflows.perturbation import FlawRefusal, Perturber
+from resilisim.workflows.flaws import FlawRefusal, Perturber
+from resilisim.workflows.model import Workflow
 from resilisim.workflows.planner import Planner, resolve_planner
 from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
 from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES, Prompt, render_prompt
-from resilisim.workflows.types import Workflow
 
 MAX_MESSAGE_LENGTH = 1_000_000
 MAX_OBSERVATION_LENGTH = 1_000_000

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from resilisim.evaluation.comparing.comparison import compare_tables
-from resilisim.evaluation.comparing.episode_table import EpisodeTable, read_episode_table
-from resilisim.evaluation.comparing.leaderboard import read_leaderboard
-from resilisim.evaluation.comparing.run_comparison import compare_runs
 from resilisim.evaluation.episode.play import play_episode, rescore_record
 from resilisim.evaluation.episode.record import LOSS_LABELS, RECORD_SCHEMA, EpisodeRecord, StepRecord
 from resilisim.evaluation.episode.texts import opened
@@ -17,6 +13,9 @@ from resilisim.evaluation.run.models import ModelSettings
 from resilisim.evaluation.run.runner import evaluate
 from resilisim.evaluation.run.store import read_manifest, read_records
 from resilisim.evaluation.summary import GroupSummary, SummaryTable
+from resilisim.evaluation.table.comparing import compare_runs, compare_tables
+from resilisim.evaluation.table.episodes import EpisodeTable, read_episode_table
+from resilisim.evaluation.table.leaderboard import read_leaderboard
 
 __all__ = [
     "LOSS_LABELS",

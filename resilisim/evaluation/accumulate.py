@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from resilisim.evaluation.agent_sums import AgentSums
 from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, lacks_ceiling, tries_again
-from resilisim.evaluation.statistics import NUM_FOLDS, FloatArray, FoldSums, fold_of
+from resilisim.statistics import NUM_FOLDS, FloatArray, FoldSums, fold_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
 from resilisim.evaluation.episode.record import LOSS_LABELS, Ceiling
-from resilisim.evaluation.statistics import (
+from resilisim.statistics import (
     ROUNDING,
     Estimate,
     FloatArray,

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resilisim.errors import InvalidInputError, nearest_name, shown_value, unknown_name
+from resilisim.inputs import read_json
 from resilisim.seeding import Draws
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks, find_task
 from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tasks.templates import quotas
 from resilisim.tasks.types import Task
-from resilisim.tool_library.json_fields import read_json
 from resilisim.tool_library.library import ToolLibrary
 
 EXPECTED = f"{BENCHMARK_VERSION!r}, a number, the id of a task, or the path of a JSON Lines file"

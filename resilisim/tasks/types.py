@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.inputs import json_problem, shown
 from resilisim.provenance import canonical_json, content_hash
 from resilisim.tasks.templates import TEMPLATES
-from resilisim.tool_library.json_fields import json_problem, shown
 from resilisim.tool_library.library import ToolLibrary
 
 TASK_TYPES: tuple[str, ...] = tuple(template.task_type for template in TEMPLATES)

@@ -7,7 +7,7 @@ from typing import Any
 
 from resilisim.seeding import Draws
 from resilisim.tasks.domains import Scene
-from resilisim.tool_library.types import Parameter, Tool
+from resilisim.tool_library.model import Parameter, Tool
 
 FORMATS = ("csv", "json", "xml", "parquet")
 PLACES = ("location", "archive", "converted_file", "path")  # returns that say where an outcome lies

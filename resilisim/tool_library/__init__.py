@@ -6,7 +6,7 @@ Importing this package loads neither torch nor faiss; `resilisim.tool_library.re
 from __future__ import annotations
 
 from resilisim.tool_library.library import ToolLibrary, default_library, load_library
-from resilisim.tool_library.types import (
+from resilisim.tool_library.model import (
     DEPENDENCY_ERROR,
     DependencyMetadata,
     Differentiation,

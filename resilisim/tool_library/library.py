@@ -1,27 +1,41 @@
-"""A tool library: an immutable, checked collection of tools; the place of a tool is its index."""
+"""A tool library: an immutable, checked collection of tools; the place of a tool is its index.
+
+From JSON everything left out is filled in, and everything wrong is refused in one line that says where.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
-from resilisim.errors import InvalidInputError, nearest_name, unknown_name
-from resilisim.tool_library.names import NAME_RULE, is_name, name_parts
-from resilisim.tool_library.parsing import (
-    CREATED_AT,
-    DEFAULT_RETURNS,
-    DEFAULT_VERSION,
-    LIBRARY_SCHEMA,
-    tools_from_json,
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.inputs import read_json, read_text, shown, validated
+from resilisim.tool_library.model import (
+    OUTPUT_OPERATIONS,
+    DependencyMetadata,
+    ReturnValue,
+    Tool,
+    checked_name,
+    name_parts,
+    semantic_rank,
+    standard_error_specs,
+    standard_errors,
 )
-from resilisim.tool_library.semantics import OUTPUT_OPERATIONS, semantic_rank
-from resilisim.tool_library.standard_errors import standard_errors
-from resilisim.tool_library.types import DependencyMetadata, Tool
+from resilisim.tool_library.parameters import parameter_problem
+
+LIBRARY_SCHEMA = "resilisim-tools-1"
+DEFAULT_VERSION = "1.0.0"
+CREATED_AT = "2025-01-01T00:00:00+00:00"  # a constant, so that a library has the same bytes wherever it is built
+DEFAULT_RETURNS = (
+    ReturnValue("success", "boolean", "Whether the operation succeeded."),
+    ReturnValue("metadata", "object", "Facts about the execution, such as its duration."),
+)
 
 
 class ToolLibrary:
@@ -179,9 +193,10 @@ def _resolve_names(tools: tuple[Tool, ...], source: str) -> dict[str, str]:
     owners: dict[str, str] = {}
     for tool in tools:
         for field, name in (("name", tool.name), *(("aliases", alias) for alias in tool.aliases)):
-            if not is_name(name):
-                where = f"{source}: tool {tool.name!r}, field {field!r}"
-                raise InvalidInputError(f"{where}: {name!r} is not a name; expected {NAME_RULE}")
+            try:
+                checked_name(name)
+            except InvalidInputError as error:
+                raise InvalidInputError(f"{source}: tool {tool.name!r}, field {field!r}: {error}") from None
         if tool.name.lower() in owners:
             taken = owners[tool.name.lower()]
             raise InvalidInputError(
@@ -225,33 +240,105 @@ def _completed(tool: Tool, dependencies: tuple[str, ...], level: int, execution_
     )
 
 
+def tools_from_json(text: str, source: str) -> tuple[Tool, ...]:
+    """Parse the tools of a library.
+
+    Args:
+        text: JSON: `{"tools": [tool, ...]}`, a bare array of tools, or a mapping of names to tools.
+        source: What the text is called in messages, such as its path.
+
+    Raises:
+        InvalidInputError: Something is wrong; the message names source, tool, field and the nearest valid value.
+    """
+    value = read_json(text, source)
+    if isinstance(value, dict) and _is_wrapper(value):
+        for key in value:
+            if key not in ("schema", "tools"):
+                raise unknown_name("key", key, ("schema", "tools"), f"{source}, top level")
+        if value.get("schema", LIBRARY_SCHEMA) != LIBRARY_SCHEMA:
+            message = f"{source}: schema {shown(value['schema'])} is not supported; expected {LIBRARY_SCHEMA!r}"
+            raise InvalidInputError(message)
+        value = value["tools"]
+    if isinstance(value, list):
+        return tuple(_tool(item, source, f"item {place + 1}") for place, item in enumerate(value))
+    if isinstance(value, dict):
+        return tuple(_named_tool(name, item, source) for name, item in value.items())
+    raise InvalidInputError(f"{source}: expected an array of tools or an object with key 'tools', got {shown(value)}")
+
+
+def _is_wrapper(value: Mapping[str, Any]) -> bool:
+    """Tell `{"tools": ...}` from a mapping of names to tools in which one tool is called "tools"."""
+    tools = value.get("tools")
+    return "tools" in value and not (isinstance(tools, dict) and isinstance(tools.get("description"), str))
+
+
+def _named_tool(name: str, value: Any, source: str) -> Tool:
+    if isinstance(value, dict):
+        if value.get("name", name) != name:
+            given = shown(value["name"])
+            message = f"{source}: tool {name!r}, field 'name': {given} differs from its key; expected {name!r}"
+            raise InvalidInputError(message)
+        value = {"name": name, **value}
+    return _tool(value, source, f"tool {name!r}")
+
+
+def _tool(value: Any, source: str, place: str) -> Tool:
+    """Build one tool from JSON values; only `name` and `description` are required."""
+    name = value.get("name") if isinstance(value, dict) else None
+    where = f"{source}: tool {name!r}" if isinstance(name, str) else f"{source}: {place}"
+    tool = validated(Tool, _with_what_follows(value), where)
+    if tool.canonical_name not in ("", tool.name):
+        problem = f"{shown(tool.canonical_name)} is not the tool's own name"
+        raise InvalidInputError(f"{where}, field 'canonical_name': {problem}; expected {tool.name!r}")
+    for number, parameter in enumerate(tool.parameters, start=1):
+        wrong = parameter_problem(parameter)
+        if wrong is not None:
+            raise InvalidInputError(f"{where}, field 'parameters', item {number} ({parameter.name!r}), {wrong}")
+    return tool
+
+
+def _with_what_follows(value: Any) -> Any:
+    """Return a tool's JSON values with what follows from others of them; values of the wrong form stay as they are."""
+    if not isinstance(value, dict):
+        return value
+    more: dict[str, Any] = {}
+    if isinstance(value.get("parameters"), list):
+        more["parameters"] = [
+            {"required": item.get("default") is None, **item} if isinstance(item, dict) else item
+            for item in value["parameters"]
+        ]
+    if isinstance(value.get("errors"), list):
+        more["errors"] = [_whole_error(item) for item in value["errors"]]
+    return {**value, **more}
+
+
+def _whole_error(value: Any) -> Any:
+    """Return an error's JSON values with the texts of a well-known code, or of its own, where they are left out."""
+    if not isinstance(value, dict):
+        return value
+    known = standard_error_specs().get(str(value.get("code")))
+    description = value.get("description", known.description if known else "")
+    slots = {"slots": known.slots} if known and "template" not in value and "slots" not in value else {}
+    template = (known.template if known else "") or description or value.get("code")
+    return {"template": template, **slots, **value, "description": description}
+
+
 def load_library(path: str | Path) -> ToolLibrary:
     """Load a library from a JSON file (UTF-8).
 
     Raises:
         InvalidInputError: The file cannot be read or does not hold a valid library.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InvalidInputError(_missing_file(Path(path))) from None
-    except OSError as error:
-        raise InvalidInputError(f"tool library {str(path)!r} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        message = f"tool library {str(path)!r} is not UTF-8 text (byte {error.start}); expected a JSON file"
-        raise InvalidInputError(message) from None
-    return ToolLibrary.from_json(text, source=str(path))
-
-
-def _missing_file(path: Path) -> str:
-    siblings = [sibling.name for sibling in path.parent.glob("*.json")] if path.parent.is_dir() else []
-    near = nearest_name(path.name, siblings)
-    hint = f"; did you mean {str(path.parent / near)!r}?" if near else "; expected the path of a JSON file"
-    return f"tool library {str(path)!r} does not exist{hint}"
+    return ToolLibrary.from_json(read_text(Path(path), "tool library"), source=str(path))
 
 
 @lru_cache(maxsize=1)
 def default_library() -> ToolLibrary:
-    """Return the 30 tools that ship with the package; the same object at every call."""
+    """Return the 30 tools that ship with the package; the same object at every call.
+
+    Example:
+        >>> default_library().dependencies("network_poster")
+        ('data_processing_aggregator',)
+    """
     text = resources.files("resilisim.tool_library").joinpath("data/default.json").read_text(encoding="utf-8")
     return ToolLibrary.from_json(text, source="default tool library")

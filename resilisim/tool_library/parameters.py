@@ -1,15 +1,18 @@
-"""Parameters of a call against the tool's schema; a call that does not fit is rejected, never executed."""
+"""Parameters: their JSON Schemas, which a library is checked by and MCP is told, and calls against these schemas.
+
+A call that does not fit is rejected, never executed. jsonschema costs about a tenth of a second to import, so it is
+imported when the first schema is looked at.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from resilisim.errors import nearest_name, unknown_name
-from resilisim.tool_library.constraints import value_schema
-from resilisim.tool_library.types import Tool
+from resilisim.tool_library.model import Parameter, Tool
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
@@ -29,6 +32,72 @@ _TYPE_OF: Mapping[type, str] = {
     dict: "object",
     type(None): "null",
 }
+_ANNOTATIONS = ("title", "description", "examples", "deprecated", "$comment", "contentEncoding", "contentMediaType")
+# References would need a document to point into, and a parameter is not a document of its own.
+_REFERENCES = frozenset({"$ref", "$dynamicRef", "$id", "$anchor", "$dynamicAnchor"})
+
+
+def value_schema(parameter: Parameter) -> dict[str, Any]:
+    """Return the JSON Schema of a parameter's values, description and default included."""
+    schema: dict[str, Any] = {"type": parameter.type}
+    if parameter.description:
+        schema["description"] = parameter.description
+    if parameter.default is not None:
+        schema["default"] = parameter.default
+    return {**schema, **parameter.constraints}
+
+
+def parameter_problem(parameter: Parameter) -> str | None:
+    """Say on one line why a parameter's constraints are no JSON Schema, or its default no value of it; None if fine."""
+    if parameter.constraints:
+        schema = json.dumps({"type": parameter.type, **parameter.constraints})
+        if problem := _schema_problem(schema, parameter.type):
+            return f"field 'constraints': {problem}"
+    if parameter.default is None or (parameter.default == {} and parameter.type == "object"):
+        return None
+    from jsonschema import Draft202012Validator
+
+    for error in Draft202012Validator(value_schema(parameter)).iter_errors(parameter.default):
+        return f"field 'default': {_one_line(error.message)}; expected a value that fits type and constraints, or null"
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _schema_problem(schema_text: str, expected_type: str) -> str | None:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    schema = json.loads(schema_text)
+    if schema["type"] != expected_type:
+        return f"keyword 'type' contradicts the parameter's type; expected {expected_type!r} or no such keyword"
+    keywords = sorted((set(Draft202012Validator.VALIDATORS) - _REFERENCES) | set(_ANNOTATIONS))
+    for key in _keys(schema):
+        if key in _REFERENCES:
+            return f"keyword {key!r} is not supported; expected a schema without references"
+    for key in schema:
+        if key not in keywords:
+            return str(unknown_name("JSON Schema keyword", key, keywords))
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        place = ".".join(str(part) for part in error.path)
+        return f"keyword {place!r}: {_one_line(error.message)}; expected a JSON Schema (draft 2020-12)"
+    return None
+
+
+def _keys(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield key
+            yield from _keys(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _keys(item)
+
+
+def _one_line(message: str, length: int = 160) -> str:
+    text = " ".join(message.split())
+    return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def parameter_schema(tool: Tool, strict: bool) -> dict[str, Any]:
@@ -49,6 +118,25 @@ def parameter_schema(tool: Tool, strict: bool) -> dict[str, Any]:
     return schema
 
 
+def mcp_definition(tool: Tool) -> dict[str, Any]:
+    """Return the MCP tool definition of one tool, with keys name, description, inputSchema and outputSchema."""
+    returns = {
+        value.name: {"type": value.type} | ({"description": value.description} if value.description else {})
+        for value in tool.returns
+    }
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": parameter_schema(tool, strict=True),
+        "outputSchema": {"type": "object", "properties": returns, "required": list(returns)},
+    }
+
+
+def mcp_definitions(library: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Return the MCP definitions of all tools, in the order of the library."""
+    return [mcp_definition(tool) for tool in library]
+
+
 def check_parameters(tool: Tool, parameters: Mapping[str, Any], mode: str = "lenient") -> list[str]:
     """Say what is wrong with the parameters of a call.
 
@@ -64,9 +152,7 @@ def check_parameters(tool: Tool, parameters: Mapping[str, Any], mode: str = "len
     Raises:
         InvalidInputError: The mode does not exist.
     """
-    if mode not in PARAMETER_MODES:
-        raise unknown_name("parameter mode", mode, PARAMETER_MODES)
-    if mode == "ignore" or (mode == "lenient" and not parameters):
+    if _accepts_anyway(parameters, mode):
         return []
     try:
         errors = list(_validator(_Key(tool), mode == "strict").iter_errors(parameters))
@@ -82,14 +168,18 @@ def accepts(tool: Tool, parameters: Mapping[str, Any], mode: str = "lenient") ->
     Raises:
         InvalidInputError: The mode does not exist.
     """
-    if mode not in PARAMETER_MODES:
-        raise unknown_name("parameter mode", mode, PARAMETER_MODES)
-    if mode == "ignore" or (mode == "lenient" and not parameters):
+    if _accepts_anyway(parameters, mode):
         return True
     try:
         return _accepts_known(_Call(tool, mode == "strict", parameters))
     except RecursionError:  # nested too deeply, here or for the schema
         return not check_parameters(tool, parameters, mode)
+
+
+def _accepts_anyway(parameters: Mapping[str, Any], mode: str) -> bool:
+    if mode not in PARAMETER_MODES:
+        raise unknown_name("parameter mode", mode, PARAMETER_MODES)
+    return mode == "ignore" or (mode == "lenient" and not parameters)
 
 
 class _Call:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from resilisim.errors import InvalidInputError, MissingExtraError
 from resilisim.tool_library.embedding_cache import EmbeddingCache, default_cache_dir, text_key
 from resilisim.tool_library.library import ToolLibrary
-from resilisim.tool_library.types import Tool
+from resilisim.tool_library.model import Tool
 
 FloatArray = NDArray[np.float32]
 

@@ -1,6 +1,8 @@
 """Workflows: the plan for a task, who makes it, and the prompt that shows it."""
 
 from resilisim.workflows.mcp_task import parse_mcp_task, render_mcp_task, validate_mcp_task
+from resilisim.workflows.model import PlannedStep, Step, Workflow, critical_tools
+from resilisim.workflows.plan_text import render_plan
 from resilisim.workflows.planner import (
     AutoPlanner,
     ExactPlanner,
@@ -16,20 +18,16 @@ from resilisim.workflows.prompts import (
     PLANNED_PROMPT_TYPES,
     PROMPT_STYLES,
     PROMPT_TYPES,
-    PlannedStep,
     Prompt,
     PromptStyle,
     check_style,
-    critical_tools,
     parse_plan,
     parse_steps,
     parse_work_order,
-    render_plan,
     render_prompt,
 )
-from resilisim.workflows.semantic_match import SemanticMatch, semantic_match_by_retrieval
+from resilisim.workflows.steps import SemanticMatch, semantic_match_by_retrieval
 from resilisim.workflows.templating import PromptTemplates, load_templates
-from resilisim.workflows.types import Step, Workflow
 
 __all__ = [
     "PLANNED_PROMPT_TYPES",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from resilisim.errors import (
@@ -22,10 +21,8 @@ from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import is_awaiting_closing, is_done, next_state, start_state
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows.parameters import step_parameters
-from resilisim.workflows.reasons import chance, expected_outcome, reason
-from resilisim.workflows.semantic_match import SemanticMatch
-from resilisim.workflows.types import Step, Workflow
+from resilisim.workflows.model import Step, Workflow
+from resilisim.workflows.steps import SemanticMatch, chance, expected_outcome, reason, step_parameters
 
 if TYPE_CHECKING:
     from resilisim.tool_library.retrieval import ToolRetriever
@@ -111,7 +108,7 @@ class ExactPlanner:
         self.rules = rules or EndRules()
         self.similar = similar
         self.match = match
-        self._plans: OrderedDict[tuple[str, ...], tuple[tuple[Step, ...], float]] = OrderedDict()
+        self._solved = functools.lru_cache(maxsize=KEPT_PLANS)(self._solve)
 
     def plan(self, task: Task) -> Workflow:
         """Return the workflow for a task; what depends on neither its inputs nor its text is computed once per list.
@@ -120,14 +117,7 @@ class ExactPlanner:
             InvalidInputError: The required list does not fit the library.
             ExactLimitError: The task is too large to be solved exactly.
         """
-        required = tuple(task.required_tools)
-        if required in self._plans:
-            self._plans.move_to_end(required)
-        else:
-            self._plans[required] = self._solve(required)
-            if len(self._plans) > KEPT_PLANS:
-                self._plans.popitem(last=False)
-        steps, value = self._plans[required]
+        steps, value = self._solved(task.required_tools)
         return Workflow(task.instance_id, fill_steps(steps, task, self.library, self.match), self.name, value)
 
     def _solve(self, required: tuple[str, ...]) -> tuple[tuple[Step, ...], float]:
@@ -303,7 +293,7 @@ def resolve_planner(
         return ExactPlanner(library, law, rules, similar, match, limits=name == "exact")
     if name == "auto":
         exact = ExactPlanner(library, law, rules, similar, match)
-        shipped = partial(_make_prefixed, FALLBACK, library, law, rules, similar, match)
+        shipped = functools.partial(_make_prefixed, FALLBACK, library, law, rules, similar, match)
         return AutoPlanner(exact, fallback or shipped)
     return _make_prefixed(name, library, law, rules, similar, match)
 

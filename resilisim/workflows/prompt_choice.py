@@ -7,16 +7,9 @@ from dataclasses import dataclass
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
-from resilisim.workflows.perturbation import (
-    DEFAULT_SEVERITY,
-    FLAW_TYPES,
-    FlawedWorkflow,
-    FlawRefusal,
-    Perturber,
-    check_flaw,
-)
+from resilisim.workflows.flaws import DEFAULT_SEVERITY, FLAW_TYPES, FlawedWorkflow, FlawRefusal, Perturber, check_flaw
+from resilisim.workflows.model import Workflow
 from resilisim.workflows.prompts import PROMPT_TYPES
-from resilisim.workflows.types import Workflow
 
 FLAWED = "flawed"
 SEPARATOR = ":"
@@ -42,13 +35,8 @@ class PromptChoice:
         """Return the flawed workflow of a task, or why its plan cannot carry the flaw."""
         if self.flaw is not None:
             return perturber.perturb(workflow, task.required_tools, self.flaw, self.severity, self.method)
-        refusals = []
-        for flaw in Draws("resilisim/flaw-type", task.instance_id).shuffled(FLAW_TYPES):
-            found = perturber.perturb(workflow, task.required_tools, flaw, self.severity)
-            if isinstance(found, FlawedWorkflow):
-                return found
-            refusals.append(found)
-        return refusals[0]
+        drawn = Draws("resilisim/flaw-type", task.instance_id).shuffled(FLAW_TYPES)
+        return perturber.first_carried(workflow, task.required_tools, drawn, self.severity)
 
 
 def parse_prompt_choice(text: str) -> PromptChoice:

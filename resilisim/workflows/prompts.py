@@ -1,7 +1,11 @@
-"""Prompts: what an agent reads at the start of an episode. Each type is the baseline, and all but that add one part."""
+"""Prompts: what an agent reads at the start of an episode, and how plan and work order are read out of it again.
+
+Each type is the baseline, and all but that add one part.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,33 +16,18 @@ from resilisim.simulator.law import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
-from resilisim.workflows.compact_plan import render_compact_plan
-from resilisim.workflows.escaping import escape_line, escape_text, inline_json
-from resilisim.workflows.insights import critical_tools
-from resilisim.workflows.markdown_plan import render_plan
-from resilisim.workflows.mcp_task.writing import render_mcp_task
-from resilisim.workflows.prompt_reading import parse_plan, parse_steps, parse_work_order
-from resilisim.workflows.templating import PromptTemplates, load_templates, packaged_templates
-from resilisim.workflows.types import PlannedStep, Workflow
-
-__all__ = [
-    "PLANNED_PROMPT_TYPES",
-    "PLAN_FORMATS",
-    "PROMPT_STYLES",
-    "PROMPT_TYPES",
-    "PlanFormat",
-    "PlannedStep",
-    "Prompt",
-    "PromptStyle",
-    "Protocol",
-    "check_style",
-    "critical_tools",
-    "parse_plan",
-    "parse_steps",
-    "parse_work_order",
-    "render_plan",
-    "render_prompt",
-]
+from resilisim.workflows.mcp_task import read_mcp_task_steps, render_mcp_task
+from resilisim.workflows.model import PlannedStep, Workflow, critical_tools
+from resilisim.workflows.plan_text import read_compact_steps, read_markdown_steps, render_compact_plan, render_plan
+from resilisim.workflows.templating import (
+    PromptTemplates,
+    escape_line,
+    escape_text,
+    inline_json,
+    load_templates,
+    packaged_templates,
+    unescape_text,
+)
 
 Protocol = Literal["text", "native"]
 PlanFormat = Literal["markdown", "xml"]
@@ -123,9 +112,8 @@ def render_prompt(
         templates = packaged_templates()
     elif not isinstance(templates, PromptTemplates):
         templates = load_templates(templates)
-    listed = library if tools_listed else None
-    render = _render_compact if style == "compact" else _render_baseline
-    baseline = render(templates, task, listed, rules or EndRules(), protocol, parameters)
+    sheet = _Sheet(templates, task, library if tools_listed else None, rules or EndRules(), protocol, parameters)
+    baseline = sheet.compact() if style == "compact" else sheet.full()
     if prompt_type not in PLANNED_PROMPT_TYPES:
         name = "compact.reasoning.md" if style == "compact" else f"chain_of_thought.{protocol}.md"
         part = "\n\n" + templates.fill(name, {}) if prompt_type == "chain_of_thought" else ""
@@ -167,59 +155,64 @@ def _render_planned(templates: PromptTemplates, workflow: Workflow, shown_as: st
     return templates.fill("optimal.md", {"plan": render_plan(workflow.steps), **values})
 
 
-def _render_baseline(
-    templates: PromptTemplates,
-    task: Task,
-    listed: ToolLibrary | None,
-    rules: EndRules,
-    protocol: Protocol,
-    parameters: ParameterMode,
-) -> str:
-    finding = templates.fill(f"finding_tools.{protocol}.md", {})
-    if listed is not None:
-        names = "\n".join(f"- {name}" for name in listed.names)
-        finding += "\n\n" + templates.fill("tools_listed.md", {"names": names})
-    return templates.fill(
-        "baseline.md",
-        {
-            "work_order": escape_text(task.description.strip()),
-            "input_data": _render_values(task.inputs),
-            "expected_output": _render_values(task.expected_outputs),
+@dataclass(frozen=True, slots=True)
+class _Sheet:
+    """What every prompt of a task says, whatever its type.
+
+    Attributes:
+        templates: The texts.
+        task: The task.
+        listed: Library whose names stand in the prompt; None where tools are searched for.
+        rules: End rules that the prompt states.
+        protocol: Whether calls are tags or function calls.
+        parameters: How the parameters of calls are checked.
+    """
+
+    templates: PromptTemplates
+    task: Task
+    listed: ToolLibrary | None
+    rules: EndRules
+    protocol: Protocol
+    parameters: ParameterMode
+
+    def full(self) -> str:
+        fill = self.templates.fill
+        finding = fill(f"finding_tools.{self.protocol}.md", {})
+        if self.listed is not None:
+            names = "\n".join(f"- {name}" for name in self.listed.names)
+            finding += "\n\n" + fill("tools_listed.md", {"names": names})
+        parameters = {"parameters": _PARAMETERS[self.parameters]}
+        parts = {
+            "input_data": _render_values(self.task.inputs),
+            "expected_output": _render_values(self.task.expected_outputs),
             "finding_tools": finding,
-            "calling_tools": templates.fill(f"calling_tools.{protocol}.md", {"parameters": _PARAMETERS[parameters]}),
-            "limits": _render_limits(rules, task.constraints),
-            "task_type": escape_line(task.task_type),
-        },
-    )
+            "calling_tools": fill(f"calling_tools.{self.protocol}.md", parameters),
+            "limits": _render_limits(self.rules, self.task.constraints),
+        }
+        return fill("baseline.md", self._texts() | parts)
 
-
-def _render_compact(
-    templates: PromptTemplates,
-    task: Task,
-    listed: ToolLibrary | None,
-    rules: EndRules,
-    protocol: Protocol,
-    parameters: ParameterMode,
-) -> str:
-    # That parameters may be left out is what a reader sees who leaves them out.
-    needs = "" if _PARAMETERS[parameters] is _FILLED_IN else "; required parameters must be given"
-    calling = templates.fill(f"compact.calling_tools.{protocol}.md", {"parameters": needs})
-    if listed is not None:
-        calling += "\n\n## Tools\n\n" + ", ".join(listed.names)
-    failures, loop = rules.max_consecutive_failures, rules.loop_length
-    endings = [f"{failures} failed runs"] if failures else []
-    endings += [f"{loop} idle repeats"] if loop else []
-    limits = f"{rules.max_turns} messages, then a closing one that runs nothing"
-    return templates.fill(
-        "compact.md",
-        {
-            "work_order": escape_text(task.description.strip()),
-            "input_data": inline_json(dict(task.inputs)),
+    def compact(self) -> str:
+        # That parameters may be left out is what a reader sees who leaves them out.
+        needs = "" if _PARAMETERS[self.parameters] is _FILLED_IN else "; required parameters must be given"
+        calling = self.templates.fill(f"compact.calling_tools.{self.protocol}.md", {"parameters": needs})
+        if self.listed is not None:
+            calling += "\n\n## Tools\n\n" + ", ".join(self.listed.names)
+        failures, loop = self.rules.max_consecutive_failures, self.rules.loop_length
+        endings = [f"{failures} failed runs"] if failures else []
+        endings += [f"{loop} idle repeats"] if loop else []
+        limits = f"{self.rules.max_turns} messages, then a closing one that runs nothing"
+        parts = {
+            "input_data": inline_json(dict(self.task.inputs)),
             "calling_tools": calling,
             "limits": limits + (f"; {' or '.join(endings)} in a row end the work." if endings else "."),
-            "task_type": escape_line(task.task_type),
-        },
-    )
+        }
+        return self.templates.fill("compact.md", self._texts() | parts)
+
+    def _texts(self) -> dict[str, str]:
+        return {
+            "work_order": escape_text(self.task.description.strip()),
+            "task_type": escape_line(self.task.task_type),
+        }
 
 
 def _render_values(values: Mapping[str, Any]) -> str:
@@ -242,3 +235,26 @@ def _render_limits(rules: EndRules, constraints: Mapping[str, Any]) -> str:
     if constraints:
         lines.append("- Constraints of the work order: " + inline_json(constraints))
     return "\n".join(lines)
+
+
+_WORK_ORDER = re.compile(r"^## Work order[^\S\n]*\n(.*?)(?=^#{1,6} |\Z)", re.MULTILINE | re.DOTALL)
+
+
+def parse_plan(text: str) -> list[str]:
+    """Return the tools of the plan in a prompt, in order; empty if it holds no plan."""
+    return [step.tool for step in parse_steps(text)]
+
+
+def parse_steps(text: str) -> list[PlannedStep]:
+    """Return the steps of the plan in a prompt, with what the prompt says about each; empty if it holds no plan.
+
+    Plans in Markdown, in an `<mcp_task>` element and in the compact style are read alike. A prompt that holds several,
+    which none of ours does, is read by its element; an element that is not well-formed counts as none.
+    """
+    return read_mcp_task_steps(text) or read_compact_steps(text) or read_markdown_steps(text)
+
+
+def parse_work_order(text: str) -> str:
+    """Return the description of the task in a prompt; the whole text if it has no section for it (own templates)."""
+    match = _WORK_ORDER.search(text)
+    return unescape_text(match.group(1)).strip() if match is not None else text.strip()

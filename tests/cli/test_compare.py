@@ -11,7 +11,7 @@ import pytest
 
 from resilisim.cli.compare import p_text, points
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.comparing import leaderboard
+from resilisim.evaluation.table import leaderboard
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
 
 METHODS = ("independent", "paired", "paired_luck_adjusted", "mcnemar")

@@ -26,7 +26,7 @@ from resilisim.simulator.exact import known_probabilities
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import ToolHit
-from resilisim.workflows.perturbation import FLAW_METHODS, FLAW_TYPES
+from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES
 from tests.datasets.rollout_tools import (
     PARSER,
     READER,

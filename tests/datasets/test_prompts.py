@@ -17,8 +17,8 @@ from resilisim.provenance import canonical_json
 from resilisim.simulator.exact import references
 from resilisim.tasks import Task
 from resilisim.workflows import PROMPT_TYPES, Step, parse_plan, parse_steps
-from resilisim.workflows.costs import CostCalculator
-from resilisim.workflows.perturbation import FLAW_METHODS, FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES
+from resilisim.workflows.plan_value import CostCalculator
 
 LIBRARY = default_library()
 TASKS = benchmark_tasks()[:12]

@@ -17,7 +17,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.workflows import PlannedStep, Step, Workflow
-from resilisim.workflows.perturbation import FLAW_METHODS, SEVERITIES, Edit, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Edit, FlawedWorkflow, Perturber
 from resilisim.workflows.planner import resolve_planner
 from resilisim.workflows.prompts import Prompt
 from tests.evaluation.toy_policies import Scripted

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from resilisim.evaluation.accumulate import RunSums, TaskVector
 from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of
-from resilisim.evaluation.statistics import Estimate, FoldSums, cross_fitted_betas, fold_of
 from resilisim.evaluation.summary import (
     SummaryTable,
     format_interval,
@@ -22,6 +21,7 @@ from resilisim.evaluation.summary import (
     summarise,
     summarise_group,
 )
+from resilisim.statistics import Estimate, FoldSums, cross_fitted_betas, fold_of
 from tests.evaluation.synthetic import CARELESSNESS, synthetic_record, synthetic_run
 
 

@@ -24,9 +24,9 @@ from resilisim.tasks.templates import TEMPLATE_OF_TYPE, quotas
 from resilisim.tasks.types import sorted_by_dependencies
 from resilisim.tasks.wording import solving_clauses
 from resilisim.tool_library.library import ToolLibrary, default_library
+from resilisim.tool_library.model import Parameter, ReturnValue, Tool
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
-from resilisim.tool_library.types import Parameter, ReturnValue, Tool
 
 LIBRARY = default_library()
 

@@ -19,8 +19,8 @@ from resilisim.tasks.matching import (
 )
 from resilisim.tasks.templates import TEMPLATES, SkeletonStep
 from resilisim.tool_library.library import ToolLibrary, default_library
+from resilisim.tool_library.model import Tool
 from resilisim.tool_library.retrieval import FloatArray, ToolRetriever, default_retriever
-from resilisim.tool_library.types import Tool
 
 LIBRARY = default_library()
 RETRIEVER = default_retriever(LIBRARY)

@@ -15,7 +15,7 @@ from resilisim.tasks.split import split_of
 from resilisim.tasks.statistics import task_statistics
 from resilisim.tasks.templates import quotas
 from resilisim.tool_library.library import ToolLibrary, default_library
-from resilisim.tool_library.types import Tool
+from resilisim.tool_library.model import Tool
 
 LIBRARY = default_library()
 TASKS = benchmark_tasks()

@@ -1,4 +1,4 @@
-"""What a call may carry, in the three modes."""
+"""What a call may carry, in the three modes; MCP definitions, judged by the official package."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from mcp.types import Tool as McpTool
 
 from resilisim.errors import InvalidInputError
-from resilisim.tool_library import Parameter, Tool, default_library
+from resilisim.tool_library import Parameter, Tool, ToolLibrary, default_library
 from resilisim.tool_library import parameters as parameters_module
-from resilisim.tool_library.parameters import PARAMETER_MODES, accepts, check_parameters, defaults, parameter_schema
+from resilisim.tool_library.parameters import (
+    PARAMETER_MODES,
+    accepts,
+    check_parameters,
+    defaults,
+    mcp_definition,
+    mcp_definitions,
+    parameter_schema,
+)
 
 LIBRARY = default_library()
 FETCHER = LIBRARY["network_fetcher"]
@@ -199,3 +208,38 @@ def test_accepts_of_deep_values_and_unknown_modes() -> None:
         assert accepts(FETCHER, given_parameters) is (not check_parameters(FETCHER, given_parameters))
     with pytest.raises(InvalidInputError, match="unknown parameter mode 'stricter': did you mean 'strict'"):
         accepts(FETCHER, {}, "stricter")
+
+
+def test_every_mcp_definition_is_valid() -> None:
+    definitions = mcp_definitions(LIBRARY)
+    assert [definition["name"] for definition in definitions] == list(LIBRARY.names)
+    for tool, definition in zip(LIBRARY, definitions, strict=True):
+        assert set(definition) == {"name", "description", "inputSchema", "outputSchema"}
+        read = McpTool.model_validate(definition)
+        assert (read.name, read.description) == (tool.name, tool.description)
+        assert json.loads(read.model_dump_json(by_alias=True, exclude_none=True)) == definition
+        for schema in (definition["inputSchema"], definition["outputSchema"]):
+            Draft202012Validator.check_schema(schema)
+            assert schema["type"] == "object"
+
+
+def test_mcp_schemas_say_what_the_tool_says() -> None:
+    definition = mcp_definition(LIBRARY["data_processing_validator"])
+    assert definition["inputSchema"]["required"] == ["data", "schema"]
+    assert list(definition["inputSchema"]["properties"]) == ["data", "schema", "options"]
+    output = definition["outputSchema"]
+    assert {name: value["type"] for name, value in output["properties"].items()} == {
+        "success": "boolean",
+        "data": "object",
+        "valid": "boolean",
+        "violations": "array",
+        "metadata": "object",
+    }
+    assert output["required"] == ["success", "data", "valid", "violations", "metadata"]
+
+
+def test_the_mcp_definition_of_a_user_tool_with_next_to_nothing() -> None:
+    (bare,) = ToolLibrary([Tool("bare", "text", (Parameter("n", "integer"),))])
+    definition = mcp_definition(bare)
+    McpTool.model_validate(definition)
+    assert definition["inputSchema"]["properties"] == {"n": {"type": "integer"}}

@@ -276,7 +276,7 @@ def test_importing_the_package_is_light() -> None:
     code = (
         "import sys, resilisim.tool_library, resilisim.tool_library.retrieval\n"
         "resilisim.tool_library.retrieval.ToolRetriever(resilisim.tool_library.default_library())\n"
-        "print(sorted({'torch', 'faiss', 'sentence_transformers', 'transformers', 'pydantic'} & set(sys.modules)))"
+        "print(sorted({'torch', 'faiss', 'sentence_transformers', 'transformers'} & set(sys.modules)))"
     )
     assert run_python(code) == "[]"
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from resilisim.evaluation.statistics import PRIOR_EPISODES, cross_fitted_betas, fold_of
+from resilisim.statistics import cross_fitted_betas, fold_of
+from resilisim.statistics.luck import PRIOR_EPISODES
 from verification import comparison, comparison_worlds
 from verification.comparison_worlds import Key, Measuring, Plan
 from verification.contest import NUM_WEIGHTS, Contest
@@ -143,7 +144,9 @@ def spoiled(pairs, shrink, shift, p_value=1.0):
             found, difference=found.difference + shift, interval=(low, high), p_value=p_value * found.p_value
         )
 
-    return replace(honest, differences={name: spoil(found) for name, found in honest.differences.items()})
+    spoilt = replace(honest)
+    spoilt.__dict__["differences"] = {name: spoil(found) for name, found in honest.differences.items()}
+    return spoilt
 
 
 def test_noise_that_grows_is_found_out(results):

@@ -7,9 +7,7 @@ import pytest
 from scipy import stats
 
 from benchmarks import contest_files, sample_sizes, small_samples
-from resilisim.evaluation.comparing.comparison import compare_pairs
-from resilisim.evaluation.comparing.differences import PAIRED, PAIRED_LUCK_ADJUSTED
-from resilisim.evaluation.comparing.variance_parts import SAME_TASKS, variance_parts
+from resilisim.statistics import PAIRED, PAIRED_LUCK_ADJUSTED, SAME_TASKS, compare_pairs, variance_parts
 from verification.contest import NUM_WEIGHTS, Contest, pairs_of
 from verification.contestants import CONTESTANTS
 from verification.experiments import world_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from resilisim.workflows import Step, Workflow
-from resilisim.workflows.types import CHOSEN_BY, HIGHEST_LIMIT
+from resilisim.workflows.model import CHOSEN_BY, HIGHEST_LIMIT
 
 # Mostly what could be taken for markup, for a part of a prompt, or for an escape of ours.
 FRAGMENTS = [

@@ -22,8 +22,8 @@ from resilisim.policies.scripted.followers import PlanFollower, RepairingFollowe
 from resilisim.simulator import BenchmarkLaw, EndRules
 from resilisim.tool_library import default_library
 from resilisim.workflows import PROMPT_TYPES, Workflow, parse_steps, parse_work_order, render_prompt, resolve_planner
-from resilisim.workflows.compact_plan import read_compact_steps, render_compact_plan
-from resilisim.workflows.escaping import escape_text, inline_json
+from resilisim.workflows.plan_text import read_compact_steps, render_compact_plan
+from resilisim.workflows.templating import escape_text, inline_json
 
 MOST_TOKENS = 350  # beside the work order and its input data
 LONG_CLOSURE = 10  # tools; of lists whose plans are the longest

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import hostile_texts, json_scalars
 
-from resilisim.workflows.escaping import PROTOCOL_TAGS, escape_line, escape_text, inline_json, unescape_text
+from resilisim.workflows.templating import PROTOCOL_TAGS, escape_line, escape_text, inline_json, unescape_text
 
 LIVE_TAG = re.compile(rf"<\s*/?\s*({'|'.join(PROTOCOL_TAGS)})\b", re.IGNORECASE)
 LIVE_STEP = re.compile(r"^\s*\d+\.\s+Execute\b", re.IGNORECASE)

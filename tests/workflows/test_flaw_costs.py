@@ -9,9 +9,8 @@ import pytest
 
 from resilisim import benchmark_tasks
 from resilisim.workflows import ExactPlanner
-from resilisim.workflows.costs import CostCalculator
-from resilisim.workflows.flaw_costs import SOUND, costs_of_tasks, flaw_cost_table
-from resilisim.workflows.perturbation import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber
+from resilisim.workflows.plan_value import SOUND, CostCalculator, costs_of_tasks, flaw_cost_table
 
 TASKS = benchmark_tasks()[::250]
 

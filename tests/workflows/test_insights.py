@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resilisim.workflows import Step
-from resilisim.workflows.insights import mean_semantic_match, share_chosen_by
+from resilisim.workflows.model import mean_semantic_match, share_chosen_by
 
 
 def test_the_mean_match_is_over_the_steps_that_have_one():

@@ -18,15 +18,15 @@ from resilisim.workflows import (
     Step,
     Workflow,
     load_templates,
+    mcp_task,
     parse_mcp_task,
     parse_steps,
     render_mcp_task,
     render_prompt,
     validate_mcp_task,
 )
-from resilisim.workflows.markdown_plan import read_markdown_steps
-from resilisim.workflows.mcp_task import reading, schema, writing
-from resilisim.workflows.mcp_task.characters import decode_characters, encode_characters
+from resilisim.workflows.mcp_task import decode_characters, encode_characters
+from resilisim.workflows.plan_text import read_markdown_steps
 
 WORKFLOW = Workflow(
     "task_1",
@@ -181,7 +181,7 @@ def test_parameters_that_are_not_json_are_refused():
 
 
 def test_what_could_not_be_read_back_is_not_written(monkeypatch):
-    monkeypatch.setattr(writing, "MAX_CHARACTERS", 1000)
+    monkeypatch.setattr(mcp_task, "MAX_CHARACTERS", 1000)
     with pytest.raises(InvalidInputError, match=r"workflow of 'task_1': .* characters as <mcp_task>, expected at most"):
         render_mcp_task(WORKFLOW)
 
@@ -318,12 +318,12 @@ def test_the_schema_refuses_what_does_not_fit(change, place):
 
 
 def test_the_schema_knows_exactly_the_parts_that_are_read():
-    named = set(re.findall(r'<xs:element name="(\w+)"', schema.mcp_task_schema()))
-    assert named >= {*reading._SECTIONS, *reading._STEP_PARTS, *reading._INTELLIGENCE}
+    named = set(re.findall(r'<xs:element name="(\w+)"', mcp_task.mcp_task_schema()))
+    assert named >= {*mcp_task._SECTIONS, *mcp_task._INTELLIGENCE, *(part.tag for part in mcp_task._STEP_PARTS)}
 
 
 def test_without_xmlschema_everything_but_validation_works(monkeypatch):
-    schema._compiled_schema.cache_clear()
+    mcp_task._compiled_schema.cache_clear()
     monkeypatch.setitem(sys.modules, "xmlschema", None)
     text = render_mcp_task(ExactPlanner(LIBRARY).plan(task("read")))
     assert parse_mcp_task(text).tools == ("read",)

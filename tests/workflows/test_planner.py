@@ -31,7 +31,7 @@ from resilisim.workflows import (
     with_limits,
 )
 from resilisim.workflows import planner as planner_module
-from resilisim.workflows.costs import CostCalculator, follow_steps
+from resilisim.workflows.plan_value import CostCalculator, follow_steps
 
 REFERENCE_VALUES = [
     (["file_operations_reader"], 0.996096),

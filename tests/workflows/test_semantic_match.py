@@ -9,7 +9,7 @@ from toy_workflows import LIBRARY, task
 from resilisim.errors import InvalidInputError
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import ToolRetriever, tool_text
-from resilisim.workflows import ExactPlanner, resolve_planner, semantic_match, semantic_match_by_retrieval
+from resilisim.workflows import ExactPlanner, resolve_planner, semantic_match_by_retrieval, steps
 
 
 class TableRetriever:
@@ -42,7 +42,7 @@ def test_a_description_without_clauses_is_taken_as_a_whole():
 
 
 def test_clauses_are_looked_at_in_batches(monkeypatch):
-    monkeypatch.setattr(semantic_match, "CLAUSES_AT_ONCE", 2)
+    monkeypatch.setattr(steps, "CLAUSES_AT_ONCE", 2)
     retriever = TableRetriever()
     match = semantic_match_by_retrieval(retriever)
     assert match("Read it. Write it. Read it. Read it. Write it.", ["fetch"]) == [0.3]

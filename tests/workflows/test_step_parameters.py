@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from resilisim.tool_library import Parameter, Tool
-from resilisim.workflows.parameters import UNSTATED_TEXT, step_parameters
+from resilisim.workflows.steps import UNSTATED_TEXT, step_parameters
 
 TOOL = Tool(
     "load",

@@ -8,31 +8,29 @@ import typer
 from resilisim.cli.options import JsonFlag
 from resilisim.cli.output import console, error_console, note, plain, print_json
 from rich.table import Table
-from resilisim.evaluation.comparing.comparison import Comparison
-from resilisim.evaluation.comparing.differences import Difference
-from resilisim.evaluation.comparing.run_comparison import RunComparison
-from resilisim.evaluation.comparing.run_comparison import compare_runs
+from resilisim.evaluation.table.comparing import RunComparison
+from resilisim.statistics import Comparison, Difference
+from resilisim.evaluation.table.comparing import compare_runs
 from rich import box
 from resilisim.evaluation.summary import format_percent
-from resilisim.evaluation.comparing.variance_parts import independent_luck_episodes
+from resilisim.statistics import independent_luck_episodes
 from resilisim.cli.compare import digits_of, interval_text, p_text, points
 from resilisim.cli.options import OUTPUT_PANEL, JsonFlag
 from resilisim.cli.output import console, error_console, plain, print_json
-from resilisim.evaluation.comparing.leaderboard import Leaderboard, Row
-from resilisim.evaluation.comparing.leaderboard import read_leaderboard
+from resilisim.evaluation.table.leaderboard import Leaderboard, Row
+from resilisim.evaluation.table.leaderboard import read_leaderboard
 from resilisim.evaluation.summary import format_interval, format_percent
-from resilisim.evaluation.comparing.differences import NO_EPISODE_DIFFERS
 from resilisim.evaluation.summary import ceiling_note, overshoot_note
+from resilisim.statistics import NO_EPISODE_DIFFERS
 import math
 from resilisim.cli.compare import METHOD_NAMES, PolicyAOption, PolicyBOption
-from resilisim.evaluation.comparing.power import PowerPlan
+from resilisim.statistics import Comparison, PowerPlan
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.comparing.power import plan_sample
+from resilisim.statistics import plan_sample
 import tempfile
 from resilisim.evaluation.run.runner import evaluate
-from resilisim.evaluation.comparing.power import SEEDS
-from resilisim.evaluation.comparing.differences import PAIRED_LUCK_ADJUSTED
-from resilisim.evaluation.comparing.pairing import NO_LUCK
+from resilisim.statistics import SEEDS
+from resilisim.statistics import NO_LUCK, PAIRED_LUCK_ADJUSTED
 
 
 PolicyAOption = Annotated[str | None, typer.Option("--policy-a", help="Policy of RUN_A.")]

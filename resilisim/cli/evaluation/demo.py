@@ -11,13 +11,13 @@ from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
 from resilisim.errors import MAX_COUNT, MAX_WORKERS
 from rich.console import Console
-from resilisim.evaluation.comparing.comparison import Comparison
+from resilisim.statistics import Comparison
 from resilisim.tasks import Task
-from resilisim.evaluation.comparing.comparison import compare_tables
-from resilisim.evaluation.comparing.episode_table import read_episode_table
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.run.runner import evaluate
+from resilisim.evaluation.table.comparing import compare_tables
+from resilisim.evaluation.table.episodes import read_episode_table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
 from resilisim.tasks.statistics import task_statistics

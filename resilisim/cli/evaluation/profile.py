@@ -22,7 +22,7 @@ from resilisim.evaluation.report.profile.page import write_profile_markdown, wri
 from resilisim.evaluation.robustness.plan import AXES, DEFAULT_RELIABILITIES, DEFAULT_TURNS, FLAWS, RELIABILITY, TURNS, check_points
 from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
 from resilisim.seeding import EVALUATION_SALT
-from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 from collections.abc import Iterator, Sequence
 from rich import box
 from rich.table import Table
@@ -30,8 +30,8 @@ from rich.text import Text
 from resilisim.cli.output import console, plain
 from resilisim.evaluation.report.profile.tables import value_text, worst_text
 from resilisim.evaluation.robustness.results import SOUND, AxisProfile, FlawProfile, FlawsProfile, ProfiledPolicy, ProfileResult
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_percent
+from resilisim.statistics import Estimate
 
 
 AXES_PANEL = "What is varied"

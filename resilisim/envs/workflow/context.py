@@ -32,7 +32,7 @@ from resilisim.tasks.templates import TEMPLATE_OF_TYPE
 from resilisim.tasks.types import COMPLEXITIES, TASK_TYPES, Task
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.semantics import SEMANTIC_TYPES
+from resilisim.tool_library.model import SEMANTIC_TYPES
 
 # Codes of `operation_type`: 0 for a tool without a semantic operation type, then the order of the seed's C.1.1.
 OPERATION_TYPES = (None, *SEMANTIC_TYPES)

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from resilisim.errors import InvalidInputError
-from resilisim.tool_library.json_fields import object_fields, shown
+from resilisim.inputs import shown
+from resilisim.tool_library.json_fields import object_fields
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

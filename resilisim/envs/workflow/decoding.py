@@ -14,7 +14,7 @@ from resilisim.envs.workflow.core import WorkflowCore
 from resilisim.envs.workflow.laws import pattern_confidence
 from resilisim.envs.workflow.masking import confidence
 from resilisim.errors import InvalidInputError
-from resilisim.workflows.parameters import step_parameters
+from resilisim.workflows.steps import step_parameters
 
 SOURCES = ("rule", "embedding", "hybrid", "pattern")
 NUM_ALTERNATIVES = 3

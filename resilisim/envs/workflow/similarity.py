@@ -1,9 +1,10 @@
 """Similarity of tools and task descriptions: shipped for benchmark-v1, computed by retrieval for anything else.
 
 The score of a tool for a task is the highest cosine similarity of the tool's text and a clause of the description, in
-[-1, 1], rounded to 1e-3 (`workflows.semantic_match`). For the tasks of benchmark-v1 with the default library the scores
-by the default model ship as a table, so that an environment starts without loading a model. The table is found by the
-description itself: a task whose description was rewritten keeps its id, but gets scores of its own.
+[-1, 1], rounded to 1e-3 (`workflows.semantic_match_by_retrieval`). For the tasks of benchmark-v1 with the default
+library the scores by the default model ship as a table, so that an environment starts without loading a model. The
+table is found by the description itself: a task whose description was rewritten keeps its id, but gets scores of its
+own.
 
 `python -m resilisim.envs.workflow.similarity` computes the table anew and compares; `--rebuild` writes it.
 """
@@ -29,7 +30,7 @@ from resilisim.tasks.types import Task
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, SCORE_DECIMALS, default_retriever
-from resilisim.workflows.semantic_match import SemanticMatch
+from resilisim.workflows.steps import SemanticMatch
 
 # "auto": the shipped table, else retrieval with the default model. None: no retrieval, all scores 0.
 SimilaritySource: TypeAlias = str | SemanticMatch | None

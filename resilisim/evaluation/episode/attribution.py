@@ -27,8 +27,8 @@ from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import NEXT_PLACE, EpisodeState, has_succeeded, is_done, loop_count_of
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import accepts, check_parameters
-from resilisim.workflows.perturbation.values import as_json
-from resilisim.workflows.types import PlannedStep, Step
+from resilisim.workflows.flaws.methods import as_json
+from resilisim.workflows.model import PlannedStep, Step
 
 IDENTITY_TOLERANCE = 1e-9
 
@@ -204,7 +204,7 @@ class FlawedPlan:
     Args:
         flaw: The flaw as records have it: `plan`, the tools of the steps that were shown, `limits`, their `max_tries`
             and `skip_from` (left out if no step has any), and `edits`, what was changed in the sound plan
-            (`workflows.perturbation.Edit.to_mapping`).
+            (`workflows.flaws.Edit.to_mapping`).
         library: The tools.
 
     Raises:
@@ -332,7 +332,7 @@ def sound_steps(shown: Sequence[PlannedStep], edits: Sequence[Mapping[str, Any]]
 
     Args:
         shown: The flawed plan's steps.
-        edits: What was changed (`workflows.perturbation.Edit.to_mapping`).
+        edits: What was changed (`workflows.flaws.Edit.to_mapping`).
     """
     steps = list(shown)
     elsewhere: set[int] = set()  # places in the flawed plan of steps that stood elsewhere, or nowhere

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from resilisim.evaluation.report.content import Cell
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import GroupSummary, format_interval, format_percent
+from resilisim.statistics import Estimate
 
 PRIVILEGED_MARK = "*"
 PRIVILEGED_MEANING = "privileged: sees the state"

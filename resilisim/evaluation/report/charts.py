@@ -22,8 +22,8 @@ from resilisim.evaluation.report.drawing import (
     wrapped,
 )
 from resilisim.evaluation.report.markup import Child, Markup, element
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import format_interval, format_percent
+from resilisim.statistics import Estimate
 
 __all__ = [
     "CHART_WIDTH",

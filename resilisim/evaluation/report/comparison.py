@@ -10,10 +10,6 @@ from typing import Final
 import numpy as np
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.comparing.comparability import refuse_incomparable
-from resilisim.evaluation.comparing.comparison import Comparison
-from resilisim.evaluation.comparing.differences import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Difference
-from resilisim.evaluation.comparing.run_comparison import RunComparison, compare_runs
 from resilisim.evaluation.report import legend
 from resilisim.evaluation.report.cells import NOTHING, percent, plain, signed_points, with_interval
 from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Paragraph, Section, Table, beside_a_chart
@@ -21,6 +17,8 @@ from resilisim.evaluation.report.drawing import RowLabel
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.forest_chart import Interval, forest_chart
 from resilisim.evaluation.run.store import read_manifest
+from resilisim.evaluation.table.comparing import RunComparison, compare_runs, refuse_incomparable
+from resilisim.statistics import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference
 
 MOST_TASKS = 10
 SHOWN_DIFFERENCE = 0.0005  # less than this prints as 0.0 points

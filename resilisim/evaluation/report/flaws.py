@@ -17,8 +17,8 @@ from resilisim.evaluation.report.obedience import FlawCosts, flaw_costs
 from resilisim.evaluation.report.pooling import Pool, Rate, combination, difference, level_rates, mean_of, pool
 from resilisim.evaluation.report.published import LEVEL_NAMES, flawed_reference
 from resilisim.evaluation.report.rows import PromptPools
-from resilisim.evaluation.statistics import Estimate
-from resilisim.workflows.perturbation import FLAW_METHODS, SEVERITIES
+from resilisim.statistics import Estimate
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES
 
 MOST_DRAWN = 6  # policies in one chart
 GRID = (

@@ -8,7 +8,7 @@ from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.pooling import Rate, level_rates, mean_of
 from resilisim.evaluation.report.published import LEVEL_NAMES
 from resilisim.evaluation.report.rows import PromptPools
-from resilisim.evaluation.statistics import Estimate, clustered_proportion
+from resilisim.statistics import Estimate, clustered_proportion
 
 MEANS_HAVE_NONE = "With one task only, a mean or difference has no interval."
 

@@ -15,8 +15,8 @@ from resilisim.evaluation.report.drawing import (
     shortened,
 )
 from resilisim.evaluation.report.markup import Child, Markup, element
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import format_interval, format_percent
+from resilisim.statistics import Estimate
 
 HEIGHT = 280.0
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from resilisim.errors import ResiliSimError
 from resilisim.evaluation.report.facts import RunFacts
-from resilisim.evaluation.statistics import Estimate, clustered_mean
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import build_problem
+from resilisim.statistics import Estimate, clustered_mean
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
-from resilisim.workflows.costs import follow_steps
-from resilisim.workflows.perturbation import FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import FlawedWorkflow, Perturber
+from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import ExactPlanner
 
 MOST_PLANS = 1000  # made again for one report, which takes two seconds; more are thinned out evenly

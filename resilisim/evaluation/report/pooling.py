@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
-from resilisim.evaluation.comparing.differences import without_variation
-from resilisim.evaluation.statistics import Estimate, FloatArray, cross_fitted_betas, t_quantile
 from resilisim.evaluation.summary import GroupSummary, summarise_group
+from resilisim.statistics import Estimate, FloatArray, cross_fitted_betas, t_quantile, without_variation
 
 PROMPT_SEPARATOR = ":"  # between a prompt type and the flaw that its plan was given
 _VECTORS = ("count", "outcome", "partial", "optimum", "ceiling", "luck", "turns")

@@ -14,8 +14,8 @@ from resilisim.evaluation.report.drawing import series_style
 from resilisim.evaluation.report.facts import RunFacts, count_of
 from resilisim.evaluation.report.line_chart import Line, LinePanel, line_charts
 from resilisim.evaluation.report.rows import policies_of
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import GroupSummary
+from resilisim.statistics import Estimate
 
 MOST_TRIES = 16  # shown one by one; beyond, only powers of two
 MOST_DRAWN = 4  # policies in a chart
@@ -97,7 +97,7 @@ _NOTHING = Estimate(math.nan, math.nan, math.nan, math.nan, 0, 0)
 
 def _curve(facts: RunFacts, row: GroupSummary) -> dict[int, tuple[Estimate, Estimate]]:
     """Return k -> (pass@k, pass^k) for the k that every task of a group allows."""
-    from resilisim.evaluation.comparing.pass_k import pass_at_k, pass_hat_k
+    from resilisim.statistics import pass_at_k, pass_hat_k
 
     group = facts.sums.groups[row.policy, row.prompt_type]
     num_tasks = len(facts.sums.tasks)

@@ -20,7 +20,7 @@ from resilisim.evaluation.report.drawing import (
     shortened,
 )
 from resilisim.evaluation.report.markup import Child, Markup, element
-from resilisim.evaluation.statistics import Estimate
+from resilisim.statistics import Estimate
 
 ROW_HEIGHT = 27.0
 HEADING_HEIGHT = 34.0

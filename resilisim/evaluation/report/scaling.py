@@ -19,7 +19,7 @@ from resilisim.evaluation.report.pooling import level_rates
 from resilisim.evaluation.report.published import LEVEL_NAMES, scaling_reference
 from resilisim.evaluation.report.rows import PromptPools
 from resilisim.evaluation.run.contestants import model_of, policy_of
-from resilisim.evaluation.statistics import Estimate
+from resilisim.statistics import Estimate
 
 # "7B", "0.5b", "135M", "8x7B"; a letter or digit before it belongs to another word, as in "A3B".
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![A-Za-z0-9])", re.IGNORECASE)

@@ -10,7 +10,7 @@ from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
 from resilisim.evaluation.report.cells import REGRET_ADDS_UP, percent, plain
 from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Table
 from resilisim.evaluation.report.facts import RunFacts
-from resilisim.evaluation.statistics import FloatArray
+from resilisim.statistics import FloatArray
 
 WORST_TASKS = 10
 SHOWN_REGRET = 0.0005  # less than this prints as 0.0 points

@@ -32,8 +32,8 @@ from resilisim.evaluation.robustness.scores import (
     task_scores,
     twofold_ratio,
 )
-from resilisim.evaluation.statistics import CONFIDENCE_LEVEL, Estimate, FloatArray, clustered_proportion
 from resilisim.evaluation.summary import GroupSummary, summarise_group
+from resilisim.statistics import CONFIDENCE_LEVEL, Estimate, FloatArray, clustered_proportion
 
 BoolArray = NDArray[np.bool_]
 Cell = tuple[str, str]  # flaw and severity

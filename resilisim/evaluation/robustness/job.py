@@ -37,7 +37,7 @@ from resilisim.evaluation.robustness.store import write_profile
 from resilisim.evaluation.run.contestants import PolicySpec
 from resilisim.evaluation.run.models import ModelSpec
 from resilisim.evaluation.run.runner import RunInterrupted, evaluate
-from resilisim.evaluation.statistics import FloatArray
+from resilisim.statistics import FloatArray
 from resilisim.tasks import Task
 from resilisim.tasks.searches import all_searches_needed
 from resilisim.tool_library import ToolLibrary

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_TURNS, InvalidInputError, StoreError, check_integer, unknown_name
 from resilisim.tasks import Task
-from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 from resilisim.workflows.prompt_choice import FLAWED, SEPARATOR
 
 RELIABILITY, TURNS, FLAWS = "reliability", "turns", "flaws"

@@ -32,7 +32,7 @@ from resilisim.evaluation.run.models import ModelSpec
 from resilisim.evaluation.run.plan import hash_tasks
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
 __all__ = ["ProfileInterrupted", "ProfileResult", "plan_profile", "profile"]
 

@@ -11,16 +11,16 @@ import numpy as np
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError
 from resilisim.evaluation.robustness.plan import flawed_prompt
-from resilisim.evaluation.statistics import FloatArray
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import solved_references
+from resilisim.statistics import FloatArray
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.workflows.costs import follow_steps
-from resilisim.workflows.perturbation import FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import FlawedWorkflow, Perturber
+from resilisim.workflows.model import Workflow
+from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import resolve_planner
 from resilisim.workflows.prompt_choice import parse_prompt_choice
-from resilisim.workflows.types import Workflow
 
 THREADS = 2  # the compiled solver releases the interpreter lock, so they run side by side
 

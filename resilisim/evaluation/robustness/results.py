@@ -11,7 +11,7 @@ from typing import Any
 from resilisim.errors import unknown_name
 from resilisim.evaluation.episode.record import Ceiling
 from resilisim.evaluation.robustness.scores import Twofold
-from resilisim.evaluation.statistics import Estimate
+from resilisim.statistics import Estimate
 
 SOUND = "none"  # in the place of a severity: the plan without a flaw
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums
-from resilisim.evaluation.statistics import (
+from resilisim.statistics import (
     CONFIDENCE_LEVEL,
     ROUNDING,
     Estimate,

@@ -23,6 +23,7 @@ from safetensors.torch import save as write_tensors
 from torch import Tensor
 
 from resilisim.errors import InvalidInputError, StoreError, unknown_name
+from resilisim.inputs import read_json, shown
 from resilisim.policies.ppo.description import (
     DESCRIPTION_FILE,
     Network,
@@ -32,7 +33,6 @@ from resilisim.policies.ppo.description import (
 )
 from resilisim.policies.ppo.network import make_network
 from resilisim.provenance import content_hash, describe_os_error, encode_json, write_file_atomically
-from resilisim.tool_library.json_fields import read_json, shown
 
 DEFAULT_CHECKPOINT = "default"
 WEIGHTS_FILE = "policy.safetensors"

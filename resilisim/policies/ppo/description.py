@@ -13,13 +13,14 @@ from typing import Any, TypeAlias
 from resilisim.envs.workflow.actions import ACTION_TYPES, META_ACTIONS
 from resilisim.envs.workflow.columns import STATUSES, TASK_COLUMNS, TOOL_COLUMNS
 from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.inputs import read_json, shown
 from resilisim.policies.ppo.features import TASK_GROUPS, TOOL_GROUPS
 from resilisim.policies.ppo.mlp import WorkflowMLP
 from resilisim.policies.ppo.network import Layer, WorkflowTransformer
 from resilisim.provenance import content_hash
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.json_fields import Fields, object_fields, read_json, shown
+from resilisim.tool_library.json_fields import Fields, object_fields
 
 DESCRIPTION_FILE = "policy.json"
 CHECKPOINT_FORMAT = "resilisim-policy-1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import functools
 from pathlib import Path
 
 from resilisim.envs.workflow import columns
@@ -13,10 +13,9 @@ from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
+from resilisim.workflows.model import Step, Workflow
 from resilisim.workflows.planner import KEPT_PLANS, NUM_ALTERNATIVES, SimilarTools, fill_steps, limited_steps
-from resilisim.workflows.reasons import Wording, expected_outcome, reason
-from resilisim.workflows.semantic_match import SemanticMatch
-from resilisim.workflows.types import Step, Workflow
+from resilisim.workflows.steps import SemanticMatch, Wording, expected_outcome, reason
 
 # Probabilities come from 32 bit arithmetic, whose last bits differ between machines; plans should not.
 CONFIDENCE_DECIMALS = 4
@@ -66,7 +65,7 @@ class PolicyPlanner:
         self._loaded = load_checkpoint(checkpoint)
         check_library(self._loaded, self.library)
         # By task, not by required list as the exact planner's: the policy reads the task's text, too.
-        self._plans: OrderedDict[Task, tuple[tuple[Step, ...], float]] = OrderedDict()
+        self._made = functools.lru_cache(maxsize=KEPT_PLANS)(self._make)
 
     def plan(self, task: Task) -> Workflow:
         """Return the workflow for a task.
@@ -75,13 +74,7 @@ class PolicyPlanner:
             InvalidInputError: The required list does not fit the library.
             MissingExtraError: The task's similarities have to be computed, and the extra `retrieval` is not installed.
         """
-        if task in self._plans:
-            self._plans.move_to_end(task)
-        else:
-            self._plans[task] = self._make(task)
-            if len(self._plans) > KEPT_PLANS:
-                self._plans.popitem(last=False)
-        steps, chance = self._plans[task]
+        steps, chance = self._made(task)
         return Workflow(task.instance_id, fill_steps(steps, task, self.library, self.match), self.name, chance)
 
     def _make(self, task: Task) -> tuple[tuple[Step, ...], float]:

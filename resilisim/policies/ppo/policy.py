@@ -12,7 +12,7 @@ from resilisim.policies.scripted import messages
 from resilisim.simulator.problem import Problem
 from resilisim.tasks import Task
 from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary
-from resilisim.workflows.parameters import step_parameters
+from resilisim.workflows.steps import step_parameters
 
 TIMEOUT_ERROR = "TIMEOUT"
 

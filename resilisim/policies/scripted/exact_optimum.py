@@ -9,7 +9,7 @@ from resilisim.policies.scripted import messages
 from resilisim.simulator.exact import solve
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState
-from resilisim.workflows.parameters import step_parameters
+from resilisim.workflows.steps import step_parameters
 
 
 class ExactOptimumPolicy:

@@ -58,7 +58,7 @@ class PlanFollower:
     """Follows the plan in its prompt to the letter, then reports completion.
 
     It makes each step again until it succeeds, or until the plan's limits for the step say to go on
-    (`workflows.types.Step`). It reads nothing but the prompt and the replies. Parameters that the plan gives are
+    (`workflows.Step`). It reads nothing but the prompt and the replies. Parameters that the plan gives are
     passed; those that cannot be read are logged as a warning, with their words, and the step is run without any. Where
     the prompt holds no plan, it makes one by searching (`_SearchForPlan`).
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from resilisim.policies.base import Info
-from resilisim.workflows.escaping import inline_json
+from resilisim.workflows.templating import inline_json
 
 FINISH = "<finish/>"
 # What a scripted policy says in its closing message when it is not done: no tag and no signal of completion.

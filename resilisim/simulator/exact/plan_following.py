@@ -80,7 +80,7 @@ def obey_plan(
         tools: Library indices of the steps' tools, in plan order; a tool may stand more than once.
         refused: For each step 0 if its call is accepted, else a number: refused calls of the same tool with the same
             number are the same message. All are accepted if omitted.
-        limits: `max_tries` and `skip_from` of each step (`workflows.types.Step`), None for no such limit; without
+        limits: `max_tries` and `skip_from` of each step (`workflows.Step`), None for no such limit; without
             limits if omitted.
 
     Raises:

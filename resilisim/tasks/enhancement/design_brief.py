@@ -13,8 +13,8 @@ from resilisim.tasks.templates import TEMPLATE_OF_TYPE, TaskTemplate
 from resilisim.tasks.types import Task
 from resilisim.tasks.wording import SEARCH_SIZE, clauses
 from resilisim.tool_library.library import ToolLibrary
+from resilisim.tool_library.model import Parameter, Tool
 from resilisim.tool_library.retrieval import ToolRetriever
-from resilisim.tool_library.types import Parameter, Tool
 
 PREREQUISITE = "prerequisite"  # what a tool that others depend on is called among the operations
 FREE_STEP = "work"  # the one step of a task whose type has no template

@@ -8,6 +8,7 @@ from typing import Any
 
 from resilisim.chat import ChatMessage
 from resilisim.chat.json_answers import json_object_in
+from resilisim.inputs import json_problem, shown
 from resilisim.provenance import canonical_json
 from resilisim.tasks.enhancement.design_brief import (
     DesignBrief,
@@ -27,11 +28,10 @@ from resilisim.tasks.enhancement.text_checks import (
 )
 from resilisim.tasks.templates import TEMPLATE_OF_TYPE
 from resilisim.tasks.types import Task, instance_id_of, sorted_by_dependencies
-from resilisim.tool_library.json_fields import json_problem, shown
 from resilisim.tool_library.library import ToolLibrary
+from resilisim.tool_library.model import Tool
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.tool_library.retrieval import ToolRetriever
-from resilisim.tool_library.types import Tool
 
 FIELDS = ("description", "tools", "inputs", "expected_outputs")
 LONGEST_DATA = 20_000  # characters of the JSON of inputs, and of expected outputs

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from resilisim.inputs import json_problem
 from resilisim.tasks.enhancement.outcomes import Refusal
 from resilisim.tasks.wording import Searcher, solving_clauses
-from resilisim.tool_library.json_fields import json_problem
 from resilisim.tool_library.library import ToolLibrary
-from resilisim.tool_library.types import Tool
+from resilisim.tool_library.model import Tool
 
 SHORTEST_LIMIT = 1500  # characters that any description may have
 LENGTH_FACTOR = 2  # times the original's length; a longer text says something else

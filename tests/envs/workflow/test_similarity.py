@@ -26,7 +26,7 @@ from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, FloatArray, default_retriever
-from resilisim.workflows.semantic_match import semantic_match_by_retrieval
+from resilisim.workflows.steps import semantic_match_by_retrieval
 
 LIBRARY = default_library()
 TASKS = benchmark_tasks()

@@ -20,8 +20,8 @@ from resilisim.evaluation.report.markdown import table_markdown
 from resilisim.evaluation.report.markup import Markup
 from resilisim.evaluation.report.results import TRIES_AGAIN, success_table
 from resilisim.evaluation.report.rows import PromptPools
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import format_percent
+from resilisim.statistics import Estimate
 from tests.evaluation.report.agent_records import agent_records
 from tests.evaluation.report.pages import check, write_run
 from tests.evaluation.synthetic import synthetic_run

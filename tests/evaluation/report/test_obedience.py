@@ -16,8 +16,8 @@ from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.sources import sample_tasks
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner
-from resilisim.workflows.costs import CostCalculator
-from resilisim.workflows.perturbation import FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import FlawedWorkflow, Perturber
+from resilisim.workflows.plan_value import CostCalculator
 from tests.evaluation.report.pages import write_run
 from tests.evaluation.synthetic import synthetic_run
 

@@ -20,8 +20,8 @@ from resilisim.evaluation.report.pooling import (
     mean_of,
     pool,
 )
-from resilisim.evaluation.statistics import clustered_mean
 from resilisim.evaluation.summary import summarise_group
+from resilisim.statistics import clustered_mean
 from tests.evaluation.synthetic import synthetic_run
 
 counts = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=12)

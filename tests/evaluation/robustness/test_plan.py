@@ -21,7 +21,7 @@ from resilisim.evaluation.robustness.plan import (
     plan_runs,
 )
 from resilisim.evaluation.robustness.store import merge_with_earlier, read_profile, write_profile
-from resilisim.workflows.perturbation import FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 from tests.evaluation.toy_policies import toy_tasks
 
 STANDARD = EnvironmentSettings(base=0.75, max_turns=9)

@@ -18,8 +18,8 @@ from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
-from resilisim.workflows.flaw_costs import costs_of_tasks
-from resilisim.workflows.perturbation import FLAW_METHODS, FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES
+from resilisim.workflows.plan_value import costs_of_tasks
 from resilisim.workflows.planner import resolve_planner
 from tests.evaluation.toy_policies import toy_tasks
 

@@ -19,8 +19,8 @@ from resilisim.evaluation.robustness.scores import (
     trapezoid_weights,
     twofold_ratio,
 )
-from resilisim.evaluation.statistics import clustered_mean, t_quantile
 from resilisim.evaluation.summary import summarise
+from resilisim.statistics import clustered_mean, t_quantile
 from tests.evaluation.synthetic import synthetic_run
 
 

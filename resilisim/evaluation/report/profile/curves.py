@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from resilisim.evaluation.report.drawing import CHARACTER_WIDTH, NAME_WIDTH, figure, shortened, tail
 from resilisim.evaluation.report.markup import Child, Markup, element
-from resilisim.evaluation.statistics import Estimate
 from resilisim.evaluation.summary import format_interval, format_percent
+from resilisim.statistics import Estimate
 
 WIDTH, HEIGHT = 330.0, 232.0
 LEFT, RIGHT, TOP, BOTTOM = 40.0, 10.0, 26.0, 40.0

@@ -1,0 +1,446 @@
+"""Runs compared: which of them can be, which of their policies and episodes belong together, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.evaluation.table.episodes import EpisodeTable, read_episode_table
+from resilisim.provenance import ABSENT, first_difference
+from resilisim.statistics import (
+    CONFIDENCE_LEVEL,
+    METHODS,
+    Comparison,
+    IntArray,
+    Pairs,
+    compare_pairs,
+    finite_or_none,
+    holm,
+    pool_comparisons,
+)
+from resilisim.tasks.benchmark import texts_revision
+
+OPTIMUM_TOLERANCE = 1e-9  # V* is stored with all its digits, so only other machines' rounding may differ
+
+# What a run's arguments say about who played, what and how often: it may differ, only common episodes are paired.
+# Everything else decides what an episode is. Scoring episodes again does not play others.
+MAY_DIFFER = frozenset(
+    {
+        "checkpoints",
+        "models",
+        "models_of_policies",
+        "num_episodes",
+        "policies",
+        "policy_names",
+        "prompts",
+        "prompts_of_agents",
+        "record_texts",
+        "rescored_from",
+        "seeds",
+        "shard",
+        "tasks",
+    }
+)
+_NAMES = {
+    "benchmark.version": "benchmark version",
+    "benchmark.sha256": "benchmark",
+    "benchmark.texts": "revision of the texts that agents read",
+    "environment.base": "law (base success probability)",
+    "environment.not_executed": "law (factor not_executed)",
+    "environment.failed": "law (factor failed)",
+    "environment.history": "law (factor history)",
+    "environment.max_turns": "end rule max_turns",
+    "environment.max_consecutive_failures": "end rule max_consecutive_failures",
+    "environment.loop_length": "end rule loop_length",
+    "environment.prompt_style": "prompt style",
+    "environment.salt": "salt of the luck",
+    "library": "tool library",
+    "planner": "trained policy that plans prompts",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RunComparison:
+    """Two runs compared.
+
+    Attributes:
+        pooled: All matched episodes together.
+        comparisons: One for each matched pair of policies and prompt type.
+        num_unfinished: Episodes that A and B have planned and not played.
+        same_run: Whether A and B are policies of one run.
+        tasks_differ: Whether the tasks of A and B have the same ids and are not the same to the letter: reworded, say,
+            or in another order. Records do not hold their texts, so the files of tasks are what is compared.
+    """
+
+    pooled: Comparison
+    comparisons: tuple[Comparison, ...]
+    num_unfinished: tuple[int, int]
+    same_run: bool
+    tasks_differ: bool = False
+
+    def __repr__(self) -> str:
+        """Return what is compared and on how many pairs: all episodes would fill pages."""
+        compared = dict.fromkeys(f"{each.label_a} - {each.label_b}" for each in self.comparisons)
+        prompts = dict.fromkeys(each.prompt for each in self.comparisons)
+        return f"RunComparison({_listed([*compared])}, prompts: {_listed([*prompts])}, {self.pooled.episodes} pairs)"
+
+    def holm_p_values(self, method: str) -> list[float]:
+        """Return the p-values of the comparisons by one method, corrected for their number (Holm 1979)."""
+        return holm([comparison.differences[method].p_value for comparison in self.comparisons])
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as JSON values: each method pooled, then each comparison; NaN becomes None."""
+        corrected = {method: self.holm_p_values(method) for method in METHODS}
+        rows = []
+        for place, comparison in enumerate(self.comparisons):
+            row = comparison.to_mapping()
+            for method in METHODS:
+                row[method]["p_value_holm"] = finite_or_none(corrected[method][place])
+            rows.append(row)
+        return {
+            **self.pooled.to_mapping(),
+            "comparisons": rows,
+            "num_unfinished": list(self.num_unfinished),
+            "same_run": self.same_run,
+            "tasks_differ": self.tasks_differ,
+        }
+
+
+def compare_runs(
+    a: Path | str,
+    b: Path | str,
+    policy_a: str | None = None,
+    policy_b: str | None = None,
+    prompt: str | None = None,
+) -> RunComparison:
+    """Compare two runs, or two policies of one run, on the episodes that they share.
+
+    Policies of one name are compared with each other, runs of one policy each whatever their names, and a run with
+    itself by its two policies; otherwise the two have to be named. Prompt types are matched by name.
+
+    Args:
+        a: Folder of a run.
+        b: Folder of another run, or the same.
+        policy_a: Only this policy of A.
+        policy_b: Only this policy of B.
+        prompt: Only this prompt type.
+
+    Raises:
+        StoreError: One is no folder of results.
+        InvalidInputError: The runs cannot be compared, have no episode in common, or it is not clear which policies are
+            to be compared.
+    """
+    table_a = read_episode_table(a)
+    same_run = Path(a).resolve() == Path(b).resolve()
+    table_b = table_a if same_run else read_episode_table(b)
+    return compare_run_tables(table_a, table_b, policy_a, policy_b, prompt, (str(a), str(b)), same_run)
+
+
+def compare_run_tables(
+    a: EpisodeTable,
+    b: EpisodeTable,
+    policy_a: str | None = None,
+    policy_b: str | None = None,
+    prompt: str | None = None,
+    names: tuple[str, str] = ("A", "B"),
+    same_run: bool = False,
+) -> RunComparison:
+    """Compare the episodes of two runs that have been read; see `compare_runs`.
+
+    Args:
+        a: Episodes of a run.
+        b: Episodes of another run.
+        policy_a: Only this policy of A.
+        policy_b: Only this policy of B.
+        prompt: Only this prompt type.
+        names: What the runs are called, for errors.
+        same_run: Whether they are one run.
+
+    Raises:
+        InvalidInputError: See `compare_runs`.
+    """
+    refuse_incomparable([a.manifest, b.manifest], names)
+    matched = match_policies(a, b, policy_a, policy_b, names, same_run)
+    comparisons: list[Comparison] = []
+    for one, other, prompt_type in _matched_groups(a, b, matched, prompt, names):
+        label_a, label_b = (one, other) if one != other else (f"{one} (A)", f"{other} (B)")
+        comparisons.append(compare_tables(a.group(one, prompt_type), b.group(other, prompt_type), label_a, label_b))
+    labels = (comparisons[0].label_a, comparisons[0].label_b) if len(matched) == 1 else names
+    unfinished = (max(a.num_planned - len(a), 0), max(b.num_planned - len(b), 0))
+    return RunComparison(
+        pool_comparisons(comparisons, *labels), tuple(comparisons), unfinished, same_run, _tasks_differ(a, b)
+    )
+
+
+def _tasks_differ(a: EpisodeTable, b: EpisodeTable) -> bool:
+    one, other = (table.manifest.get("arguments", {}).get("tasks", {}) for table in (a, b))
+    same_ids = one.get("count") == other.get("count") and set(a.tasks) == set(b.tasks)
+    return same_ids and one.get("sha256") != other.get("sha256")
+
+
+def match_policies(
+    a: EpisodeTable,
+    b: EpisodeTable,
+    policy_a: str | None,
+    policy_b: str | None,
+    names: tuple[str, str],
+    same_run: bool,
+) -> list[tuple[str, str]]:
+    """Return which policy of A is compared with which of B.
+
+    Args:
+        a: Episodes of a run.
+        b: Episodes of another run.
+        policy_a: The policy of A, if it was named.
+        policy_b: The policy of B, if it was named.
+        names: What the runs are called, for errors.
+        same_run: Whether they are one run.
+
+    Raises:
+        InvalidInputError: There is no such policy, or nobody can tell which ones are meant.
+    """
+    for table, name in ((a, names[0]), (b, names[1])):
+        if len(table) == 0:
+            raise InvalidInputError(f"{name} holds no episode: expected at least one")
+    for table, policy, name in ((a, policy_a, names[0]), (b, policy_b, names[1])):
+        if policy is not None and policy not in table.policies:
+            raise unknown_name("policy", policy, table.policies, name)
+    if policy_a is None and policy_b is None and not same_run:
+        if len(a.policies) == 1 and len(b.policies) == 1:
+            return [(a.policies[0], b.policies[0])]
+        common = [policy for policy in _in_order(a) if policy in b.policies]
+        if common:
+            return [(policy, policy) for policy in common]
+    if policy_a is None and policy_b is None and len(a.policies) == 2 and same_run:
+        policy_a, policy_b = _in_order(a)
+    one = policy_a or _other(a, policy_b, same_run)
+    other = policy_b or _other(b, one if same_run else policy_a, same_run)
+    if same_run and len(a.policies) == 1:
+        raise InvalidInputError(
+            f"{names[0]} holds only one policy, {a.policies[0]}: expected a run of two policies, or another run"
+        )
+    if one is None or other is None or (same_run and one == other):
+        held = f"{names[0]} holds {_listed(_in_order(a))}"
+        if not same_run:
+            held += f" and {names[1]} holds {_listed(_in_order(b))}"
+        raise InvalidInputError(f"{held}: say which two to compare with --policy-a and --policy-b")
+    return [(one, other)]
+
+
+def _other(table: EpisodeTable, named: str | None, same_run: bool) -> str | None:
+    """Return the policy that is meant when only the other side was named, or None if several could be."""
+    if same_run:
+        left = [policy for policy in table.policies if policy != named]
+        return left[0] if named is not None and len(left) == 1 else None
+    if len(table.policies) == 1:
+        return table.policies[0]
+    return named if named in table.policies else None
+
+
+def _matched_groups(
+    a: EpisodeTable,
+    b: EpisodeTable,
+    matched: Sequence[tuple[str, str]],
+    prompt: str | None,
+    names: tuple[str, str],
+) -> list[tuple[str, str, str]]:
+    if prompt is not None:
+        for table, name in ((a, names[0]), (b, names[1])):
+            if prompt not in table.prompts:
+                raise unknown_name("prompt type", prompt, table.prompts, name)
+    groups_a, groups_b = a.groups(), set(b.groups())
+    found = [
+        (one, other, prompt_type)
+        for one, other in matched
+        for policy, prompt_type in groups_a
+        if policy == one and (other, prompt_type) in groups_b and prompt in (None, prompt_type)
+    ]
+    if not found:
+        raise InvalidInputError(
+            f"{names[0]} and {names[1]} have no prompt type in common: {_listed(a.prompts)} and {_listed(b.prompts)}"
+        )
+    return found
+
+
+def _in_order(table: EpisodeTable) -> list[str]:
+    return list(dict.fromkeys(policy for policy, _ in table.groups()))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def compare_tables(
+    a: EpisodeTable,
+    b: EpisodeTable,
+    label_a: str | None = None,
+    label_b: str | None = None,
+    level: float = CONFIDENCE_LEVEL,
+) -> Comparison:
+    """Compare one policy under one prompt type with another, or with itself under another prompt type or in a new run.
+
+    Args:
+        a: Episodes of the one (`EpisodeTable.group`).
+        b: Episodes of the other.
+        label_a: What A is called; the name of its policy if omitted.
+        label_b: What B is called; likewise.
+        level: Confidence level of the intervals.
+
+    Raises:
+        InvalidInputError: One is empty or holds several policies or prompt types, the two have no episode in common,
+            or were not played under one law.
+    """
+    (policy_a, prompt_a), (policy_b, prompt_b) = _only_group(a, "A"), _only_group(b, "B")
+    pairs = match_episodes(a, b)
+    prompt = prompt_a if prompt_a == prompt_b else f"{prompt_a} → {prompt_b}"
+    privileged = (bool(a.privileged.any()), bool(b.privileged.any()))
+    return compare_pairs(pairs, label_a or policy_a, label_b or policy_b, prompt, privileged, level)
+
+
+def _only_group(table: EpisodeTable, side: str) -> tuple[str, str]:
+    groups = table.groups()
+    if len(groups) != 1:
+        found = ", ".join(f"{policy} under {prompt}" for policy, prompt in groups[:4]) or "no episode"
+        raise InvalidInputError(f"{side} holds {found}: expected one policy under one prompt type (table.group)")
+    return groups[0]
+
+
+def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
+    """Match the episodes of two groups by task and seed, in the order of task id and seed.
+
+    Args:
+        a: Episodes of one policy under one prompt type.
+        b: Episodes of another policy, or of the same one under another prompt type, or of another run.
+
+    Raises:
+        InvalidInputError: They have no episode in common, a group holds an episode twice (several policies or prompt
+            types in one table), tasks of one id are different tasks, or V* of a common episode differs, so that they
+            were not played under one law.
+    """
+    names = sorted(set(a.tasks) & set(b.tasks))
+    _refuse_other_tasks(a, b, names)
+    places = {name: place for place, name in enumerate(names)}
+    seeds = np.union1d(a.seed, b.seed)
+    rows_a, keys_a = _keys(a, places, seeds)
+    rows_b, keys_b = _keys(b, places, seeds)
+    keys, first, second = np.intersect1d(keys_a, keys_b, assume_unique=True, return_indices=True)
+    if len(keys) == 0:
+        raise InvalidInputError("the two have no episode in common: expected at least one task with the same seed")
+    rows_a, rows_b = rows_a[first], rows_b[second]
+    task, seed = np.divmod(keys, len(seeds))
+    apart = np.abs(a.optimum[rows_a] - b.optimum[rows_b]) > OPTIMUM_TOLERANCE
+    if apart.any():
+        place = int(np.argmax(apart))
+        raise InvalidInputError(
+            f"V* of {names[int(task[place])]} is {a.optimum[rows_a[place]]:.6f} in one and "
+            f"{b.optimum[rows_b[place]]:.6f} in the other: they were not played under one law"
+        )
+    present, task = np.unique(task, return_inverse=True)
+    return Pairs(
+        tasks=tuple(names[place] for place in present),
+        task=task.astype(np.int64),
+        seed=seeds[seed],
+        outcome_a=a.outcome[rows_a].astype(np.float64),
+        outcome_b=b.outcome[rows_b].astype(np.float64),
+        luck_a=a.luck[rows_a],
+        luck_b=b.luck[rows_b],
+        optimum=a.optimum[rows_a],
+        ceiling_a=a.ceiling[rows_a],
+        ceiling_b=b.ceiling[rows_b],
+        tries_again=bool(a.tries_again[rows_a].any() or b.tries_again[rows_b].any()),
+        num_without_partner=(len(a) - len(keys), len(b) - len(keys)),
+    )
+
+
+def _refuse_other_tasks(a: EpisodeTable, b: EpisodeTable, names: list[str]) -> None:
+    meant_a, meant_b = (dict(zip(table.tasks, table.required_tools, strict=True)) for table in (a, b))
+    for name in names:
+        if meant_a[name] != meant_b[name]:
+            told = " and ".join(", ".join(meant[name]) or "nothing" for meant in (meant_a, meant_b))
+            raise InvalidInputError(
+                f"task {name} is not the same in both, it requires {told}: expected tasks of one file"
+            )
+
+
+def _keys(table: EpisodeTable, places: dict[str, int], seeds: NDArray[np.int64]) -> tuple[IntArray, IntArray]:
+    """Return the rows whose task is common, and one number for each row's task and seed."""
+    numbers = np.array([places.get(name, -1) for name in table.tasks], dtype=np.int64)
+    if len(table) == 0:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    task = numbers[table.task]
+    rows = np.flatnonzero(task >= 0)
+    keys = task[rows] * len(seeds) + np.searchsorted(seeds, table.seed[rows])
+    values, counts = np.unique(keys, return_counts=True)
+    if np.any(counts > 1):
+        task_place, seed_place = divmod(int(values[np.argmax(counts > 1)]), len(seeds))
+        name = next(name for name, place in places.items() if place == task_place)
+        raise InvalidInputError(
+            f"seed {seeds[seed_place]} of {name} stands twice on one side: expected one policy under one prompt type"
+        )
+    return rows, keys
+
+
+def refuse_incomparable(manifests: Sequence[Mapping[str, Any]], names: Sequence[object] = ()) -> None:
+    """Raise an error that names the first difference between runs that keeps them from being compared.
+
+    Tasks, seeds, policies, prompt types and models may differ.
+
+    Args:
+        manifests: The manifests of the runs.
+        names: What the runs are called, for the text.
+
+    Raises:
+        InvalidInputError: Two of them differ in benchmark, wording of what agents read, library, law, end rules, salt,
+            or another option of the environment.
+    """
+    called = [str(name) for name in names] or [f"run {number + 1}" for number in range(len(manifests))]
+    for place in range(1, len(manifests)):
+        found = incomparable(manifests[0], manifests[place])
+        if found is not None:
+            what, one, other = found
+            raise InvalidInputError(
+                f"{called[0]} and {called[place]} cannot be compared: {what} is {one} in one and {other} in the other"
+            )
+
+
+def incomparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Return what keeps two runs from being compared and what each says there; None if nothing does.
+
+    Args:
+        one: A manifest.
+        other: Another one.
+    """
+    left, right = _decisive(one), _decisive(other)
+    # Versions first: a reader should learn the plainest reason, not what follows from it.
+    found = first_difference(_versions(left), _versions(right)) or first_difference(left, right)
+    if found is None:
+        return None
+    place, here, there = found
+    return _NAMES.get(place, place.replace("environment.", "environment option ")), _shown(here), _shown(there)
+
+
+def _decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = manifest.get("arguments", {})
+    decisive = {name: value for name, value in arguments.items() if name not in MAY_DIFFER}
+    if "benchmark" in decisive:
+        decisive["benchmark"] = {**decisive["benchmark"], "texts": texts_revision(arguments)}
+    # The trained policy that plans prompts belongs to the episodes; those that play do not.
+    planner = arguments.get("environment", {}).get("planner")
+    if planner in arguments.get("checkpoints", {}):
+        decisive["planner"] = arguments["checkpoints"][planner]
+    return decisive
+
+
+def _versions(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    benchmark = arguments.get("benchmark", {})
+    return {f"benchmark.{name}": benchmark.get(name) for name in ("version", "texts")}
+
+
+def _shown(value: object) -> str:
+    return "absent" if value is ABSENT else f"{value!r:.60}"

@@ -1,0 +1,242 @@
+"""Runs side by side: a row for each policy and prompt type, and which differences between rows are more than noise."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.evaluation.accumulate import RunSums
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.run.store import read_manifest, read_records
+from resilisim.evaluation.summary import GroupSummary, summarise
+from resilisim.evaluation.table.comparing import compare_tables, refuse_incomparable
+from resilisim.evaluation.table.episodes import EpisodeTable, table_in
+from resilisim.statistics import CONFIDENCE_LEVEL, Difference, holm
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One policy under one prompt type of one run, before it is ranked.
+
+    Attributes:
+        run: Name of the run.
+        summary: Its estimates.
+        table: Its episodes.
+        num_unfinished: Episodes that its run has planned and not played.
+    """
+
+    run: str
+    summary: GroupSummary
+    table: EpisodeTable
+    num_unfinished: int
+
+    @property
+    def score(self) -> float:
+        """What it is ranked by: the luck-adjusted success rate, or the raw one where there is none."""
+        adjusted = self.summary.luck_adjusted.value
+        return self.summary.success.value if math.isnan(adjusted) else adjusted
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the leaderboard.
+
+    Attributes:
+        entry: What it shows.
+        label: Name of its policy, with the run where several runs hold one of that name.
+        rank: Its place by score among the rows of its prompt type, from 1.
+        rank_range: The best and the worst place that the tests leave possible: rows that are significantly better stand
+            above it, rows that are significantly worse below.
+        behind_above: Difference of this row and the one above it (negative), None in the first row.
+        p_value: Its p-value, corrected for all pairs of rows of this prompt type (Holm 1979); NaN where there is none.
+    """
+
+    entry: Entry
+    label: str
+    rank: int
+    rank_range: tuple[int, int]
+    behind_above: Difference | None
+    p_value: float
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as JSON values; NaN becomes None."""
+        against = None
+        if self.behind_above is not None:
+            p_value = None if math.isnan(self.p_value) else self.p_value
+            against = {"method": self.behind_above.method, **self.behind_above.to_mapping(), "p_value_holm": p_value}
+        return {
+            "rank": self.rank,
+            "rank_range": list(self.rank_range),
+            "label": self.label,
+            "run": self.entry.run,
+            "num_unfinished": self.entry.num_unfinished,
+            "score": None if math.isnan(self.entry.score) else self.entry.score,
+            **self.entry.summary.to_mapping(),
+            "against_above": against,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Leaderboard:
+    """Rows by prompt type, best first.
+
+    Attributes:
+        sections: For each prompt type its rows.
+        num_unfinished: For each run that is not finished, how many episodes are missing.
+        same_episodes: Whether all rows of each prompt type are about the same tasks and seeds.
+    """
+
+    sections: dict[str, tuple[Row, ...]]
+    num_unfinished: dict[str, int]
+    same_episodes: bool
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {
+            "rows": [row.to_mapping() for rows in self.sections.values() for row in rows],
+            "num_unfinished": self.num_unfinished,
+            "same_episodes": self.same_episodes,
+        }
+
+
+def read_leaderboard(
+    directories: Sequence[Path | str], prompt: str | None = None, level: float = 1.0 - CONFIDENCE_LEVEL
+) -> Leaderboard:
+    """Return the leaderboard of runs, each read once.
+
+    Args:
+        directories: Folders of runs.
+        prompt: Only this prompt type.
+        level: Level of the tests that limit the ranks.
+
+    Raises:
+        StoreError: One is no folder of results.
+        InvalidInputError: A folder was given twice, runs cannot be compared, have no episode in common, or none has
+            the prompt type.
+    """
+    names = [str(directory) for directory in directories]
+    if len({Path(name).resolve() for name in names}) < len(names):
+        raise InvalidInputError(f"a folder was given twice: {', '.join(names)}"[:200])
+    refuse_incomparable([read_manifest(name) for name in names], names)
+    entries = [entry for name in names for entry in read_entries(name)]
+    return rank(entries, prompt, level)
+
+
+def read_entries(directory: str) -> list[Entry]:
+    """Return what a run holds, one entry for each policy and prompt type.
+
+    Raises:
+        StoreError: It is no folder of results.
+    """
+    sums = RunSums()
+
+    def summed() -> Iterator[EpisodeRecord]:
+        for record in read_records(directory):
+            sums.add(record)
+            yield record
+
+    manifest = read_manifest(directory)
+    table = table_in(directory, summed(), manifest)
+    missing = max(table.num_planned - len(table), 0)
+    arguments = manifest["arguments"]
+    summaries = summarise(sums, arguments.get("policy_names", ()), arguments.get("prompts", ()))
+    return [
+        Entry(directory, summary, table.group(summary.policy, summary.prompt_type), missing) for summary in summaries
+    ]
+
+
+def rank(entries: Sequence[Entry], prompt: str | None = None, level: float = 1.0 - CONFIDENCE_LEVEL) -> Leaderboard:
+    """Order entries by their score within each prompt type, and test every pair of them.
+
+    Each pair is compared by the best method there is for it on the episodes that both have played, and the p-values of
+    all pairs are corrected together. Counting who is significantly better and worse gives ranges of ranks that all hold
+    at once with the confidence of the tests (Al Mohamad, Goeman and van Zwet 2022).
+
+    Args:
+        entries: What is ranked.
+        prompt: Only this prompt type.
+        level: Level of the tests.
+
+    Raises:
+        InvalidInputError: There is no entry, none has the prompt type, or two have no episode in common.
+    """
+    prompts = list(dict.fromkeys(entry.summary.prompt_type for entry in entries))
+    if not prompts:
+        raise InvalidInputError("no run holds an episode: expected at least one")
+    if prompt is not None and prompt not in prompts:
+        raise unknown_name("prompt type", prompt, prompts)
+    chosen = prompts if prompt is None else [prompt]
+    sections = {
+        name: _rank_section([entry for entry in entries if entry.summary.prompt_type == name], level) for name in chosen
+    }
+    unfinished = {entry.run: entry.num_unfinished for entry in entries if entry.num_unfinished}
+    same = all(len({_played(row.entry.table) for row in rows}) == 1 for rows in sections.values())
+    return Leaderboard(sections, unfinished, same)
+
+
+def _rank_section(entries: Sequence[Entry], level: float) -> tuple[Row, ...]:
+    ordered = sorted(entries, key=lambda entry: -entry.score)
+    names = [entry.summary.policy for entry in ordered]
+    runs = _short_names([entry.run for entry in ordered])
+    pairs = list(combinations(range(len(ordered)), 2))
+    tests = [_compare(ordered[lower], ordered[upper]) for upper, lower in pairs]
+    p_values = holm([test.p_value for test in tests])
+    better, worse = [0] * len(ordered), [0] * len(ordered)
+    for (upper, lower), test, p_value in zip(pairs, tests, p_values, strict=True):
+        if p_value <= level:
+            # By the test on common episodes, which may see another order than the scores on each row's own.
+            ahead, behind = (upper, lower) if test.difference < 0.0 else (lower, upper)
+            better[behind] += 1
+            worse[ahead] += 1
+    place = {pair: number for number, pair in enumerate(pairs)}
+    rows = []
+    for number, entry in enumerate(ordered):
+        above = place.get((number - 1, number))
+        name = entry.summary.policy
+        rows.append(
+            Row(
+                entry=entry,
+                label=name if names.count(name) == 1 else f"{name} ({runs[entry.run]})",
+                rank=number + 1,
+                rank_range=(better[number] + 1, len(ordered) - worse[number]),
+                behind_above=None if above is None else tests[above],
+                p_value=math.nan if above is None else p_values[above],
+            )
+        )
+    return tuple(rows)
+
+
+def _short_names(runs: Sequence[str]) -> dict[str, str]:
+    """Return the last part of each folder's name, all of it where folders share their last part."""
+    short = {run: Path(run).name or run for run in runs}
+    shown = list(short.values())
+    return {run: name if shown.count(name) == 1 else run for run, name in short.items()}
+
+
+def _compare(one: Entry, other: Entry) -> Difference:
+    try:
+        return compare_tables(one.table, other.table).best
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{one.summary.policy} ({one.run}) and {other.summary.policy} ({other.run}): {error}"
+        ) from error
+
+
+def _played(table: EpisodeTable) -> str:
+    """Return a hash of the tasks and seeds of a table, in whatever order they were played."""
+    present, task = np.unique(table.task, return_inverse=True)
+    names = [table.tasks[place] for place in present]
+    by_name = np.argsort(names, kind="stable")  # tables number their tasks in the order in which they met them
+    place = np.argsort(by_name, kind="stable")[task]
+    order = np.lexsort((table.seed, place))
+    digest = hashlib.sha256("\n".join(sorted(names)).encode("utf-8", "surrogatepass"))
+    digest.update(place[order].tobytes() + table.seed[order].tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,259 @@
+"""Means, ratios, rates, pass@k and many tests at once, knowing that episodes of one task resemble each other.
+
+Everything is computed from sums per task (the cluster), so memory depends on the number of tasks and not of episodes.
+The tests pin each function to its naive definition over the single episodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.errors import InvalidInputError
+
+CONFIDENCE_LEVEL = 0.95
+NORMAL_95 = 1.959964  # two-sided 95% quantile of the normal distribution
+ROUNDING = 1e-12  # a standard error, or a mean of squares, below it is 0
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Numbers = Sequence[int] | Sequence[float] | NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its uncertainty.
+
+    Attributes:
+        value: The estimate; NaN when there is nothing to estimate from.
+        standard_error: Its clustered standard error; NaN with fewer than two clusters.
+        low: Lower end of the 95% interval; NaN where the standard error is.
+        high: Upper end.
+        num_clusters: Number of tasks behind it.
+        num_episodes: Number of episodes behind it.
+    """
+
+    value: float
+    standard_error: float
+    low: float
+    high: float
+    num_clusters: int
+    num_episodes: int
+
+    @classmethod
+    def nothing(cls, num_clusters: int = 0, num_episodes: int = 0, value: float = math.nan) -> Estimate:
+        """Return an estimate without an interval, and without a value where none is given."""
+        return cls(value, math.nan, math.nan, math.nan, num_clusters, num_episodes)
+
+    def to_mapping(self) -> dict[str, float | int | None]:
+        """Return the fields as JSON values; NaN becomes None."""
+        return {name: finite_or_none(number) for name, number in asdict(self).items()}
+
+
+def finite_or_none(number: float) -> float | None:
+    """Return a number as a JSON value: None for NaN."""
+    return None if math.isnan(number) else number
+
+
+def t_quantile(num_clusters: int, level: float = CONFIDENCE_LEVEL) -> float:
+    """Return the two-sided quantile of Student's t with one degree of freedom less than clusters; NaN below two."""
+    if num_clusters < 2:
+        return math.nan
+    from scipy.special import stdtrit  # a quarter of a second, which only a finished run should pay
+
+    return float(stdtrit(num_clusters - 1, 0.5 + level / 2.0))
+
+
+def clustered_ratio(
+    numerators: Numbers,
+    denominators: Numbers,
+    num_episodes: int,
+    level: float = CONFIDENCE_LEVEL,
+) -> Estimate:
+    """Estimate sum(numerators) / sum(denominators) with clusters as the units that vary.
+
+    The standard error is the linearised one: with r the ratio and e_g = y_g - r x_g for cluster g of G, its square is
+    G / (G - 1) x sum e_g^2 / (sum x)^2. With x_g the number of episodes it is the cluster-robust error of a mean.
+
+    Args:
+        numerators: y_g, one sum per cluster; shape (num_clusters,).
+        denominators: x_g, one sum per cluster; shape (num_clusters,).
+        num_episodes: How many episodes lie behind the sums; only reported.
+        level: Confidence level of the interval.
+
+    Example:
+        >>> rate = clustered_ratio([1, 2, 0], [2, 2, 2], num_episodes=6)
+        >>> round(rate.value, 3), rate.num_clusters
+        (0.5, 3)
+    """
+    y = np.asarray(numerators, dtype=np.float64)  # (num_clusters,)
+    x = np.asarray(denominators, dtype=np.float64)  # (num_clusters,)
+    total = float(x.sum())
+    count = len(x)
+    if count == 0 or total == 0.0:
+        return Estimate.nothing(count, num_episodes)
+    ratio = float(y.sum()) / total
+    if count < 2:
+        return Estimate.nothing(count, num_episodes, ratio)
+    residuals = y - ratio * x
+    error = math.sqrt(count / (count - 1) * float(residuals @ residuals)) / abs(total)
+    half_width = t_quantile(count, level) * error
+    return Estimate(ratio, error, ratio - half_width, ratio + half_width, count, num_episodes)
+
+
+def clustered_mean(sums: Numbers, counts: Numbers, level: float = CONFIDENCE_LEVEL) -> Estimate:
+    """Estimate the mean over episodes from one sum and one count per cluster, with a clustered t interval."""
+    weights = np.asarray(counts, dtype=np.float64)
+    return clustered_ratio(sums, weights, int(weights.sum()), level)
+
+
+def clustered_proportion(successes: Numbers, counts: Numbers, level: float = CONFIDENCE_LEVEL) -> Estimate:
+    """Estimate a success rate; like `clustered_mean`, with an interval that stays within 0 and 1 and is never a point.
+
+    Where the t interval would leave the range, the rate is too close to its edge for it, and Korn and Graubard's takes
+    its place: the exact interval of Clopper and Pearson for as many independent episodes as would have this standard
+    error. If all tasks have the same rate, as where all episodes succeed or none does, the error is 0 and tells
+    nothing; then the tasks are what is counted, which is on the safe side and, at the edges, also holds for a single
+    task.
+    """
+    plain = clustered_mean(successes, counts, level)
+    rate, clusters = plain.value, plain.num_clusters
+    if clusters > 0 and (rate in (0.0, 1.0) or plain.standard_error <= ROUNDING):
+        low, high = clopper_pearson(rate * clusters, float(clusters), level)
+        return replace(plain, low=low, high=high)
+    return within_range(plain, plain.num_episodes, level)
+
+
+def within_range(plain: Estimate, most: float = math.inf, level: float = CONFIDENCE_LEVEL) -> Estimate:
+    """Return a rate with Korn and Graubard's interval (1998) where that of Student's t would leave 0 to 1.
+
+    The t interval there is too short on the side of the middle, and cutting it off at 0 or 1 would leave it so.
+
+    Args:
+        plain: A rate above 0 and below 1 with a t interval; anything else is returned as it is.
+        most: How many independent episodes it can be worth at most; adjusted rates can be worth more than they have.
+        level: Confidence level of the interval.
+    """
+    rate, error = plain.value, plain.standard_error
+    if not (error > ROUNDING and 0.0 < rate < 1.0) or (plain.low >= 0.0 and plain.high <= 1.0):
+        return plain
+    few_tasks = t_quantile(plain.num_episodes, level) / t_quantile(plain.num_clusters, level)
+    independent = min(rate * (1.0 - rate) / error**2, most) * few_tasks**2
+    low, high = clopper_pearson(rate * independent, independent, level)
+    return replace(plain, low=low, high=high)
+
+
+def clopper_pearson(successes: float, trials: float, level: float = CONFIDENCE_LEVEL) -> tuple[float, float]:
+    """Return the exact interval of a success rate (Clopper and Pearson 1934); both numbers may be fractions."""
+    from scipy.special import betaincinv  # see t_quantile
+
+    tail, failures = 0.5 - level / 2.0, trials - successes
+    low = 0.0 if successes <= 0.0 else float(betaincinv(successes, failures + 1.0, tail))
+    high = 1.0 if failures <= 0.0 else float(betaincinv(successes + 1.0, failures, 1.0 - tail))
+    return low, high
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values that keep the chance of any false discovery at the level, whatever their dependence.
+
+    Holm (1979): the smallest of m is multiplied by m, the next by m - 1, and so on, never below its forerunner.
+
+    Args:
+        p_values: Raw p-values; NaN stays NaN and does not count as a test.
+
+    Returns:
+        The adjusted p-values in the same order.
+
+    Raises:
+        InvalidInputError: One is not between 0 and 1.
+    """
+    raw = np.asarray(p_values, dtype=np.float64)
+    for value in raw:
+        if not (math.isnan(value) or 0.0 <= value <= 1.0):
+            raise InvalidInputError(f"p-value {value:g}: expected 0 to 1")
+    tests = np.flatnonzero(~np.isnan(raw))
+    order = tests[np.argsort(raw[tests], kind="stable")]
+    result = np.full(len(raw), math.nan)
+    result[order] = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(order), 0, -1)), 1.0)
+    return [float(value) for value in result]
+
+
+def pass_at_k_by_task(successes: Numbers, episodes: Numbers, k: int) -> FloatArray:
+    """Return for each task the chance that at least one of k episodes succeeds; NaN with fewer than k episodes.
+
+    A try is an episode of the task with another seed. With c successes in n episodes of a task, the share of all
+    choices of k episodes without a success is C(n - c, k) / C(n, k) (Chen et al. 2021), that of choices with nothing
+    but successes is C(c, k) / C(n, k) (Yao et al. 2024, `pass_hat_k`). Both are unbiased for any n >= k, which
+    (c / n)^k and 1 - (1 - c / n)^k are not.
+
+    Args:
+        successes: c, full successes per task; shape (num_tasks,).
+        episodes: n, episodes per task; shape (num_tasks,).
+        k: Number of tries.
+
+    Raises:
+        InvalidInputError: k is below 1, or a task has more successes than episodes.
+    """
+    won, tried = _counts(successes, episodes, k)
+    return 1.0 - _share_of_choices(tried - won, tried, k)
+
+
+def pass_hat_k_by_task(successes: Numbers, episodes: Numbers, k: int) -> FloatArray:
+    """Return for each task the chance that all of k episodes succeed; see `pass_at_k_by_task`."""
+    won, tried = _counts(successes, episodes, k)
+    return _share_of_choices(won, tried, k)
+
+
+def pass_at_k(successes: Numbers, episodes: Numbers, k: int, level: float = CONFIDENCE_LEVEL) -> Estimate:
+    """Estimate pass@k: the mean over tasks of the chance that at least one of k episodes succeeds.
+
+    Tasks with fewer than k episodes say nothing about it and are left out; `num_clusters` and `num_episodes` of the
+    result count the others. The interval is that of `clustered_proportion` over tasks, and NaN with fewer than two of
+    them unless all agree. Arguments and errors are those of `pass_at_k_by_task`.
+
+    Example:
+        >>> pass_at_k([1, 2], [2, 2], k=2).value
+        1.0
+    """
+    return _mean_over_tasks(pass_at_k_by_task(successes, episodes, k), episodes, level)
+
+
+def pass_hat_k(successes: Numbers, episodes: Numbers, k: int, level: float = CONFIDENCE_LEVEL) -> Estimate:
+    """Estimate pass^k: the mean over tasks of the chance that all of k episodes succeed; see `pass_at_k`."""
+    return _mean_over_tasks(pass_hat_k_by_task(successes, episodes, k), episodes, level)
+
+
+def _counts(successes: Numbers, episodes: Numbers, k: int) -> tuple[FloatArray, FloatArray]:
+    if k < 1:
+        raise InvalidInputError(f"k is {k}: expected at least 1")
+    won, tried = np.asarray(successes, dtype=np.float64), np.asarray(episodes, dtype=np.float64)
+    wrong = (won < 0) | (won > tried)
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise InvalidInputError(
+            f"{won[place]:g} successes in {tried[place]:g} episodes: expected 0 to {tried[place]:g}"
+        )
+    return won, tried
+
+
+def _share_of_choices(good: FloatArray, total: FloatArray, k: int) -> FloatArray:
+    """Return C(good, k) / C(total, k) by task, as a product that cannot overflow; NaN where total < k."""
+    shares = np.ones_like(total)
+    for drawn in range(k):
+        left = np.maximum(total - drawn, 1.0)
+        shares *= np.maximum(good - drawn, 0.0) / left
+    return np.where(total >= k, shares, math.nan)
+
+
+def _mean_over_tasks(by_task: FloatArray, episodes: Numbers, level: float) -> Estimate:
+    known = ~np.isnan(by_task)
+    num_episodes = int(np.asarray(episodes, dtype=np.float64)[known].sum())
+    values = by_task[known]
+    if len(values) == 0:
+        return Estimate.nothing(0, num_episodes)
+    return replace(clustered_proportion(values, np.ones_like(values), level), num_episodes=num_episodes)

@@ -1,0 +1,578 @@
+"""The fourteen methods that put flaws into plans, two for each flaw type.
+
+Order: steps that stand before what they should follow. Misuse and drift: other tools in the place of required ones.
+Parameters: required ones that are missing, and values that a tool refuses. Missing steps: plans from which something
+needed was taken. Additions: repeated, useless and unrelated steps. Discontinuity: what one step gives is not what the
+next one can read. What steps say of each other is kept consistent, so that no text betrays a flaw.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.seeding import Draws
+from resilisim.tool_library import Parameter, Tool
+from resilisim.tool_library.parameters import accepts
+from resilisim.workflows.flaws.model import Change, Edit, PlanView, Unfit, num_edits, num_extra_steps, tool_before
+from resilisim.workflows.model import Step
+from resilisim.workflows.steps import FLOWING_PARAMETERS, UNSTATED_TEXT
+
+Method = Callable[[PlanView, str, Draws], "Change | Unfit"]
+
+
+def swap(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Swap pairs of neighbours whose order matters; no step takes part in two swaps."""
+    pairs: list[int] = []
+    candidates = [index for index in range(len(plan.steps) - 1) if plan.order_matters(index, index + 1)]
+    for index in draws.shuffled(candidates):
+        if not {index - 1, index, index + 1} & set(pairs):
+            pairs.append(index)
+    if not pairs:
+        return Unfit("no two neighbouring steps are in an order that matters")
+    steps = list(plan.steps)
+    edits = []
+    for index in sorted(pairs[: num_edits(severity, len(pairs))]):
+        first, second = steps[index], steps[index + 1]
+        steps[index], steps[index + 1] = second, first
+        before, after = f"{first.tool}, {second.tool}", f"{second.tool}, {first.tool}"
+        edits.append(Edit("swapped", index + 1, index + 1, None, before, after))
+    return Change(tuple(steps), tuple(edits))
+
+
+def dependency_violation(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Move steps in front of the first of their direct dependencies."""
+    followed = [_dependencies_before(plan, index) for index in range(len(plan.steps))]
+    sites = [index for index, dependencies in enumerate(followed) if dependencies]
+    if not sites:
+        return Unfit("no step follows a step that it depends on")
+    moved = sorted(draws.shuffled(sites)[: num_edits(severity, len(sites))])
+    order = list(range(len(plan.steps)))
+    # In plan order a tool is moved before its dependents are, so none of them is put right again by a later move.
+    for index in moved:
+        target = min(order.index(dependency) for dependency in followed[index])
+        order.remove(index)
+        order.insert(target, index)
+    place = {index: number for number, index in enumerate(order, start=1)}
+    edits = []
+    for index in sorted(moved, key=lambda index: place[index]):
+        tool, dependency = plan.steps[index].tool, plan.steps[followed[index][0]].tool
+        edits.append(Edit("moved", place[index], index + 1, None, f"{dependency}, {tool}", f"{tool}, {dependency}"))
+    return Change(tuple(plan.steps[index] for index in order), tuple(edits))
+
+
+def _dependencies_before(plan: PlanView, index: int) -> list[int]:
+    """Return the steps before a step that it depends on and that it must not come before."""
+    return [other for other in range(index) if plan.depends(index, other) and plan.order_matters(other, index)]
+
+
+NO_OTHER_TOOL = "the library has no tool left that could stand in for one of the plan's"
+
+# Chooses a substitute for the tool of a step among free tools (library indices); None if none will do.
+Choose = Callable[[int, Sequence[int]], "int | None"]
+
+
+def semantic_similarity(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Replace required tools by the tools whose texts are most similar and that do not do the same (F < 1)."""
+    similarity = plan.shop.similarity()
+
+    def most_similar(index: int, free: Sequence[int]) -> int | None:
+        tool = plan.shop.library.index(plan.steps[index].tool)
+        return _highest(
+            similarity.semantic[tool], [other for other in free if similarity.functional[tool, other] < 1.0]
+        )
+
+    return _replace_required(plan, severity, draws, most_similar, NO_OTHER_TOOL)
+
+
+def category_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Replace required tools by any tools of other categories."""
+    library = plan.shop.library
+
+    def of_another_category(index: int, free: Sequence[int]) -> int | None:
+        category = plan.tool(index).category
+        others = [tool for tool in free if library[library.names[tool]].category != category]
+        return draws.choice(others) if others else None
+
+    return _replace_required(plan, severity, draws, of_another_category, "no unused tool is of another category")
+
+
+def semantic_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Replace required tools by tools that are similar in words and different in function: argmax S x (1 - F)."""
+    similarity = plan.shop.similarity()
+
+    def similar_but_wrong(index: int, free: Sequence[int]) -> int | None:
+        tool = plan.shop.library.index(plan.steps[index].tool)
+        return _highest(similarity.semantic[tool] * (1.0 - similarity.functional[tool]), free, above_zero=True)
+
+    return _replace_required(plan, severity, draws, similar_but_wrong, NO_OTHER_TOOL)
+
+
+def progressive_drift(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """From some step on replace every tool, each substitute chosen by its likeness to the substitute before it.
+
+    T_i = argmax over t of S(t, T_{i-1}) x (1 - F(t, T_original)) (R C.3), where T_{i-1} is the substitute of the step
+    before, and for the first step of the drift its own tool. Candidates are tools that the plan does not use, each
+    once. A light drift takes the last quarter of the steps, a moderate one the last half, a severe one all after the
+    first; a drift begins no later than at the last required tool.
+    """
+    similarity = plan.shop.similarity()
+    num_steps = len(plan.steps)
+    length = {"light": -(-num_steps // 4), "moderate": -(-num_steps // 2), "severe": max(num_steps - 1, 1)}[severity]
+    required = plan.required_steps()
+    if not required:
+        return Unfit("no step is required")
+    start = min(num_steps - length, required[-1])
+    free = plan.tools_elsewhere()
+    steps, edits = list(plan.steps), []
+    previous = plan.shop.library.index(steps[start].tool)
+    for index in range(start, num_steps):
+        original = plan.shop.library.index(plan.steps[index].tool)
+        scores = similarity.semantic[previous] * (1.0 - similarity.functional[original])
+        chosen = _highest(scores, free, above_zero=True)
+        if chosen is None:
+            return Unfit(NO_OTHER_TOOL)
+        free.remove(chosen)
+        edits.append(_substitute(plan, steps, index, chosen))
+        previous = chosen
+    return _consistent(plan, steps, edits)
+
+
+def _replace_required(plan: PlanView, severity: str, draws: Draws, choose: Choose, otherwise: str) -> Change | Unfit:
+    """Replace the tools of some required steps, drawn at random; no substitute is used twice."""
+    sites = draws.shuffled(plan.required_steps())
+    if not sites:
+        return Unfit("no step is required")
+    free = plan.tools_elsewhere()
+    steps, edits = list(plan.steps), []
+    for index in sites[: num_edits(severity, len(sites))]:
+        chosen = choose(index, free)
+        if chosen is None:
+            continue
+        free.remove(chosen)
+        edits.append(_substitute(plan, steps, index, chosen))
+    if not edits:
+        return Unfit(otherwise)
+    return _consistent(plan, steps, edits)
+
+
+def _consistent(plan: PlanView, steps: Sequence[Step], edits: Sequence[Edit]) -> Change:
+    """Let the steps refer to the substitutes where they referred to the tools that these stand for."""
+    new_names = {plan.steps[edit.step - 1].tool: steps[edit.step - 1].tool for edit in edits}
+    replaced = frozenset(edit.step - 1 for edit in edits)
+    changed, redirected = redirect(steps, range(len(steps)), new_names, new_names, replaced)
+    return Change(changed, tuple(sorted([*edits, *redirected], key=lambda edit: edit.step)))
+
+
+def _substitute(plan: PlanView, steps: list[Step], index: int, chosen: int) -> Edit:
+    name = plan.shop.library.names[chosen]
+    before = steps[index].tool
+    steps[index] = plan.step_with_tool(index, name, tool_before(steps, index))
+    return Edit("replaced", index + 1, index + 1, None, before, name)
+
+
+def _highest(scores: NDArray[np.float64], free: Sequence[int], above_zero: bool = False) -> int | None:
+    """Return the free tool with the highest score, the first in the library among equals."""
+    best = max(free, key=lambda tool: (scores[tool], -tool), default=None)
+    return None if best is None or (above_zero and scores[best] <= 0.0) else best
+
+
+# P_error = alpha x P_required + beta x P_optional (R C.3): the shares of required and of optional parameters that get
+# an error. The seed gives no values; with these one in ten (but at least one), half, or nearly all required ones are.
+RATES: Mapping[str, tuple[float, float]] = {"light": (0.1, 0.1), "moderate": (0.5, 0.3), "severe": (0.9, 0.6)}
+
+Site = tuple[int, str]  # step, parameter
+
+
+def missing_parameters(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Drop parameters, at least one that is required."""
+    required, optional = _sites(plan)
+    if not required:
+        return Unfit("no call that its tool accepts passes a required parameter")
+    values = [dict(step.parameters) for step in plan.steps]
+    edits = []
+    for index, name in _chosen(required, optional, severity, draws):
+        edits.append(Edit("parameter_dropped", index + 1, index + 1, name, as_json(values[index].pop(name)), None))
+    return _change(plan, values, edits)
+
+
+def type_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Give parameters values of a wrong type or out of range, each refused by the tool's schema."""
+    required, optional = _sites(plan)
+    if not required and not optional:
+        return Unfit("no call that its tool accepts passes a parameter")
+    values = [dict(step.parameters) for step in plan.steps]
+    edits = []
+    for index, name in _chosen(required, optional, severity, draws):
+        wrong = wrong_values(plan.tool(index), name, values[index][name])
+        if not wrong:
+            continue
+        before, values[index][name] = values[index][name], draws.choice(wrong)
+        edits.append(
+            Edit("parameter_changed", index + 1, index + 1, name, as_json(before), as_json(values[index][name]))
+        )
+    if not edits:
+        return Unfit("no parameter of a step can have a value that its tool would refuse")
+    return _change(plan, values, edits)
+
+
+def wrong_values(tool: Tool, name: str, value: Any) -> list[Any]:
+    """Return values for a parameter that the tool refuses, of other types and out of range."""
+    parameter = next((parameter for parameter in tool.parameters if parameter.name == name), None)
+    candidates = [*_of_another_type(value), *(_out_of_range(parameter) if parameter is not None else ())]
+    return [candidate for candidate in candidates if not accepts(tool, {name: candidate})]
+
+
+def as_json(value: Any) -> str:
+    """Return a parameter's value as it stands in edits."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _sites(plan: PlanView) -> tuple[list[Site], list[Site]]:
+    """Return the required and the optional parameters that the plan passes in calls that are accepted as they stand."""
+    required: list[Site] = []
+    optional: list[Site] = []
+    for index, step in enumerate(plan.steps):
+        if not plan.accepted[index]:
+            continue
+        for parameter in plan.tool(index).parameters:
+            if parameter.name in step.parameters:
+                (required if parameter.required else optional).append((index, parameter.name))
+    return required, optional
+
+
+def _chosen(required: list[Site], optional: list[Site], severity: str, draws: Draws) -> list[Site]:
+    """Return alpha of the required and beta of the optional parameters, at least one, in plan order."""
+    alpha, beta = RATES[severity]
+    from_required = draws.shuffled(required)[: math.ceil(alpha * len(required))]
+    wanted = math.floor(beta * len(optional) + 0.5)
+    from_optional = draws.shuffled(optional)[: wanted if required else max(1, wanted)]
+    return sorted([*from_required, *from_optional])
+
+
+def _of_another_type(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        return [7, [value], {"value": value}]
+    if isinstance(value, bool):
+        return ["yes", 2]
+    if isinstance(value, int | float):
+        return ["a few", [value]]
+    if isinstance(value, Mapping):
+        return ["see above", list(value), 0]
+    return ["see above", 0]
+
+
+def _out_of_range(parameter: Parameter) -> list[Any]:
+    constraints = parameter.constraints
+    result: list[Any] = []
+    for bound, beyond in (("maximum", 1), ("exclusiveMaximum", 0), ("minimum", -1), ("exclusiveMinimum", 0)):
+        if isinstance(constraints.get(bound), int | float):
+            result.append(constraints[bound] + beyond)
+    if constraints.get("enum") and parameter.type == "string":
+        result.append("any")
+    if constraints.get("minLength"):
+        result.append("")
+    return result
+
+
+def _change(plan: PlanView, values: list[dict[str, Any]], edits: list[Edit]) -> Change:
+    touched = {edit.step - 1 for edit in edits}
+    steps = [
+        replace(step, parameters=values[index]) if index in touched else step for index, step in enumerate(plan.steps)
+    ]
+    return Change(tuple(steps), tuple(edits))
+
+
+# Operations that make sure of quality, in any library; to invalidate or to check out is something else.
+_VERIFYING = re.compile(r"(?<!in)valid|verif|check(?!out|point)|inspect|audit", re.IGNORECASE)
+
+
+def middle_step_removal(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Remove required steps from between the first and the last step."""
+    inner = [index for index in plan.required_steps() if 0 < index < len(plan.steps) - 1]
+    if not inner:
+        return Unfit("no required step stands between the first and the last one")
+    return _without(plan, draws.shuffled(inner)[: num_edits(severity, len(inner))])
+
+
+def validation_removal(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Remove required steps that check, and with growing severity what stands around them.
+
+    Light: one checking step. Moderate: all of them, each with the step after it, which works on what was checked.
+    Severe: also the step before each. The first and the last step of the plan stay unless they check themselves, and
+    one step always stays.
+    """
+    checks = [index for index in plan.required_steps() if is_verifying(plan.tool(index).operation)]
+    if not checks:
+        return Unfit("no required step validates or verifies anything")
+    if len(checks) == len(plan.steps):
+        return Unfit("every step validates, so nothing would be left")
+    if severity == "light":
+        return _without(plan, [draws.choice(checks)])
+    around = [index + 1 for index in checks]
+    if severity == "severe":
+        around += [index - 1 for index in checks]
+    inner = [index for index in dict.fromkeys(around) if 0 < index < len(plan.steps) - 1 and index not in checks]
+    return _without(plan, [*checks, *inner][: len(plan.steps) - 1])
+
+
+def is_verifying(operation: str) -> bool:
+    """Return whether an operation is there to make sure of quality."""
+    return _VERIFYING.search(operation) is not None
+
+
+def _without(plan: PlanView, removed: list[int]) -> Change:
+    gone = set(removed)
+    kept = [index for index in range(len(plan.steps)) if index not in gone]
+    edits, results, reasons = [], {}, {}
+    for index in sorted(gone):
+        tool = plan.steps[index].tool
+        before = [plan.steps[other].tool for other in kept if other < index]
+        after = [plan.steps[other].tool for other in kept if other > index]
+        results[tool] = before[-1] if before else None
+        reasons[tool] = (after or before[::-1])[0]
+        edits.append(Edit("removed", len(before) + 1, index + 1, None, tool, None))
+    steps, redirected = redirect([plan.steps[index] for index in kept], kept, results, reasons)
+    return Change(steps, tuple(sorted([*edits, *redirected], key=lambda edit: edit.step)))
+
+
+# Useless tools are drawn from the third that is most like the plan, unrelated ones from the third that is least so.
+SHARE = 3
+
+
+def duplication(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Repeat steps, each copy somewhere after its original and before the last step, which has to wait for it.
+
+    A copy has no limits: one that may be left at once would do nothing.
+    """
+    last = len(plan.steps) - 1
+    copies: list[tuple[int, int]] = []  # place in the original that the copy comes before, and what is copied
+    for _ in range(num_extra_steps(severity, _spare_turns(plan))):
+        source = draws.below(max(last, 1))
+        copies.append((draws.between(source + 1, last) if last else 1, source))
+    copies.sort()
+    steps: list[Step] = []
+    edits: list[Edit] = []
+    for index in range(len(plan.steps) + 1):
+        for place, source in copies:
+            if place == index:
+                copied = plan.copy_of(source)
+                steps.append(copied)
+                edits.append(Edit("duplicated", len(steps), source + 1, None, None, copied.tool))
+        if index < len(plan.steps):
+            steps.append(plan.steps[index])
+    return Change(tuple(steps), tuple(edits))
+
+
+def unnecessary_addition(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Insert tools that look as if they belonged there and are of no use, before the last step."""
+    useless = plan.useless_tools
+    if not useless:
+        return Unfit("every tool of the library is of some use to the plan")
+    related = useless[: _share(useless)]
+    return _insert(plan, related, num_extra_steps(severity, _spare_turns(plan)), draws, first_gap=0, rewire=False)
+
+
+def unrelated_insertion(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Insert tools that have nothing to do with the task between steps; the next step takes its data from them."""
+    if len(plan.steps) < 2:
+        return Unfit("a single step has no neighbour to be cut off from")
+    useless = plan.useless_tools
+    if not useless:
+        return Unfit("every tool of the library is of some use to the plan")
+    unrelated = useless[-_share(useless) :]
+    return _insert(plan, unrelated, num_extra_steps(severity, _spare_turns(plan)), draws, first_gap=1, rewire=True)
+
+
+def _share(tools: Sequence[int]) -> int:
+    return math.ceil(len(tools) / SHARE)
+
+
+def _spare_turns(plan: PlanView) -> int:
+    return max(plan.shop.max_turns - len(plan.steps), 0)
+
+
+def _insert(plan: PlanView, tools: Sequence[int], count: int, draws: Draws, *, first_gap: int, rewire: bool) -> Change:
+    """Insert useless steps, each before a step drawn from `first_gap` on; tools come again only when all were used."""
+    order: list[int] = []
+    while len(order) < count:
+        order += draws.shuffled(tools)
+    gaps = [(draws.between(first_gap, len(plan.steps) - 1), number) for number in range(count)]
+    names = plan.shop.library.names
+    steps: list[Step] = []
+    edits: list[Edit] = []
+    for index, step in enumerate(plan.steps):
+        inserted = [names[order[number]] for gap, number in sorted(gaps) if gap == index]
+        for name in inserted:
+            steps.append(plan.useless_step(name, tool_before(steps, len(steps))))
+            edits.append(Edit("inserted", len(steps), None, None, None, name))
+        steps.append(step)
+        if rewire and inserted:
+            edits += _take_data_from(steps, inserted[-1], plan.steps[index - 1].tool, index)
+    return Change(tuple(steps), tuple(edits))
+
+
+def _take_data_from(steps: list[Step], source: str, before: str, original: int) -> list[Edit]:
+    """Let the last of the steps read from `source` what it read from `before`, in values of the same type."""
+    step = steps[-1]
+    edits = []
+    for name in sorted(FLOWING_PARAMETERS & step.parameters.keys()):
+        value = step.parameters[name]
+        if referred_tool(value) != before:
+            continue
+        instead = refer_to(value, source)
+        steps[-1] = replace(steps[-1], parameters={**steps[-1].parameters, name: instead})
+        edits.append(Edit("parameter_changed", len(steps), original + 1, name, as_json(value), as_json(instead)))
+    return edits
+
+
+FORMATS = ("a scanned image", "a zip archive", "a printed report", "an audio recording", "a spreadsheet with macros")
+
+
+def format_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+    """Let steps hand on their results in a form that the next step's schema refuses.
+
+    The step before is said to give another format, and the parameter through which the next one receives data refers to
+    that: as a text where an object is read, as an object where a text is.
+    """
+    receiving = {
+        index: name for index in range(1, len(plan.steps)) if (name := _receiving_parameter(plan, index)) is not None
+    }
+    # Where results are passed on at all, it is these that arrive in a wrong format.
+    passing = [index for index, name in receiving.items() if referred_tool(plan.steps[index].parameters[name])]
+    sites = passing or list(receiving)
+    if not sites:
+        return Unfit("no step receives anything from the step before that its tool could refuse")
+    steps = list(plan.steps)
+    edits: list[Edit] = []
+    for index in sorted(draws.shuffled(sites)[: num_edits(severity, len(sites))]):
+        name = receiving[index]
+        kind = draws.choice(FORMATS)
+        giver, taker = steps[index - 1], steps[index]
+        outcome = f"success, with {kind}"
+        value = _in_format(plan.tool(index), name, giver.tool, kind)
+        steps[index - 1] = replace(giver, expected_outcome=outcome)
+        steps[index] = replace(taker, parameters={**taker.parameters, name: value})
+        edits.append(Edit("outcome_changed", index, index, None, giver.expected_outcome, outcome))
+        edits.append(
+            Edit("parameter_changed", index + 1, index + 1, name, as_json(taker.parameters[name]), as_json(value))
+        )
+    return Change(tuple(steps), tuple(edits))
+
+
+def _receiving_parameter(plan: PlanView, index: int) -> str | None:
+    """Return the parameter through which a step receives data and whose schema refuses some format, or None.
+
+    Parameters that refer to a result come first, then those through which results flow, then the other required ones.
+    A step whose call is refused as it stands has none.
+    """
+    if not plan.accepted[index]:
+        return None
+    tool, given = plan.tool(index), plan.steps[index].parameters
+    names = [parameter.name for parameter in tool.parameters if parameter.required and parameter.name in given]
+    names.sort(key=lambda name: (referred_tool(given[name]) is None, name not in FLOWING_PARAMETERS))
+    giver = plan.steps[index - 1].tool
+    return next((name for name in names if _in_format(tool, name, giver, FORMATS[0]) is not None), None)
+
+
+def _in_format(tool: Tool, name: str, giver: str, kind: str) -> Any:
+    """Return a reference to a result in some format that the parameter's schema refuses, or None."""
+    for value in (f"result of {giver} as {kind}", {"result_of": giver, "format": kind}):
+        if not accepts(tool, {name: value}):
+            return value
+    return None
+
+
+# Under these two forms a plan passes the result of one step to another (`workflows.steps`).
+RESULT_TEXT = "result of "
+RESULT_KEY = "result_of"
+
+_NAME = re.compile(r"[\w.-]+")
+_TWICE = re.compile(r"(?<![\w.-])([\w.-]+) and \1(?![\w.-])")
+
+
+def referred_tool(value: Any) -> str | None:
+    """Return the tool whose result a parameter's value refers to, or None if it refers to none."""
+    if isinstance(value, str) and value.startswith(RESULT_TEXT):
+        return value.removeprefix(RESULT_TEXT)
+    if isinstance(value, Mapping) and list(value) == [RESULT_KEY]:
+        return str(value[RESULT_KEY])
+    return None
+
+
+def refer_to(value: Any, tool: str | None) -> Any:
+    """Return a reference in the form of another one; without a tool, a value of the same type that says nothing."""
+    if isinstance(value, str):
+        return UNSTATED_TEXT if tool is None else RESULT_TEXT + tool
+    return {} if tool is None else {RESULT_KEY: tool}
+
+
+def redirect(
+    steps: Sequence[Step],
+    origins: Sequence[int],
+    results: Mapping[str, str | None],
+    reasons: Mapping[str, str],
+    replaced: frozenset[int] = frozenset(),
+) -> tuple[tuple[Step, ...], list[Edit]]:
+    """Let steps refer to what is in the plan now.
+
+    Args:
+        steps: The steps of the flawed plan.
+        origins: For each of them, its index in the original plan.
+        results: Tool that is gone -> tool whose result is passed instead, None for none.
+        reasons: Tool that is gone -> tool that reasons name instead.
+        replaced: Indices of steps whose tools are new, so that their parameters are new anyway and need no edit.
+
+    Returns:
+        The steps, and the edits in the order of the steps.
+    """
+    changed, edits = [], []
+    for index, step in enumerate(steps):
+        parameters = dict(step.parameters)
+        for name, value in step.parameters.items():
+            tool = referred_tool(value)
+            if tool is not None and tool in results:
+                parameters[name] = refer_to(value, results[tool])
+                if index not in replaced:
+                    before, after = as_json(value), as_json(parameters[name])
+                    edits.append(Edit("parameter_changed", index + 1, origins[index] + 1, name, before, after))
+        reason = _renamed(step.reason, reasons)
+        if reason != step.reason:
+            edits.append(Edit("reason_changed", index + 1, origins[index] + 1, None, step.reason, reason))
+        if parameters != step.parameters or reason != step.reason:
+            step = replace(step, parameters=parameters, reason=reason)
+        changed.append(step)
+    return tuple(changed), edits
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return a text that names other tools; a tool that is then named twice in a row is named once."""
+    if not any(name in text for name in names):
+        return text
+    renamed = _NAME.sub(lambda found: names.get(found.group(), found.group()), text)
+    return _TWICE.sub(r"\1", renamed) if renamed != text else text
+
+
+METHODS: Mapping[str, Method] = {
+    "swap": swap,
+    "dependency_violation": dependency_violation,
+    "semantic_similarity": semantic_similarity,
+    "category_mismatch": category_mismatch,
+    "missing_parameters": missing_parameters,
+    "type_mismatch": type_mismatch,
+    "middle_step_removal": middle_step_removal,
+    "validation_removal": validation_removal,
+    "duplication": duplication,
+    "unnecessary_addition": unnecessary_addition,
+    "format_mismatch": format_mismatch,
+    "unrelated_insertion": unrelated_insertion,
+    "semantic_mismatch": semantic_mismatch,
+    "progressive_drift": progressive_drift,
+}

@@ -1,0 +1,439 @@
+"""What a flaw is, and how those who make and check flaws see a workflow.
+
+A flaw has a name and a strength; a flawed workflow lists what was changed, and a refusal says why a workflow cannot
+carry it. `PlanView` is the workflow with what is required of it and the tools around it; `ToolSimilarity` says how
+alike two tools are in meaning (S) and in function (F).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.errors import unknown_name
+from resilisim.simulator.problem import build_problem
+from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library.parameters import accepts
+from resilisim.workflows.model import Step, Workflow
+from resilisim.workflows.steps import REASON_REQUIRED, expected_outcome, step_parameters
+
+if TYPE_CHECKING:
+    from resilisim.tool_library.retrieval import ToolRetriever
+
+# Flaw type -> its two methods (R C.3).
+FLAW_METHODS: Mapping[str, tuple[str, str]] = {
+    "sequential_order": ("swap", "dependency_violation"),
+    "tool_misuse": ("semantic_similarity", "category_mismatch"),
+    "parameter_error": ("missing_parameters", "type_mismatch"),
+    "missing_step": ("middle_step_removal", "validation_removal"),
+    "redundant_operation": ("duplication", "unnecessary_addition"),
+    "logic_discontinuity": ("format_mismatch", "unrelated_insertion"),
+    "semantic_drift": ("semantic_mismatch", "progressive_drift"),
+}
+FLAW_TYPES: tuple[str, ...] = tuple(FLAW_METHODS)
+SEVERITIES = ("light", "moderate", "severe")
+DEFAULT_SEVERITY = "moderate"
+
+# What an edit did. "where" counts steps from 1.
+EDIT_KINDS = (
+    "swapped",  # the step and the one after it changed places
+    "moved",  # the step stands before one that it should follow
+    "replaced",  # another tool stands there
+    "parameter_dropped",
+    "parameter_changed",
+    "outcome_changed",  # the step is said to give something else
+    "reason_changed",  # the reason names another tool, because the one that it named is gone
+    "removed",
+    "inserted",
+    "duplicated",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """The name of a flaw.
+
+    Attributes:
+        type: One of `FLAW_TYPES`.
+        method: One of the two methods of that type.
+        severity: One of `SEVERITIES`.
+    """
+
+    type: str
+    method: str
+    severity: str
+
+    def __str__(self) -> str:
+        """Return type, method and severity with slashes between them."""
+        return f"{self.type}/{self.method}/{self.severity}"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change from the original workflow to the flawed one.
+
+    Attributes:
+        what: One of `EDIT_KINDS`.
+        step: Number of the step in the flawed workflow, from 1; for a removed step, the number of the step that it
+            stood before (one more than there are, if it was the last).
+        original_step: Number of the step in the original workflow; None for a step that is not there.
+        parameter: Name of the parameter, for changes of parameters.
+        before: What stood there: a tool, two tools in their order (for a step that was swapped or moved), a parameter's
+            value as JSON, or an outcome; None for nothing.
+        after: What stands there now, in the same form.
+    """
+
+    what: str
+    step: int
+    original_step: int | None
+    parameter: str | None
+    before: str | None
+    after: str | None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the edit as plain JSON values: what, where, before, after."""
+        where = {"step": self.step, "original_step": self.original_step, "parameter": self.parameter}
+        return {"what": self.what, "where": where, "before": self.before, "after": self.after}
+
+
+@dataclass(frozen=True, slots=True)
+class FlawedWorkflow:
+    """A workflow with a flaw in it.
+
+    Attributes:
+        original: The workflow that it was made from.
+        workflow: The flawed one. Its `planner` and `predicted_success_probability` are those of the original: what the
+            plan claims, not what it is worth.
+        flaw: The flaw's name.
+        edits: What was changed, in the order of the steps.
+    """
+
+    original: Workflow
+    workflow: Workflow
+    flaw: Flaw
+    edits: tuple[Edit, ...]
+
+    def flaw_mapping(self) -> dict[str, Any]:
+        """Return the flaw as it stands in records: type, method, severity, edits."""
+        return {
+            "type": self.flaw.type,
+            "method": self.flaw.method,
+            "severity": self.flaw.severity,
+            "edits": [edit.to_mapping() for edit in self.edits],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FlawRefusal:
+    """Why a workflow cannot carry a flaw; a value, because for many short workflows it is the right answer.
+
+    Attributes:
+        instance_id: The workflow's task.
+        type: Flaw type.
+        method: The method that was asked for; None if either would have done.
+        severity: Severity.
+        reason: One line.
+    """
+
+    instance_id: str
+    type: str
+    method: str | None
+    severity: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the refusal as one line."""
+        return f"{self.instance_id} cannot carry {self.type} ({self.method or 'either method'}): {self.reason}"
+
+
+def check_flaw(flaw_type: str, severity: str, method: str | None = None) -> None:
+    """Refuse names that do not exist.
+
+    Raises:
+        InvalidInputError: An unknown flaw type, severity or method; the text gives the nearest valid name.
+    """
+    if flaw_type not in FLAW_METHODS:
+        raise unknown_name("flaw", flaw_type, FLAW_TYPES)
+    if severity not in SEVERITIES:
+        raise unknown_name("severity", severity, SEVERITIES)
+    if method is not None and method not in FLAW_METHODS[flaw_type]:
+        raise unknown_name("method", method, FLAW_METHODS[flaw_type], f"flaw {flaw_type!r}")
+
+
+def num_edits(severity: str, num_sites: int) -> int:
+    """Return how many of the places that could carry a flaw get it: one, half of them (rounded up), or all."""
+    if severity == "light":
+        return min(1, num_sites)
+    return num_sites if severity == "severe" else math.ceil(num_sites / 2)
+
+
+def num_extra_steps(severity: str, spare_turns: int) -> int:
+    """Return how many useless steps are put into a plan that leaves so many turns to spare: 1, half of them, all.
+
+    Useless steps hurt by the turns that they take, so their number is measured in turns; a plan that leaves few to
+    spare gets at least 1, 2 or 3.
+    """
+    if severity == "light":
+        return 1
+    return max(3, spare_turns) if severity == "severe" else max(2, math.ceil(spare_turns / 2))
+
+
+SIMILARITY_DECIMALS = 3  # as in searches: no choice hangs on rounding in the last digits of a float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToolSimilarity:
+    """Similarities between all tools of a library, tools in the library's order.
+
+    Attributes:
+        semantic: float64 (num_tools, num_tools), S: cosine similarity of the tools' texts, rounded to 1e-3, in [0, 1].
+        functional: float64 (num_tools, num_tools), F: functional equivalence in [0, 1], 1 for a tool and itself.
+    """
+
+    semantic: NDArray[np.float64]
+    functional: NDArray[np.float64]
+
+
+def tool_similarity(retriever: ToolRetriever) -> ToolSimilarity:
+    """Compare all tools of a retriever's library.
+
+    Raises:
+        MissingExtraError: The tool texts are not in the cache of embeddings yet and the extra `retrieval` is missing.
+    """
+    from resilisim.tool_library.retrieval import tool_text
+
+    vectors = retriever.embed([tool_text(tool) for tool in retriever.library]).astype(np.float64)
+    semantic = np.clip(np.round(vectors @ vectors.T, SIMILARITY_DECIMALS), 0.0, 1.0)
+    return ToolSimilarity(semantic, functional_equivalence(retriever.library))
+
+
+@functools.lru_cache(maxsize=8)
+def functional_equivalence(library: ToolLibrary) -> NDArray[np.float64]:
+    """Return F(a, b) for all tools: how far one could stand in for the other, whatever their texts say.
+
+    F is the mean of three shares: whether they have the same role (semantic type, or the same operation), the overlap
+    of the names of their required parameters, and the overlap of the names of what they return beside `success` and
+    `metadata`, which every tool returns (Jaccard; two empty sets overlap fully).
+
+    Returns:
+        float64 (num_tools, num_tools), symmetric, 1 on the diagonal.
+    """
+    tools = list(library)
+    result = np.ones((len(tools), len(tools)))
+    for row, tool in enumerate(tools):
+        for column in range(row):
+            result[row, column] = result[column, row] = _equivalence(tool, tools[column])
+    result.setflags(write=False)  # the same array is handed to everybody
+    return result
+
+
+def _equivalence(left: Tool, right: Tool) -> float:
+    same_operation = left.operation != "" and left.operation == right.operation
+    same_type = left.semantic_type is not None and left.semantic_type == right.semantic_type
+    inputs = _overlap(
+        (parameter.name for parameter in left.parameters if parameter.required),
+        (parameter.name for parameter in right.parameters if parameter.required),
+    )
+    outputs = _overlap(_own_results(left), _own_results(right))
+    return (float(same_operation or same_type) + inputs + outputs) / 3.0
+
+
+def _own_results(tool: Tool) -> list[str]:
+    return [value.name for value in tool.returns if value.name not in ("success", "metadata")]
+
+
+def _overlap(left: Iterable[str], right: Iterable[str]) -> float:
+    first, second = set(left), set(right)
+    return len(first & second) / len(first | second) if first | second else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a method made of a plan: the new steps and the edits that led to them."""
+
+    steps: tuple[Step, ...]
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Why a method can do nothing with a plan."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workshop:
+    """What does not change from plan to plan, and what was worked out about it.
+
+    Attributes:
+        library: The tools.
+        similarity: Gives the similarities of its tools; called by the methods that need them.
+        max_turns: Turns of an episode.
+        stand_ins: (tool, tool of the step before) -> parameters that fit the tool when nothing is known.
+    """
+
+    library: ToolLibrary
+    similarity: Callable[[], ToolSimilarity]
+    max_turns: int
+    stand_ins: dict[tuple[str, str | None], dict[str, Any]] = field(default_factory=dict)
+
+    def default_parameters(self, name: str, before: str | None) -> dict[str, Any]:
+        """Return parameters that a tool accepts when the task says nothing about them."""
+        found = self.stand_ins.get((name, before))
+        if found is None:
+            found = self.stand_ins[name, before] = step_parameters(self.library[name], {}, before)
+        # Copies, as in plans: whoever changes a value in one workflow must not change it in all later ones.
+        return {parameter: copy(value) for parameter, value in found.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class PlanView:
+    """A workflow that is about to be perturbed.
+
+    Attributes:
+        steps: Its steps.
+        required: The task's required tools in their order.
+        place: Tool -> place in `required`.
+        accepted: Whether each step's call is accepted as it stands, in strict mode.
+        shop: Library and similarities.
+    """
+
+    steps: tuple[Step, ...]
+    required: tuple[str, ...]
+    place: dict[str, int]
+    accepted: tuple[bool, ...]
+    shop: Workshop
+
+    @classmethod
+    def of(cls, workflow: Workflow, required_tools: Sequence[str], shop: Workshop) -> PlanView:
+        """Look at a workflow for a task.
+
+        Raises:
+            InvalidInputError: An unknown tool; a required list that is empty or names a tool twice.
+        """
+        required = build_problem(shop.library, required_tools).required_tools
+        accepted = [accepts(shop.library[step.tool], step.parameters, "strict") for step in workflow.steps]
+        place = {name: place for place, name in enumerate(required)}
+        return cls(workflow.steps, required, place, tuple(accepted), shop)
+
+    def tool(self, index: int) -> Tool:
+        """Return the tool of a step."""
+        return self.shop.library[self.steps[index].tool]
+
+    def depends(self, later: int, earlier: int) -> bool:
+        """Return whether one step's tool depends directly on another step's."""
+        return self.steps[earlier].tool in self.shop.library.dependencies(self.steps[later].tool)
+
+    def order_matters(self, first: int, second: int) -> bool:
+        """Return whether running the second step before the first would do harm.
+
+        Between two required steps only the required order is judged: it would if they stand in it. Otherwise it would
+        if the second depends on the first.
+        """
+        place, place_after = self.place.get(self.steps[first].tool), self.place.get(self.steps[second].tool)
+        if place is not None and place_after is not None:
+            return place < place_after
+        return self.depends(second, first)
+
+    def repeated_tool(self) -> str | None:
+        """Return the first tool that stands in more than one step, or None."""
+        seen: set[str] = set()
+        for step in self.steps:
+            if step.tool in seen:
+                return step.tool
+            seen.add(step.tool)
+        return None
+
+    def is_needed(self, index: int) -> bool:
+        """Return whether a step is required, or a later step depends directly on it."""
+        return self.steps[index].tool in self.place or any(
+            self.depends(later, index) for later in range(index + 1, len(self.steps))
+        )
+
+    def required_steps(self) -> list[int]:
+        """Return the indices of the steps whose tools are required."""
+        return [index for index, step in enumerate(self.steps) if step.tool in self.place]
+
+    def tools_elsewhere(self) -> list[int]:
+        """Return the library indices of the tools that are neither steps nor required, in the library's order."""
+        taken = {step.tool for step in self.steps} | self.place.keys()
+        return [index for index, name in enumerate(self.shop.library.names) if name not in taken]
+
+    @cached_property
+    def useless_tools(self) -> tuple[int, ...]:
+        """Return the library indices of the tools that are of no use here, the most similar to the plan first.
+
+        A tool is of no use if nothing in the plan and nothing required depends on it, directly or not. Its likeness to
+        the plan is its mean similarity to the tools of the steps.
+        """
+        library = self.shop.library
+        of_use = set(library.closure([*(step.tool for step in self.steps), *self.required]))
+        useless = [index for index, name in enumerate(library.names) if name not in of_use]
+        members = [library.index(step.tool) for step in self.steps]
+        likeness = np.round(self.shop.similarity().semantic[:, members].mean(axis=1), 6)
+        return tuple(sorted(useless, key=lambda index: (-likeness[index], index)))
+
+    def step_with_tool(self, index: int, name: str, before: str | None) -> Step:
+        """Return a step that claims to be the one at `index` but runs another tool, with parameters that this accepts.
+
+        Reason and confidence stay what the plan claims; what follows from the tool (requirements, outcome) is the new
+        tool's. Alternatives are the tools most similar to the new one, without the right one.
+        """
+        old, tool, step = self.tool(index), self.shop.library[name], self.steps[index]
+        described = {parameter.name: parameter for parameter in old.parameters}
+        values = dict(self.shop.default_parameters(name, before))
+        for parameter in tool.parameters:
+            same = described.get(parameter.name)
+            if same is None or (same.type, same.constraints) != (parameter.type, parameter.constraints):
+                continue
+            if parameter.name in step.parameters:
+                values[parameter.name] = step.parameters[parameter.name]
+        return replace(
+            step,
+            tool=name,
+            parameters=values,
+            requires=tuple(tool.dependencies),
+            alternatives=self._alternatives(name, step) if step.alternatives else (),
+            expected_outcome=expected_outcome(tool),
+        )
+
+    def copy_of(self, index: int) -> Step:
+        """Return a step to be done once more, until it succeeds; the step itself where it has no limits."""
+        step = self.steps[index]
+        return replace(step, max_tries=None, skip_from=None) if step.is_limited else step
+
+    def useless_step(self, name: str, before: str | None) -> Step:
+        """Return a step for a tool that is of no use, with the reason that sound plans give for required tools."""
+        tool = self.shop.library[name]
+        model = self.steps[0]
+        return Step(
+            tool=name,
+            parameters=self.shop.default_parameters(name, before),
+            reason=REASON_REQUIRED,
+            requires=tuple(tool.dependencies),
+            alternatives=self._alternatives(name, model) if model.alternatives else (),
+            expected_outcome=expected_outcome(tool),
+            confidence=model.confidence,
+            semantic_match=model.semantic_match,
+        )
+
+    def _alternatives(self, name: str, step: Step) -> tuple[str, ...]:
+        names = self.shop.library.names
+        scores = self.shop.similarity().semantic[self.shop.library.index(name)]
+        order = sorted(range(len(names)), key=lambda index: (-scores[index], index))
+        ranked = [names[index] for index in order if names[index] not in (name, step.tool)]
+        return tuple(ranked[: len(step.alternatives)])
+
+
+def tool_before(steps: Sequence[Step], index: int) -> str | None:
+    """Return the tool of the step before a place, None at the start."""
+    return steps[index - 1].tool if index else None

@@ -1,0 +1,253 @@
+"""A plan as text, and how it is read back: Markdown with numbered steps and details, or compact, one line a step.
+
+    3 network_validator(data, schema={}, options) after 2, network_fetcher; 2 tries, until 5
+
+In brackets of the compact form stand the parameters, `name=JSON`. A name alone passes what anybody would pass there:
+the input of that name; where there is none, `data` and `source` are the result of the step before, all others "as in
+the work order". Behind "after" stand the tools that the step depends on, those that are steps by the number of the
+first of these. Limits: two tries without success (`max_tries`), and none after the fifth message (`skip_from` is 6).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from resilisim.workflows.model import PlannedStep, Step
+from resilisim.workflows.steps import FLOWING_PARAMETERS, UNSTATED_TEXT
+from resilisim.workflows.templating import escape_line, inline_json
+
+# A step of a plan is one line; everything that is not ours is escaped so that it cannot look like one.
+_STEP_LINE = re.compile(r"^[^\S\n]*\d+\.[^\S\n]+Execute[^\S\n]+`?([^\s`]+)`?[^\S\n]*$", re.MULTILINE | re.IGNORECASE)
+_DETAIL_LINE = re.compile(r"^[^\S\n]*-[^\S\n]+(Requires|Parameters|Limit):[^\S\n]*(.*?)[^\S\n]*$", re.MULTILINE)
+# The two halves of a limit, as `describe_limits` writes them.
+_MAX_TRIES = re.compile(r"\bat most (\d{1,9}) tr(?:y|ies)\b", re.IGNORECASE)
+_SKIP_FROM = re.compile(r"\bfrom message (\d{1,9}) on\b", re.IGNORECASE)
+_HEADING_LINE = re.compile(r"^#{1,6} ", re.MULTILINE)
+
+
+def render_plan(steps: Sequence[Step]) -> str:
+    """Return the numbered steps of a plan, from which `parse_steps` reads them back."""
+    lines: list[str] = []
+    for number, step in enumerate(steps, start=1):
+        lines.append(f"{number}. Execute {escape_line(step.tool)}")
+        if step.reason:
+            lines.append(f"   - Reason: {escape_line(step.reason)}")
+        if step.semantic_match is not None:
+            lines.append(f"   - Semantic match: {step.semantic_match:.2f}")
+        if step.is_limited:
+            lines.append(f"   - Limit: {describe_limits(step)}")
+        if step.requires:
+            lines.append(f"   - Requires: {escape_line(', '.join(step.requires))}")
+        if step.parameters:
+            lines.append(f"   - Parameters: {inline_json(step.parameters)}")
+        if step.alternatives:
+            lines.append(f"   - Alternatives: {escape_line(', '.join(step.alternatives))}")
+        if step.expected_outcome:
+            lines.append(f"   - Expected: {escape_line(step.expected_outcome)} (confidence {step.confidence:.2f})")
+    return "\n".join(lines)
+
+
+def describe_limits(step: Step) -> str:
+    """Return in words when to go on without a step's success; empty if never."""
+    tries = "" if step.max_tries is None else f"at most {step.max_tries} {'try' if step.max_tries == 1 else 'tries'}"
+    message = "" if step.skip_from is None else f"from message {step.skip_from} on"
+    limit = f"{tries}, and none {message}" if tries and message else tries or (message and f"no try {message}")
+    return f"{limit}; then go on to the next step without it" if limit else ""
+
+
+def read_markdown_steps(text: str) -> list[PlannedStep]:
+    """Return the steps of the Markdown plan in a text, wherever they stand; empty if it holds none."""
+    matches = list(_STEP_LINE.finditer(text))
+    if not matches:
+        return []
+    heading = _HEADING_LINE.search(text, matches[-1].end())
+    ends = [match.start() for match in matches[1:]] + [heading.start() if heading else len(text)]
+    steps = []
+    for match, end in zip(matches, ends, strict=True):
+        requires: tuple[str, ...] | None = None
+        parameters: Mapping[str, Any] | None = None
+        problem: str | None = None
+        max_tries: int | None = None
+        skip_from: int | None = None
+        for detail in _DETAIL_LINE.finditer(text, match.end(), end):
+            if detail.group(1) == "Requires":
+                requires = tuple(name for name in re.split(r"[,\s]+", detail.group(2)) if name)
+            elif detail.group(1) == "Limit":
+                max_tries = _stated_limit(_MAX_TRIES, detail.group(2))
+                skip_from = _stated_limit(_SKIP_FROM, detail.group(2))
+            else:
+                parameters, problem = read_stated_parameters(detail.group(2))
+        steps.append(PlannedStep(match.group(1), requires, parameters, problem, max_tries, skip_from))
+    return steps
+
+
+def _stated_limit(pattern: re.Pattern[str], text: str) -> int | None:
+    found = pattern.search(text)
+    return max(int(found.group(1)), 1) if found else None
+
+
+# Only what stands under these headings is read: text that is not ours cannot look like a heading.
+_PLAN = re.compile(r"^## Plan[^\S\n]*\n(.*?)(?=^#{1,6} |\Z)", re.MULTILINE | re.DOTALL)
+_INPUTS = re.compile(r"^## Input data[^\S\n]*\n+(\{.*\})[^\S\n]*$", re.MULTILINE)
+_STEP = re.compile(r"^[^\S\n]*(\d+)\.?[^\S\n]+([^\s(]+)\((.*)$", re.MULTILINE)
+_NAME = re.compile(r"[^\W\d][\w.-]*")
+_REQUIRES = re.compile(r"\s+after\s+([^;]*)")
+_TRIES = re.compile(r"\b(\d{1,9}) tr(?:y|ies)\b")
+_LAST_MESSAGE = re.compile(r"\buntil (\d{1,9})\b")
+_DECODER = json.JSONDecoder()
+
+
+def render_compact_plan(steps: Sequence[Step], inputs: Mapping[str, Any]) -> str:
+    """Return the lines of a plan, from which `read_compact_steps` reads the steps back.
+
+    Args:
+        steps: The steps.
+        inputs: The task's inputs, which the prompt shows.
+    """
+    tools = [step.tool for step in steps]
+    lines = []
+    for place, step in enumerate(steps):
+        before = tools[place - 1] if place else None
+        line = f"{place + 1} {escape_line(step.tool)}({_arguments(step.parameters, inputs, before)})"
+        if step.requires:
+            numbers = [str(tools.index(name) + 1) if name in tools else _name(name) for name in step.requires]
+            line += f" after {', '.join(numbers)}"
+        limits = [] if step.max_tries is None else [f"{step.max_tries} {'try' if step.max_tries == 1 else 'tries'}"]
+        limits += [] if step.skip_from is None else [f"until {step.skip_from - 1}"]
+        lines.append(line + (f"; {', '.join(limits)}" if limits else ""))
+    return "\n".join(lines)
+
+
+def read_compact_steps(text: str) -> list[PlannedStep]:
+    """Return the steps of the compact plan in a prompt; empty if it holds none."""
+    section = _PLAN.search(text)
+    matches = list(_STEP.finditer(section.group(1))) if section is not None else []
+    if not matches:
+        return []
+    inputs = _inputs_in(text)
+    tools = {match.group(1): match.group(2) for match in matches}
+    steps = []
+    before: str | None = None
+    for match in matches:
+        tool, rest = match.group(2), match.group(3)
+        parameters, end, problem = _read_arguments(rest, inputs, before)
+        requires = _REQUIRES.match(rest, end) if problem is None else _REQUIRES.search(rest)
+        names = [name.strip() for name in requires.group(1).split(",")] if requires else []
+        tries, last = _TRIES.search(rest, end), _LAST_MESSAGE.search(rest, end)
+        steps.append(
+            PlannedStep(
+                tool,
+                tuple(tools[name] if name in tools else _unquoted(name) for name in names) or None,
+                parameters,
+                problem,
+                max(int(tries.group(1)), 1) if tries else None,
+                int(last.group(1)) + 1 if last else None,
+            )
+        )
+        before = tool
+    return steps
+
+
+def _usual_value(name: str, inputs: Mapping[str, Any], before: str | None) -> Any:
+    """Return what a parameter of which only the name is stated is passed."""
+    if name in inputs:
+        return inputs[name]
+    if name in FLOWING_PARAMETERS and before is not None:
+        return {"result_of": before} if name == "data" else f"result of {before}"
+    return UNSTATED_TEXT
+
+
+def _arguments(parameters: Mapping[str, Any], inputs: Mapping[str, Any], before: str | None) -> str:
+    parts = []
+    for name, value in parameters.items():
+        written = inline_json(value)
+        # As texts, because True equals 1 and 1.0.
+        usual = written == inline_json(_usual_value(name, inputs, before))
+        parts.append(_name(name) if usual else f"{_name(name)}={written}")
+    return ", ".join(parts)
+
+
+def _name(name: str) -> str:
+    return name if _NAME.fullmatch(name) else inline_json(name)
+
+
+def _unquoted(name: str) -> str:
+    return str(json.loads(name)) if re.fullmatch(r'"[^"\\]*"', name) else name
+
+
+def _inputs_in(text: str) -> dict[str, Any]:
+    found = _INPUTS.search(text)
+    try:
+        value = json.loads(found.group(1)) if found is not None else {}
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _read_arguments(
+    text: str, inputs: Mapping[str, Any], before: str | None
+) -> tuple[Mapping[str, Any] | None, int, str | None]:
+    """Read what stands between the brackets.
+
+    Returns:
+        The parameters (None if there are none to pass), the place behind the closing bracket, and what is wrong with
+        the text (None if nothing is).
+    """
+    parameters: dict[str, Any] = {}
+    place = 0
+    try:
+        while not text.startswith(")", place):
+            if parameters:
+                if not text.startswith(",", place):
+                    raise ValueError("expected a comma")
+                place = _skip_spaces(text, place + 1)
+            if text.startswith('"', place):
+                name, place = _DECODER.raw_decode(text, place)
+            else:
+                match = _NAME.match(text, place)
+                if match is None:
+                    raise ValueError("expected the name of a parameter")
+                name, place = match.group(), match.end()
+            if text.startswith("=", place):
+                parameters[name], place = _DECODER.raw_decode(text, place + 1)
+            else:
+                parameters[name] = _usual_value(name, inputs, before)
+            place = _skip_spaces(text, place)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        # What follows the last bracket still says when the step comes.
+        return None, text.rfind(")") + 1, f"the parameters cannot be read ({reason}): {text[:200]!r}"
+    return parameters or None, place + 1, None
+
+
+def _skip_spaces(text: str, place: int) -> int:
+    while text.startswith(" ", place):
+        place += 1
+    return place
+
+
+_EXCERPT_LENGTH = 200
+
+
+def read_stated_parameters(text: str) -> tuple[Mapping[str, Any] | None, str | None]:
+    """Read the parameters that a plan states.
+
+    Args:
+        text: What the plan says; empty if it says nothing.
+
+    Returns:
+        The parameters (None if there are none to pass), and what is wrong with the text (None if nothing is).
+    """
+    if not text.strip():
+        return None, None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return None, f"the parameters are not valid JSON ({reason}): {text[:_EXCERPT_LENGTH]!r}"
+    if value is not None and not isinstance(value, dict):
+        return None, f"the parameters are no JSON object: {text[:_EXCERPT_LENGTH]!r}"
+    return value, None

@@ -1,0 +1,176 @@
+"""What a planner puts into steps: reasons, outcomes, chances, parameters, and how well tools match the task's text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from resilisim.simulator.problem import Problem
+from resilisim.tasks.wording import clauses
+from resilisim.tool_library import Parameter, Tool
+from resilisim.tool_library.parameters import check_parameters
+from resilisim.tool_library.retrieval import SCORE_DECIMALS
+
+if TYPE_CHECKING:
+    from resilisim.tool_library.retrieval import ToolRetriever
+
+# Not "number 2 of 5": a plan from which a step was taken would tell so by its numbers.
+REASON_REQUIRED = "an operation that the task asks for"
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What only the planner can know about its choices.
+
+    Attributes:
+        left_out: Of dependencies that no earlier step runs, with a slot for their names.
+        unexplained: Of a tool outside the list that no later step depends on.
+    """
+
+    left_out: str = "running {} first would not pay"
+    unexplained: str = "but raises the chance that the task succeeds"
+
+
+OPTIMAL = Wording()
+
+
+def chance(problem: Problem, name: str, before: Sequence[str]) -> float:
+    """Return the success probability of a tool's first execution when exactly `before` have run, all successfully."""
+    missing = sum(dependency not in before for dependency in problem.library.dependencies(name))
+    return problem.law.probability(problem.base(problem.library.index(name)), missing, 0, 0)
+
+
+def reason(problem: Problem, tools: Sequence[str], place: int, wording: Wording = OPTIMAL) -> str:
+    """Return one line on why a step stands in a plan.
+
+    Args:
+        problem: The task's numbers.
+        tools: Tools of the plan's steps.
+        place: Place of the step among them.
+        wording: What the planner says of its own choices.
+    """
+    name, before = tools[place], tools[:place]
+    if name not in problem.required_tools:
+        return _reason_outside_list(problem, tools, place, wording)
+    missing = [dependency for dependency in problem.library.dependencies(name) if dependency not in before]
+    if not missing:
+        return REASON_REQUIRED
+    left_out = wording.left_out.format(" and ".join(missing))
+    return f"{REASON_REQUIRED}; {left_out} (success probability {chance(problem, name, before):.3f} without)"
+
+
+def _reason_outside_list(problem: Problem, tools: Sequence[str], place: int, wording: Wording) -> str:
+    name = tools[place]
+    helped: dict[str, list[str]] = {}
+    for later in range(place + 1, len(tools)):
+        if name in problem.library.dependencies(tools[later]):
+            before = tools[:later]
+            with_it = chance(problem, tools[later], before)
+            without_it = chance(problem, tools[later], [tool for tool in before if tool != name])
+            effect = f"success probability {with_it:.3f} with it, {without_it:.3f} without"
+            helped.setdefault(effect, []).append(tools[later])
+    clauses = [f"required by {' and '.join(dependents)} ({effect})" for effect, dependents in helped.items()]
+    direct = {dependent for dependents in helped.values() for dependent in dependents}
+    if direct and direct.isdisjoint(problem.required_tools):
+        in_turn = [tool for tool in problem.required_tools if direct & set(problem.library.closure((tool,)))]
+        if in_turn:
+            clauses.append(f"a tool on which {' and '.join(in_turn)} in turn depends")
+    return ", ".join(["not on the task's list", *(clauses or [wording.unexplained])])
+
+
+def expected_outcome(tool: Tool) -> str:
+    """Return one line on what a tool gives when it succeeds."""
+    names = [value.name for value in tool.returns if value.name != "success"]
+    return f"success, with {', '.join(names)}" if names else "success"
+
+
+# Parameters through which the result of one step reaches the next (SPEC section 1, Table 10 of the seed).
+FLOWING_PARAMETERS = frozenset({"source", "data"})
+# What stands for a text that neither the task nor the step before gives.
+UNSTATED_TEXT = "as in the work order"
+# Likewise for values of the other types.
+_UNSTATED_VALUES: Mapping[str, Any] = {"number": 1, "integer": 1, "boolean": True}
+
+
+def step_parameters(tool: Tool, inputs: Mapping[str, Any], step_before: str | None) -> dict[str, Any]:
+    """Return parameters for a step that the tool's schema accepts.
+
+    Every parameter that the task's inputs name and that fits is passed; every other required one gets its default, its
+    first permitted value, a reference to the result of the step before, or a value that says nothing. What the schema
+    refuses is left out.
+
+    Args:
+        tool: The step's tool.
+        inputs: The task's inputs.
+        step_before: Tool of the step before, None for the first step.
+    """
+    stand_ins = _stand_ins(tool, step_before)
+    values: dict[str, Any] = {}
+    for parameter in tool.parameters:
+        name = parameter.name
+        if name in inputs and not check_parameters(tool, {name: inputs[name]}, "lenient"):
+            values[name] = inputs[name]
+        elif name in stand_ins:
+            values[name] = _own_copy(stand_ins[name])
+    return values
+
+
+# Checking a value costs more than all the rest, and these depend on no task.
+@lru_cache(maxsize=4096)
+def _stand_ins(tool: Tool, step_before: str | None) -> Mapping[str, Any]:
+    """Return what is passed for required parameters that the inputs don't give, where the schema takes it."""
+    values = {parameter.name: _stand_in(parameter, step_before) for parameter in tool.parameters if parameter.required}
+    return {name: value for name, value in values.items() if not check_parameters(tool, {name: value}, "lenient")}
+
+
+def _own_copy(value: Any) -> Any:
+    return value.copy() if isinstance(value, (dict, list)) else value
+
+
+def _stand_in(parameter: Parameter, step_before: str | None) -> Any:
+    if parameter.default is not None:
+        return parameter.default
+    permitted = parameter.constraints.get("enum")
+    if permitted:
+        return permitted[0]
+    flows = parameter.name in FLOWING_PARAMETERS and step_before is not None
+    if parameter.type == "object":
+        return {"result_of": step_before} if flows else {}
+    if parameter.type == "array":
+        return []
+    if parameter.type == "string":
+        return f"result of {step_before}" if flows else UNSTATED_TEXT
+    return _UNSTATED_VALUES[parameter.type]
+
+
+# Scores (-1 to 1) of tools for a task, from its description and their names.
+SemanticMatch = Callable[[str, Sequence[str]], Sequence[float]]
+
+# Clauses whose similarities to all tools are held at once; bounds memory for texts of any length.
+CLAUSES_AT_ONCE = 256
+
+
+def semantic_match_by_retrieval(retriever: ToolRetriever) -> SemanticMatch:
+    """Return a function that scores tools by the clause of a description that is nearest to each.
+
+    The score of a tool is the highest cosine similarity of its text and a clause, rounded to 1e-3 as in every search. A
+    description without clauses is taken as a whole. Nothing is loaded until the function is called.
+
+    Args:
+        retriever: Retrieval over the library of the tools.
+    """
+
+    def semantic_match(description: str, tools: Sequence[str]) -> list[float]:
+        columns = [retriever.library.index(name) for name in tools]
+        parts = clauses(description) or [description]
+        best = np.full(len(tools), -np.inf)
+        for first in range(0, len(parts), CLAUSES_AT_ONCE):
+            similarities = retriever.similarities(parts[first : first + CLAUSES_AT_ONCE])
+            best = np.maximum(best, similarities[:, columns].max(axis=0))
+        return [round(float(score), SCORE_DECIMALS) + 0.0 for score in best]
+
+    return semantic_match

@@ -1,0 +1,292 @@
+"""Plans that cannot carry a flaw, and input that is none: a reason or one line, never a crash."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from flaw_edits import check_edits
+from flaw_samples import LIBRARY, METHODS, outcomes, perturber
+
+from resilisim.errors import InvalidInputError
+from resilisim.simulator.law import EndRules
+from resilisim.tasks import Task
+from resilisim.tool_library import Parameter, Tool, ToolLibrary
+from resilisim.workflows import ExactPlanner, Step, Workflow
+from resilisim.workflows.flaws import (
+    FLAW_METHODS,
+    SEVERITIES,
+    FlawedWorkflow,
+    FlawRefusal,
+    Perturber,
+    ToolSimilarity,
+    functional_equivalence,
+)
+from resilisim.workflows.steps import step_parameters
+
+READER, PARSER, AGGREGATOR = "file_operations_reader", "data_processing_parser", "data_processing_aggregator"
+VALIDATOR, NETWORK_VALIDATOR = "data_processing_validator", "network_validator"
+
+
+def plan(*tools: str, parameters: bool = True, library: ToolLibrary = LIBRARY) -> Workflow:
+    steps = []
+    for place, name in enumerate(tools):
+        values = step_parameters(library[name], {}, tools[place - 1] if place else None) if parameters else {}
+        steps.append(Step(name, values))
+    return Workflow("t", tuple(steps), "hand", 0.5)
+
+
+def likeness(library: ToolLibrary) -> ToolSimilarity:
+    """Return similarities without a model: all tools are equally like each other."""
+    functional = functional_equivalence(library)
+    return ToolSimilarity(functional * 0 + 0.5, functional)
+
+
+def made_up(library: ToolLibrary = LIBRARY, rules: EndRules | None = None) -> Perturber:
+    return Perturber(library, rules, lambda: likeness(library))
+
+
+def reason(workflow: Workflow, required: tuple[str, ...], method: str, library: ToolLibrary = LIBRARY) -> str:
+    """Return why a workflow cannot carry a method's flaw, which must not depend on the severity."""
+    flaw = next(flaw for flaw, methods in FLAW_METHODS.items() if method in methods)
+    reasons = set()
+    for severity in SEVERITIES:
+        refusal = made_up(library).perturb(workflow, required, flaw, severity, method)
+        assert isinstance(refusal, FlawRefusal)
+        assert (refusal.type, refusal.method, refusal.severity) == (flaw, method, severity)
+        assert refusal.instance_id == workflow.instance_id
+        assert str(refusal) == f"t cannot carry {flaw} ({method}): {refusal.reason}"
+        reasons.add(refusal.reason)
+    (only,) = reasons
+    assert "\n" not in only
+    return only
+
+
+@pytest.mark.parametrize(
+    ("tools", "method", "expected"),
+    [
+        ((READER,), "swap", "no two neighbouring steps are in an order that matters"),
+        ((READER,), "dependency_violation", "no step follows a step that it depends on"),
+        ((READER, VALIDATOR), "dependency_violation", "no step follows a step that it depends on"),
+        ((READER,), "middle_step_removal", "no required step stands between the first and the last one"),
+        ((READER, PARSER), "middle_step_removal", "no required step stands between the first and the last one"),
+        ((READER, PARSER), "validation_removal", "no required step validates or verifies anything"),
+        ((VALIDATOR,), "validation_removal", "every step validates, so nothing would be left"),
+        ((VALIDATOR, NETWORK_VALIDATOR), "validation_removal", "every step validates, so nothing would be left"),
+        ((READER,), "format_mismatch", "no step receives anything from the step before that its tool could refuse"),
+        ((READER,), "unrelated_insertion", "a single step has no neighbour to be cut off from"),
+        ((), "duplication", "the workflow has no steps"),
+        ((READER, PARSER, READER), "swap", f"the workflow already runs {READER} more than once"),
+    ],
+)
+def test_short_plans(tools, method, expected):
+    required = tuple(dict.fromkeys(tools)) or (READER,)
+    assert reason(plan(*tools), required, method) == expected
+
+
+@pytest.mark.parametrize(("flaw", "method"), METHODS)
+def test_plans_of_the_benchmark_that_cannot_carry_a_flaw_are_the_short_ones(flaw, method):
+    for task, one in outcomes(flaw, method, "severe"):
+        if isinstance(one, FlawRefusal):
+            steps = ExactPlanner().plan(task).tools
+            if method == "validation_removal":
+                assert not any(tool.endswith("validator") for tool in task.required_tools)
+            elif method == "middle_step_removal":
+                assert not any(tool in task.required_tools for tool in steps[1:-1])
+            else:
+                assert len(steps) <= 3
+
+
+def test_both_reasons_where_no_method_was_named():
+    refusal = made_up().perturb(plan(READER), (READER,), "missing_step")
+    assert isinstance(refusal, FlawRefusal)
+    assert refusal.method is None
+    assert str(refusal).startswith("t cannot carry missing_step (either method): no required step")
+    assert len(refusal.reason.split("; ")) == 2
+
+
+def test_workflows_without_parameters():
+    bare = plan(READER, PARSER, parameters=False)
+    required = (READER, PARSER)
+    assert reason(bare, required, "missing_parameters") == "no call that its tool accepts passes a required parameter"
+    assert reason(bare, required, "type_mismatch") == "no call that its tool accepts passes a parameter"
+    assert reason(bare, required, "format_mismatch").startswith("no step receives anything")
+
+
+def test_calls_that_are_refused_as_they_stand_are_left_alone():
+    sound = plan(READER, PARSER)
+    broken = Step(READER, {"source": 7, "zzz": 1})
+    required = (READER, PARSER)
+    for method in FLAW_METHODS["parameter_error"]:
+        both = Workflow("t", (broken, Step(PARSER, {})), "hand", 0.5)
+        assert reason(both, required, method).startswith("no call that its tool accepts")
+        half = Workflow("t", (broken, sound.steps[1]), "hand", 0.5)
+        one = made_up().perturb(half, required, "parameter_error", "severe", method)
+        assert isinstance(one, FlawedWorkflow)
+        assert one.workflow.steps[0] is broken
+
+
+def test_an_order_that_is_already_broken_is_not_put_right():
+    # The task wants the parser first and the aggregator second; either method could only mend the plan.
+    required = (PARSER, AGGREGATOR)
+    assert reason(plan(AGGREGATOR, PARSER), required, "swap").startswith("no two neighbouring steps")
+    # Here the task wants the aggregator before what it depends on.
+    against = (AGGREGATOR, PARSER)
+    assert reason(plan(PARSER, AGGREGATOR), against, "dependency_violation").startswith("no step follows")
+    assert reason(plan(PARSER, AGGREGATOR), against, "swap").startswith("no two neighbouring steps")
+    one = made_up().perturb(plan(AGGREGATOR, PARSER), against, "sequential_order", method="swap")
+    assert isinstance(one, FlawedWorkflow)
+    assert one.workflow.tools == (PARSER, AGGREGATOR)
+
+
+def test_plans_that_run_nothing_required():
+    for method in ("semantic_similarity", "category_mismatch", "semantic_mismatch", "progressive_drift"):
+        assert reason(plan(READER, PARSER), ("network_fetcher",), method) == "no step is required"
+    assert reason(plan(READER, PARSER), ("network_fetcher",), "swap").startswith("no two neighbouring steps")
+
+
+def test_libraries_without_what_a_method_needs():
+    alone = ToolLibrary([Tool("dig", "Digs.")])
+    for method in ("semantic_similarity", "semantic_mismatch", "progressive_drift"):
+        assert reason(plan("dig", library=alone), ("dig",), method, alone).startswith("the library has no tool left")
+    assert reason(plan("dig", library=alone), ("dig",), "category_mismatch", alone) == (
+        "no unused tool is of another category"
+    )
+    assert reason(plan("dig", library=alone), ("dig",), "unnecessary_addition", alone) == (
+        "every tool of the library is of some use to the plan"
+    )
+    one_category = ToolLibrary([Tool("soil_digger", "Digs."), Tool("soil_filler", "Fills."), Tool("soil_raker", "R.")])
+    workflow = plan("soil_digger", "soil_filler", library=one_category)
+    assert reason(workflow, ("soil_digger", "soil_filler"), "category_mismatch", one_category) == (
+        "no unused tool is of another category"
+    )
+    chain = ToolLibrary([Tool("a", "A."), Tool("b", "B.", dependencies=("a",)), Tool("c", "C.", dependencies=("b",))])
+    for method in ("unnecessary_addition", "unrelated_insertion"):
+        assert reason(plan("b", "c", library=chain), ("b", "c"), method, chain).startswith("every tool of the library")
+    # A tool whose every parameter takes anything of its type can still be given another type.
+    free = ToolLibrary([Tool("a", "A.", parameters=(Parameter("x", required=False),))])
+    workflow = Workflow("t", (Step("a", {"x": "y"}),), "hand", 0.5)
+    assert reason(workflow, ("a",), "missing_parameters", free) == (
+        "no call that its tool accepts passes a required parameter"
+    )
+    one = made_up(free).perturb(workflow, ("a",), "parameter_error", "light", "type_mismatch")
+    assert isinstance(one, FlawedWorkflow)
+
+
+def test_tools_that_are_unlike_every_other_do_not_drift():
+    functional = functional_equivalence(LIBRARY)
+    nothing_alike = Perturber(similarity=lambda: ToolSimilarity(functional * 0, functional))
+    for method in FLAW_METHODS["semantic_drift"]:
+        refusal = nothing_alike.perturb(plan(READER, PARSER), (READER, PARSER), "semantic_drift", method=method)
+        assert isinstance(refusal, FlawRefusal)
+        assert refusal.reason.startswith("the library has no tool left")
+
+
+@pytest.mark.parametrize(("flaw", "method"), METHODS)
+def test_more_steps_than_turns(flaw, method):
+    workflow = plan(*LIBRARY.names)
+    one = made_up().perturb(workflow, (READER, PARSER, AGGREGATOR), flaw, "severe", method)
+    few_turns = made_up(rules=EndRules(max_turns=1)).perturb(
+        plan(READER, VALIDATOR, PARSER), (READER, VALIDATOR, PARSER), flaw, "severe", method
+    )
+    for found in (one, few_turns):
+        if isinstance(found, FlawedWorkflow):
+            check_edits(found)
+
+
+@pytest.mark.parametrize(
+    ("steps", "required", "expected"),
+    [
+        ((READER, "nope"), (READER,), "unknown tool 'nope'"),
+        ((READER, "combiner"), (READER,), "unknown tool 'combiner': did you mean"),
+        ((READER, "File_Operations_Writer"), (READER,), "did you mean 'file_operations_writer'?"),
+        ((READER,), (), "the list of required tools is empty"),
+        ((READER,), (READER, READER), "is listed twice"),
+        ((READER,), (READER, "data_processing_parse"), "did you mean 'data_processing_parser'?"),
+    ],
+)
+def test_tools_that_do_not_exist(steps, required, expected):
+    workflow = Workflow("t", tuple(Step(name) for name in steps), "hand", 0.5)
+    for (flaw, method), severity in product(METHODS, SEVERITIES):
+        with pytest.raises(InvalidInputError) as caught:
+            made_up().perturb(workflow, required, flaw, severity, method)
+        assert expected in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("sequential",), "unknown flaw 'sequential': did you mean 'sequential_order'?"),
+        (("missing_step", "Severe"), "unknown severity 'Severe': did you mean 'severe'?"),
+        (("missing_step", ""), "unknown severity '': expected one of light, moderate, severe"),
+        (
+            ("missing_step", "light", "swap"),
+            "unknown method 'swap' in flaw 'missing_step': expected one of middle_step_removal, validation_removal",
+        ),
+        (
+            ("semantic_drift", "light", "semantic_similarity"),
+            "unknown method 'semantic_similarity' in flaw 'semantic_drift': did you mean 'semantic_mismatch'?",
+        ),
+    ],
+)
+def test_names_that_do_not_exist(arguments, expected):
+    with pytest.raises(InvalidInputError) as caught:
+        made_up().perturb(plan(READER), (READER,), *arguments)
+    assert str(caught.value) == expected
+
+
+def test_required_tools_that_a_plan_leaves_out():
+    # What the plan lacks already cannot be taken from it, but other flaws can be put in.
+    required = (READER, PARSER, AGGREGATOR, "file_operations_writer")
+    for flaw, method in METHODS:
+        one = made_up().perturb(plan(READER, PARSER, AGGREGATOR), required, flaw, "severe", method)
+        if method == "validation_removal":
+            assert isinstance(one, FlawRefusal)
+        else:
+            assert isinstance(one, FlawedWorkflow)
+            check_edits(one)
+
+
+def test_checking_operations_are_recognised_by_their_names():
+    library = ToolLibrary(
+        [
+            Tool(f"shop_{name}", "A tool.")
+            for name in ("open", "verify", "audit", "checkout", "checkpoint", "invalidate")
+        ]
+    )
+    names = library.names
+    one = made_up(library).perturb(plan(*names, library=library), names, "missing_step", "severe", "validation_removal")
+    assert isinstance(one, FlawedWorkflow)
+    assert {"shop_verify", "shop_audit"}.isdisjoint(one.workflow.tools)
+    light = {
+        edit.before
+        for seed in range(20)
+        if isinstance(
+            found := made_up(library).perturb(
+                plan(*names, library=library), names, "missing_step", "light", "validation_removal", seed
+            ),
+            FlawedWorkflow,
+        )
+        for edit in found.edits
+    }
+    assert light == {"shop_verify", "shop_audit"}
+
+
+def test_the_perturber_makes_its_own_similarities():
+    task = Task.from_mapping({"required_tools": [READER, PARSER]}, LIBRARY)
+    workflow = ExactPlanner().plan(task)
+    assert Perturber().perturb(workflow, task.required_tools, "semantic_drift") == perturber().perturb(
+        workflow, task.required_tools, "semantic_drift"
+    )
+
+
+def test_one_step_always_stays():
+    # Both ends check, so everything stands beside a check.
+    tools = (VALIDATOR, READER, NETWORK_VALIDATOR)
+    for severity, left in (("light", 2), ("moderate", 1), ("severe", 1)):
+        one = made_up().perturb(plan(*tools), tools, "missing_step", severity, "validation_removal")
+        assert isinstance(one, FlawedWorkflow)
+        assert len(one.workflow.steps) == left
+        assert READER in one.workflow.tools
+        check_edits(one)

@@ -1,0 +1,215 @@
+"""Likeness in meaning (S) and in function (F), and the drift that is made of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from flaw_samples import LIBRARY, all_flawed, distinct_plans, similarity
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resilisim.tool_library import Parameter, Tool, ToolLibrary
+from resilisim.tool_library.model import ReturnValue
+from resilisim.tool_library.retrieval import default_retriever, tool_text
+from resilisim.workflows import Workflow
+from resilisim.workflows.flaws import (
+    FLAW_METHODS,
+    SEVERITIES,
+    FlawedWorkflow,
+    Perturber,
+    ToolSimilarity,
+    functional_equivalence,
+)
+
+# How far S may be off on another machine: embeddings are float32.
+NOISE = 3e-6
+
+
+def equivalence(one: str, other: str) -> float:
+    return float(functional_equivalence(LIBRARY)[LIBRARY.index(one), LIBRARY.index(other)])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "role", "inputs", "outputs"),
+    [
+        # Both processors; {source, schema} and {data, input_format, output_format}; {data} and {data}.
+        ("data_processing_parser", "data_processing_transformer", 1, 0 / 5, 1 / 1),
+        # No type and aggregators; {data} and {data}; {data, kept_count} and {data}.
+        ("data_processing_filter", "data_processing_aggregator", 0, 1 / 1, 1 / 2),
+        # Both sources; {source} and {source}; {data} and {data, file_count}.
+        ("file_operations_reader", "file_operations_scanner", 1, 1 / 1, 1 / 2),
+        # Sources and outputs; {source} and {destination}; {data} and {location, bytes_written}.
+        ("file_operations_reader", "file_operations_writer", 0, 0 / 2, 0 / 3),
+        # The same operation, parameters and results in two categories.
+        ("data_processing_validator", "network_validator", 1, 2 / 2, 3 / 3),
+    ],
+)
+def test_functional_equivalence_worked_out_by_hand(one, other, role, inputs, outputs):
+    assert equivalence(one, other) == pytest.approx((role + inputs + outputs) / 3, abs=1e-15)
+
+
+def test_tools_without_parameters_and_results_are_told_apart_by_their_role():
+    def tool(name: str, operation: str, *returns: str) -> Tool:
+        values = tuple(ReturnValue(value) for value in ("success", "metadata", *returns))
+        return Tool(name, "A tool.", returns=values, metadata={"operation": operation})
+
+    library = ToolLibrary([tool("a", "dig"), tool("b", "dig"), tool("c", "fill"), tool("d", "fill", "x")])
+    found = functional_equivalence(library)
+    assert found[0].tolist() == pytest.approx([1, 1, 2 / 3, 1 / 3])
+
+
+NAMES = st.sampled_from(["source", "data", "schema", "count"])
+
+
+@st.composite
+def described_libraries(draw: st.DrawFn) -> ToolLibrary:
+    operations = draw(st.lists(st.sampled_from(["reader", "writer", "parser", "dig"]), min_size=1, max_size=5))
+    return ToolLibrary(
+        Tool(
+            f"tool{number}_{operation}",
+            "A tool.",
+            parameters=tuple(
+                Parameter(name, required=draw(st.booleans())) for name in draw(st.lists(NAMES, unique=True))
+            ),
+            returns=tuple(ReturnValue(name) for name in draw(st.lists(NAMES, unique=True))),
+        )
+        for number, operation in enumerate(operations)
+    )
+
+
+@given(library=described_libraries())
+def test_functional_equivalence_is_a_share_and_symmetric(library):
+    found = functional_equivalence(library)
+    assert found.shape == (len(library), len(library))
+    assert np.array_equal(found, found.T)
+    assert np.all(np.diag(found) == 1.0)
+    assert found.min() >= 0.0
+    assert found.max() <= 1.0
+
+
+def test_likeness_of_the_default_tools():
+    semantic, functional = similarity().semantic, similarity().functional
+    assert np.array_equal(semantic, semantic.T)
+    assert np.all(np.diag(semantic) == 1.0)
+    assert semantic.min() >= 0.0
+    assert np.array_equal(semantic, np.round(semantic, 3))
+    assert np.array_equal(functional, functional_equivalence(LIBRARY))
+    assert not functional.flags.writeable  # it is shared
+    assert np.argsort(-semantic[LIBRARY.index("data_processing_validator")])[1] == LIBRARY.index("network_validator")
+
+
+def naive_drift(tools: list[str], required: list[str], severity: str) -> list[str]:
+    """Work the drift out from S and F alone, word for word as it is documented."""
+    semantic, functional = similarity().semantic, similarity().functional
+    number = {name: index for index, name in enumerate(LIBRARY.names)}
+    share = {"light": len(tools) / 4, "moderate": len(tools) / 2, "severe": max(len(tools) - 1, 1)}[severity]
+    start = len(tools) - int(np.ceil(share))
+    last_required = max(place for place, tool in enumerate(tools) if tool in required)
+    result = list(tools)
+    before = tools[min(start, last_required)]
+    for place in range(min(start, last_required), len(tools)):
+        best, best_score = "", 0.0
+        for name in LIBRARY.names:
+            if name in tools or name in required or name in result:
+                continue
+            score = semantic[number[name], number[before]] * (1 - functional[number[name], number[tools[place]]])
+            if score > best_score:  # of equals the first in the library
+                best, best_score = name, score
+        result[place] = before = best
+    return result
+
+
+def test_the_drift_follows_its_formula():
+    tried = 0
+    for task, one in all_flawed("semantic_drift", "progressive_drift"):
+        tools = list(one.original.tools)
+        assert list(one.workflow.tools) == naive_drift(tools, list(task.required_tools), one.flaw.severity)
+        tried += 1
+    assert tried > 100
+
+
+def test_the_first_step_of_a_drift_is_near_the_right_tool_and_later_ones_are_further_away():
+    semantic = similarity().semantic
+    first, last = [], []
+    for _, one in all_flawed("semantic_drift", "progressive_drift"):
+        near = [
+            semantic[LIBRARY.index(edit.before or ""), LIBRARY.index(edit.after or "")]
+            for edit in one.edits
+            if edit.what == "replaced"
+        ]
+        if len(near) >= 3:
+            first.append(near[0])
+            last.append(np.mean(near[1:]))
+    assert np.mean(first) > np.mean(last) + 0.05
+
+
+def chosen_tools(perturber: Perturber, plans: list) -> Iterator[tuple[str, tuple[str, ...] | None]]:
+    for flaw in ("tool_misuse", "semantic_drift", "redundant_operation", "logic_discontinuity"):
+        for method in FLAW_METHODS[flaw]:
+            for severity in SEVERITIES:
+                for task, workflow in plans:
+                    one = perturber.perturb(workflow, task.required_tools, flaw, severity, method)
+                    yield f"{method}/{severity}", one.workflow.tools if isinstance(one, FlawedWorkflow) else None
+
+
+def test_no_choice_hangs_on_noise_in_the_embeddings():
+    vectors = default_retriever(LIBRARY).embed([tool_text(tool) for tool in LIBRARY]).astype(np.float64)
+    exact = vectors @ vectors.T
+    lower, upper = np.round(exact - NOISE, 3), np.round(exact + NOISE, 3)
+    borderline = np.argwhere(np.triu(lower != upper))
+    assert len(borderline) <= 2  # else this test would have to try every combination of them
+    plans = distinct_plans(43)
+    expected = list(chosen_tools(Perturber(similarity=similarity), plans))
+    for row, column in borderline:
+        semantic = similarity().semantic.copy()
+        other = lower if semantic[row, column] == upper[row, column] else upper
+        semantic[row, column] = semantic[column, row] = other[row, column]
+        moved = ToolSimilarity(semantic, similarity().functional)
+        assert list(chosen_tools(Perturber(similarity=lambda moved=moved: moved), plans)) == expected
+
+
+def test_no_substitute_of_the_benchmark_is_chosen_among_equals():
+    """Between the best substitute and the next one lies at least one step of the rounded S, up to the factor 1 - F."""
+    semantic, functional = similarity().semantic, similarity().functional
+    smallest = {}
+    perturber = Perturber(similarity=similarity)
+    for task, workflow in distinct_plans(11):
+        for method, scores in (
+            ("semantic_similarity", np.where(functional < 1.0, semantic, -1.0)),
+            ("semantic_mismatch", semantic * (1 - functional)),
+        ):
+            flaw = "tool_misuse" if method == "semantic_similarity" else "semantic_drift"
+            one = perturber.perturb(workflow, task.required_tools, flaw, "severe", method)
+            for margin in margins(one, task.required_tools, scores):
+                smallest[method] = min(margin, smallest.get(method, 1.0))
+    assert smallest["semantic_similarity"] >= 1e-3 - 1e-12
+    assert smallest["semantic_mismatch"] >= 1e-3 / 2
+
+
+def margins(one: FlawedWorkflow, required: tuple[str, ...], scores: np.ndarray) -> Iterator[float]:
+    """Yield by how much each substitute beats every tool that nobody uses."""
+    taken = {*one.original.tools, *one.workflow.tools, *required}
+    rest = [number for number, name in enumerate(LIBRARY.names) if name not in taken]
+    for edit in [edit for edit in one.edits if edit.what == "replaced"]:
+        row = scores[LIBRARY.index(edit.before or "")]
+        yield row[LIBRARY.index(edit.after or "")] - row[rest].max()
+
+
+def test_the_similarities_are_asked_for_once_and_only_where_they_are_needed():
+    calls = []
+
+    def counted() -> ToolSimilarity:
+        calls.append(1)
+        return similarity()
+
+    perturber = Perturber(similarity=counted)
+    task, workflow = distinct_plans(43)[0]
+    perturber.perturb(workflow, task.required_tools, "sequential_order")
+    perturber.perturb(workflow, task.required_tools, "tool_misuse", method="category_mismatch")
+    assert calls == []
+    for method in FLAW_METHODS["semantic_drift"]:
+        assert isinstance(workflow, Workflow)
+        perturber.perturb(workflow, task.required_tools, "semantic_drift", method=method)
+    assert calls == [1]
