@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
 import typer
-from resilisim.cli.options import ENVIRONMENT_PANEL, OUTPUT_PANEL, BaseOption, EmbeddingModelOption, FailedOption, FailuresOption, HistoryOption, JsonFlag, LibraryOption, LoopOption, NotExecutedOption, PayloadOption, PlannerOption, PromptStyleOption, SearchDetailOption, TurnsOption, command_group, load
-from resilisim.cli.output import STOPPED_BY_USER, console, note, plain, print_json, table
-from resilisim.cli.progress import Progressing
-from resilisim.cli.prompts import FlawOption, ListToolsFlag, MatchOption, MethodOption, PlanFormatOption, SeverityOption, TemplatesOption, TypeOption
-from resilisim.cli.tasks import TasksOption
-from resilisim.errors import MAX_COUNT, MAX_WORKERS
-from resilisim.seeding import MAX_SEED
-from resilisim.cli.dataset_kinds import card_command, given_options, make_spec, plays_flawed_prompts
-from resilisim.cli.evaluate import chosen_tasks
-from resilisim.datasets import ExportInterrupted, export_dataset
-from resilisim.datasets import verify_dataset
-from resilisim.datasets import read_records
-import os
-import shlex
-from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
-from resilisim.cli.prompts import make_spec as make_prompt_spec
-from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
-from resilisim.datasets import SourceSpec
+
+from resilisim.cli.options import (
+    LAW,
+    RULES,
+    JsonFlag,
+    LibraryOption,
+    OptionGroup,
+    SplitOption,
+    TasksOption,
+    WorkersOption,
+    chosen_tasks,
+    command_group,
+    filled,
+    given_options,
+    load,
+    takes,
+)
+from resilisim.cli.output import STOPPED_BY_USER, Progressing, console, note, plain, print_json, table
+from resilisim.datasets import ExportInterrupted, SourceSpec, export_dataset, read_records, verify_dataset
+from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompts import PromptSpec
-from resilisim.datasets.conversations import ConversationSpec
-
+from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
+from resilisim.options import OUTPUT_GROUP, options_of
+from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
 
 PROMPTS_PANEL = "Prompts"
 EPISODES_PANEL = "Conversations and preferences"
@@ -40,11 +43,67 @@ PROBLEMS_FOUND = 1  # exit code of `verify`
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The dataset's folder.")]
 
-app = command_group("Write datasets that others train on, check them, and look into them.")
+app = command_group()
+
+KINDS: Mapping[str, Any] = {"prompts": PromptSpec, "conversations": ConversationSpec, "preferences": PreferenceSpec}
+ENVIRONMENT = (
+    "planner",
+    "protocol",
+    "tools",
+    "parameters",
+    "prompt_style",
+    "search_detail",
+    "payload",
+    "salt",
+    *RULES,
+    *LAW,
+    "embedding_model",
+)
+SOURCES = OptionGroup(
+    list(KINDS.values()),
+    [
+        "types",
+        "methods",
+        "plan_format",
+        "alternatives",
+        "semantic_match",
+        "templates",
+        "seed",
+        "flaws",
+        "severities",
+        "prompts",
+        "seeds",
+        "first_seed",
+        "policy",
+        "search",
+        "pass_parameters",
+        "call_arguments",
+        "explore",
+        "min_margin",
+        *ENVIRONMENT,
+    ],
+    changed={
+        "alternatives": {
+            "default": None,
+            "help": "Name similar tools with each step of a plan.",
+            "default_text": "with --kind prompts",
+        },
+        "semantic_match": {"default": None},
+        "seed": {"group": PROMPTS_PANEL},
+        "protocol": {"help": "How tools are called."},
+        "salt": {
+            "default": "",
+            "help": "Salt of the luck; not the one that models are evaluated with.",
+            "default_text": "that of training",
+        },
+    },
+)
 
 
 @app.command("export")
+@takes(values=SOURCES)
 def export(
+    *,
     context: typer.Context,
     kind: Annotated[str, typer.Option("--kind", help="prompts, conversations or preferences.")],
     out: Annotated[
@@ -52,20 +111,18 @@ def export(
         typer.Option(
             "--out",
             help="Folder of the dataset; the same command goes on in it, behind the files that are whole.",
-            rich_help_panel=OUTPUT_PANEL,
+            rich_help_panel=OUTPUT_GROUP,
         ),
     ],
     tasks: TasksOption = "benchmark-v1",
-    split: Annotated[
-        str | None, typer.Option("--split", help="Only tasks of train, validation or test; N tasks drawn from it.")
-    ] = None,
+    split: SplitOption = None,
     file_format: Annotated[
         Literal["jsonl", "parquet"],
         typer.Option(
-            "--format", help="JSON Lines, or Parquet (needs the extra `datasets`).", rich_help_panel=OUTPUT_PANEL
+            "--format", help="JSON Lines, or Parquet (needs the extra `datasets`).", rich_help_panel=OUTPUT_GROUP
         ),
     ] = "jsonl",
-    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
+    workers: WorkersOption = 1,
     tasks_per_shard: Annotated[
         int,
         typer.Option(
@@ -73,7 +130,7 @@ def export(
             help="Tasks of each file; what a stopped export keeps is whole files.",
             min=1,
             max=MAX_COUNT,
-            rich_help_panel=OUTPUT_PANEL,
+            rich_help_panel=OUTPUT_GROUP,
         ),
     ] = 50,
     overwrite: Annotated[
@@ -81,11 +138,11 @@ def export(
         typer.Option(
             "--overwrite",
             help="Remove another dataset from the folder, and write beside files that no export wrote.",
-            rich_help_panel=OUTPUT_PANEL,
+            rich_help_panel=OUTPUT_GROUP,
         ),
     ] = False,
     license_name: Annotated[
-        str, typer.Option("--license", help="License that the card names.", rich_help_panel=OUTPUT_PANEL)
+        str, typer.Option("--license", help="License that the card names.", rich_help_panel=OUTPUT_GROUP)
     ] = "apache-2.0",
     tokenizer: Annotated[
         Path | None,
@@ -93,139 +150,17 @@ def export(
             "--tokenizer",
             help="What counts the lengths in the card: a tokenizer.json, its folder, a GGUF file, or none.",
             show_default="that of the SmolLM2 that ships",
-            rich_help_panel=OUTPUT_PANEL,
+            rich_help_panel=OUTPUT_GROUP,
         ),
     ] = None,
-    prompt_type: TypeOption = None,
-    method: MethodOption = None,
-    plan_format: PlanFormatOption = "markdown",
-    alternatives: Annotated[
-        bool | None,
-        typer.Option(
-            "--alternatives/--no-alternatives",
-            help="Name similar tools with each step of a plan.",
-            show_default="with --kind prompts",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
-    semantic_match: MatchOption = None,
-    templates: TemplatesOption = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", help="Another seed makes other flaws.", min=0, max=MAX_SEED, rich_help_panel=PROMPTS_PANEL
-        ),
-    ] = 0,
-    flaw: FlawOption = None,
-    severity: SeverityOption = None,
-    prompt: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--prompt",
-            help="Prompt type that is played, or flawed:FLAW:SEVERITY; again for more.",
-            show_default="baseline and optimal",
-            rich_help_panel=EPISODES_PANEL,
-        ),
-    ] = None,
-    seeds: Annotated[
-        int,
-        typer.Option(
-            "--seeds",
-            help="Episodes of each task and prompt type.",
-            min=1,
-            max=MAX_COUNT,
-            rich_help_panel=EPISODES_PANEL,
-        ),
-    ] = 1,
-    first_seed: Annotated[
-        int,
-        typer.Option(
-            "--first-seed", help="Seed of the first of them.", min=0, max=MAX_SEED, rich_help_panel=EPISODES_PANEL
-        ),
-    ] = 0,
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--policy", help="Who plays conversations: exact-optimum, or any policy.", rich_help_panel=EPISODES_PANEL
-        ),
-    ] = "exact-optimum",
-    search: Annotated[
-        bool,
-        typer.Option(
-            "--search/--no-search",
-            help="Let the exact optimum look up tools before it calls what it has not read of.",
-            rich_help_panel=EPISODES_PANEL,
-        ),
-    ] = True,
-    pass_parameters: Annotated[
-        bool,
-        typer.Option(
-            "--pass-parameters/--no-pass-parameters",
-            help="Let it pass parameters in its calls.",
-            rich_help_panel=EPISODES_PANEL,
-        ),
-    ] = True,
-    call_arguments: Annotated[
-        Literal["object", "text"],
-        typer.Option(
-            "--arguments",
-            help="Form of the arguments of native calls; text is JSON text in columns of fixed types.",
-            rich_help_panel=EPISODES_PANEL,
-        ),
-    ] = "object",
-    explore: Annotated[
-        float,
-        typer.Option(
-            "--explore",
-            help="Share of the steps on the way to preference pairs that are mistakes on purpose.",
-            min=0.0,
-            max=1.0,
-            rich_help_panel=EPISODES_PANEL,
-        ),
-    ] = 0.3,
-    min_margin: Annotated[
-        float,
-        typer.Option(
-            "--min-margin", help="Least difference in Q* between the two of a pair.", rich_help_panel=EPISODES_PANEL
-        ),
-    ] = 0.01,
-    planner: PlannerOption = "auto",
-    protocol: Annotated[
-        Literal["text", "native"],
-        typer.Option("--protocol", help="How tools are called.", rich_help_panel=ENVIRONMENT_PANEL),
-    ] = "text",
-    listed: ListToolsFlag = False,
-    parameters: Annotated[
-        Literal["lenient", "strict", "ignore"],
-        typer.Option("--parameters", help="How parameters of calls are checked.", rich_help_panel=ENVIRONMENT_PANEL),
-    ] = "lenient",
-    prompt_style: PromptStyleOption = "full",
-    search_detail: SearchDetailOption = "brief",
-    payload: PayloadOption = "compact",
-    salt: Annotated[
-        str,
-        typer.Option(
-            "--salt",
-            help="Salt of the luck; not the one that models are evaluated with.",
-            show_default="that of training",
-            rich_help_panel=ENVIRONMENT_PANEL,
-        ),
-    ] = "",
-    turns: TurnsOption = 10,
-    max_consecutive_failures: FailuresOption = 5,
-    loop_length: LoopOption = 4,
-    success_probability: BaseOption = 0.8,
-    not_executed: NotExecutedOption = 0.5,
-    failed: FailedOption = 0.7,
-    history: HistoryOption = 0.9,
-    embedding_model: EmbeddingModelOption = None,
+    values: Mapping[str, Any],
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a dataset as a folder that Hugging Face `datasets` loads; the same arguments write the same bytes."""
     # Options are looked up by whether they were given: each kind has its own defaults and its own options.
     given = given_options(context)
-    spec = make_spec(kind, given, context)
+    spec = make_spec(kind, {name: values[name] for name in given if name in values}, context)
     chosen = load(library)
     found = chosen_tasks(tasks, split, chosen)
     started = time.perf_counter()
@@ -322,57 +257,10 @@ def readable_lines(value: Any, indent: str = "  ") -> Iterator[str]:
             yield f"{head} {item}" if item is not None else f"{head} -"
 
 
-KINDS = ("prompts", "conversations", "preferences")
-
-# Parameter of the command -> field of the specs.
-SPEC_FIELDS: Mapping[str, str] = {
-    "prompt_type": "types",
-    "flaw": "flaws",
-    "severity": "severities",
-    "method": "methods",
-    "seed": "seed",
-    "plan_format": "plan_format",
-    "alternatives": "alternatives",
-    "semantic_match": "semantic_match",
-    "templates": "templates",
-    "prompt": "prompts",
-    "seeds": "seeds",
-    "first_seed": "first_seed",
-    "policy": "policy",
-    "search": "search",
-    "pass_parameters": "pass_parameters",
-    "call_arguments": "call_arguments",
-    "explore": "explore",
-    "min_margin": "min_margin",
-}
-# Parameter of the command -> field of the environment's settings.
-ENVIRONMENT_FIELDS: Mapping[str, str] = {
-    "success_probability": "base",
-    "not_executed": "not_executed",
-    "failed": "failed",
-    "history": "history",
-    "turns": "max_turns",
-    "max_consecutive_failures": "max_consecutive_failures",
-    "loop_length": "loop_length",
-    "planner": "planner",
-    "parameters": "parameters",
-    "search_detail": "search_detail",
-    "payload": "payload",
-    "listed": "tools",
-    "protocol": "protocol",
-    "prompt_style": "prompt_style",
-    "salt": "salt",
-    "embedding_model": "embedding_model",
-}
 # What an environment needs in which something is done, and a prompt alone does not depend on.
 ONLY_FOR_EPISODES = ("parameters", "search_detail", "payload", "salt")
 # What does not decide the bytes of a dataset.
 NOT_IN_THE_CARD = ("out", "workers", "overwrite", "as_json")
-
-
-def given_options(context: typer.Context) -> dict[str, Any]:
-    """Return the parameters of a command that stood on the command line, with their values."""
-    return {name: value for name, value in context.params.items() if _is_given(context, name)}
 
 
 def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context) -> SourceSpec:
@@ -380,7 +268,7 @@ def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context) -> So
 
     Args:
         kind: A name of `KINDS`.
-        given: What `given_options` returned.
+        given: Option -> value, of the options of `SOURCES` that stood on the command line.
         context: Knows how options are written.
 
     Raises:
@@ -388,38 +276,26 @@ def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context) -> So
     """
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS, "option --kind")
-    spec_class = _spec_class(kind)
-    own_fields = {field.name for field in fields(spec_class)}
-    taken = [name for name, field in SPEC_FIELDS.items() if field in own_fields]
-    taken += [name for name in ENVIRONMENT_FIELDS if kind != "prompts" or name not in ONLY_FOR_EPISODES]
+    own = options_of(KINDS[kind])
+    taken = [*own, *(name for name in ENVIRONMENT if kind != "prompts" or name not in ONLY_FOR_EPISODES)]
     for name in given:
-        if name in SPEC_FIELDS.keys() | ENVIRONMENT_FIELDS.keys() and name not in taken:
-            others = ", ".join(_option(context, other) for other in taken if other in SPEC_FIELDS)
+        if name not in taken:
+            others = ", ".join(_option(context, other) for other in SOURCES.options if other in own)
             raise InvalidInputError(
                 f"option {_option(context, name)} does nothing for kind {kind!r}: expected one of {others}, "
                 "or an option of the environment"
             )
-    environment = replace(spec_class().environment, **_environment_values(given))
     if kind == "prompts":
-        return make_prompt_spec(
-            given.get("prompt_type"),
-            given.get("flaw"),
-            given.get("severity"),
-            given.get("method"),
-            given.get("seed", 0),
-            environment,
-            given.get("plan_format", "markdown"),
-            given.get("alternatives", True),
-            given.get("semantic_match"),
-            given.get("templates"),
-        )
-    if given.keys() & {"flaw", "severity"} and "flawed" not in given.get("prompt", ()):
+        if "flawed" not in given.get("types", ("flawed",)) and given.keys() & {"flaws", "severities", "methods"}:
+            raise InvalidInputError("--flaw, --severity and --method need the prompt type flawed: add --type flawed")
+        # The default of the command line is that of the format.
+        given = {"semantic_match": None, **given}
+    elif given.keys() & {"flaws", "severities"} and "flawed" not in given.get("prompts", ()):
         raise InvalidInputError(
             "--flaw and --severity are about the prompt type flawed: add --prompt flawed, or write --prompt "
             "flawed:FLAW:SEVERITY"
         )
-    values = {field: _plain(given[name]) for name, field in SPEC_FIELDS.items() if name in given}
-    spec: SourceSpec = spec_class(**values, environment=environment)
+    spec: SourceSpec = filled(KINDS[kind](), given)
     return spec
 
 
@@ -442,31 +318,6 @@ def card_command(context: typer.Context, given: Mapping[str, Any]) -> str:
         for item in value if isinstance(value, list | tuple) else [value]:
             words += [parameter.opts[0], Path(item).name if _is_path(item) else str(item)]
     return shlex.join([*words, "--out", "DIR"])
-
-
-def _spec_class(kind: str) -> Any:
-    if kind == "prompts":
-        return PromptSpec
-    if kind == "conversations":
-        return ConversationSpec
-    return PreferenceSpec
-
-
-def _environment_values(given: Mapping[str, Any]) -> dict[str, Any]:
-    values = {field: given[name] for name, field in ENVIRONMENT_FIELDS.items() if name in given}
-    if "tools" in values:
-        values["tools"] = "listed" if values["tools"] else "discovery"
-    return values
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    # The source's class is not public in every version of typer, its name is stable.
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _is_path(value: object) -> bool:

@@ -52,7 +52,10 @@ COMMANDS = {
     ),
     "compare": (
         "evaluation.compare:compare",
-        "Compare two runs on their common episodes: the difference in success with interval and p-value, by each method.",
+        (
+            "Compare two runs on their common episodes: the difference in success with interval and p-value, by each "
+            "method."
+        ),
     ),
     "leaderboard": (
         "evaluation.compare:leaderboard",

@@ -3,55 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import TYPE_CHECKING, Annotated
-import typer
-from resilisim.cli.model_options import BaseUrlOption
-from resilisim.cli.options import MAX_SECONDS, JsonFlag, command_group
-from resilisim.cli.output import console, note, print_json, table
-from resilisim.errors import InfrastructureError
-from resilisim.chat import ChatModel
-from resilisim.chat.check import ModelReport
-from resilisim.chat import ChatModelSettings, RetryPolicy, make_chat_model, model_identity
-from resilisim.chat.check import check_model
+import importlib
 import inspect
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
-from resilisim.cli.options import JsonFlag
-from resilisim.errors import unknown_name
-from resilisim.policies.registry import LLM_POLICIES
+
+import typer
+
+from resilisim.chat import ChatModel, ChatModelSettings, RetryPolicy, make_chat_model, model_identity
+from resilisim.chat.check import ModelReport, check_model
+from resilisim.cli.options import MODEL_PANEL, JsonFlag, OptionGroup, command_group, takes
+from resilisim.cli.output import console, note, print_json, table
+from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, unknown_name
 from resilisim.policies.llm.options import describe_options
-from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.templates import packaged_prompts
-import importlib
-from resilisim.policies.registry import BUILT_IN_POLICIES
-from resilisim.errors import MissingExtraError
+from resilisim.policies.registry import BUILT_IN_POLICIES, LLM_POLICIES
 
-
-app = command_group("Language models that agents can use.")
+app = command_group()
 
 DOES_NOT_WORK = 2  # here an endpoint that is down is the answer to what was asked
 _WORDS = {True: "yes", False: "no", None: "cannot be told"}
 
 
 @app.command("check")
+@takes(
+    reach=OptionGroup(
+        ChatModelSettings,
+        ["base_url", "timeout_seconds"],
+        changed={
+            "base_url": {"group": MODEL_PANEL},
+            "timeout_seconds": {"default": 20.0, "help": "Seconds that each check may take."},
+        },
+    )
+)
 def check(
+    *,
     model: Annotated[
         str,
         typer.Option("--model", help="openai:NAME, local, local:PATH (a GGUF file or a transformers folder)."),
     ],
-    base_url: BaseUrlOption = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds that each check may take.", min=0.01, max=MAX_SECONDS)
-    ] = 20.0,
+    reach: ChatModelSettings,
     as_json: JsonFlag = False,
 ) -> None:
     """Ask a model a few small questions: does it answer, stop, call tools, write JSON, repeat itself, how fast?"""
-    settings = ChatModelSettings(
-        base_url=base_url,
-        timeout_seconds=timeout,
-        retry=RetryPolicy(retries=1, longest_demand=timeout),
-    )
+    timeout = reach.timeout_seconds
+    settings = replace(reach, retry=RetryPolicy(retries=1, longest_demand=timeout))
     began = time.perf_counter()
     try:
         report = asyncio.run(_checked(make_chat_model(model, settings), timeout))

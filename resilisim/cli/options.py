@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
 from resilisim.envs.settings import ENVIRONMENT_GROUP, EnvironmentSettings
 from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, unknown_name
-from resilisim.options import OptionField, options_of
+from resilisim.options import OUTPUT_GROUP, OptionField, options_of
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.sources import read_tasks, sample_tasks, task_count
@@ -21,12 +22,12 @@ from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library, load_library
 from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 
-OUTPUT_PANEL = "Output"
+OPTIONS_PANEL = "Options"  # where typer shows what has no heading
 MODEL_PANEL = "Language model"
 
 PROMPT_HELP = "Prompt: baseline, chain_of_thought, optimal, flawed (a flaw drawn for each task), flawed:FLAW:SEVERITY"
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT_PANEL)]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT_GROUP)]
 LibraryOption = Annotated[
     Path | None,
     typer.Option(
@@ -53,7 +54,7 @@ RecordTextsOption = Annotated[
         help="Whose prompts, thoughts, messages and replies stay in the records: of all episodes, of failures (no full "
         "success), of none.",
         show_default="all of LLM agents, failures of other policies",
-        rich_help_panel=OUTPUT_PANEL,
+        rich_help_panel=OUTPUT_GROUP,
     ),
 ]
 
@@ -64,19 +65,26 @@ class OptionGroup:
     A field is an option if it is declared as one (`resilisim.options`); fields that hold dataclasses add theirs.
 
     Args:
-        settings: The dataclass.
+        settings: The dataclass; of several, the command gets a mapping of the values.
         names: Which options, in the order in which they are shown; all if omitted.
         panel: Heading of those whose declaration names none.
-        **changed: What a command says otherwise about an option: its `default`, or any attribute of `Option`.
+        changed: Option -> what a command says otherwise about it: its `default`, or any attribute of `Option`.
     """
 
     def __init__(
-        self, settings: type[Any], names: Iterable[str] = (), panel: str = "", **changed: Mapping[str, Any]
+        self,
+        settings: type[Any] | Sequence[type[Any]],
+        names: Iterable[str] = (),
+        panel: str = "",
+        changed: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
-        self._settings = settings
+        self._classes = [settings] if isinstance(settings, type) else list(settings)
         self._panel = panel
-        known = dict(_flattened(settings))
-        self.options = {name: _changed(known[name], changed.get(name, {})) for name in names or known}
+        known: dict[str, OptionField] = {}
+        for declaring in self._classes:
+            known = option_fields(declaring) | known
+        self._declared = {name: known[name].default for name in names or known}
+        self.options = {name: _changed(known[name], changed.get(name, {})) for name in self._declared}
 
     def parameters(self) -> list[inspect.Parameter]:
         """Return the parameters that a command needs in place of the object."""
@@ -89,32 +97,40 @@ class OptionGroup:
             InvalidInputError: The object refuses a value.
         """
         given = {name: _read(found, values.pop(name)) for name, found in self.options.items()}
-        # None stands for "not given" where it is no value itself: the default is for the object to know.
-        return _made(self._settings, {name: value for name, value in given.items() if value is not None})
+        if len(self._classes) > 1:
+            return given
+        return filled(self._classes[0](), {name: value for name, value in given.items() if self._is_given(name, value)})
+
+    def _is_given(self, name: str, value: Any) -> bool:
+        # None stands for "not given", unless the object takes it for something else than its default.
+        return value is not None or (self.options[name].optional and self._declared[name] is not None)
 
 
-def _flattened(settings: type[Any]) -> Iterator[tuple[str, OptionField]]:
-    yield from options_of(settings).items()
-    for field in fields(settings):
-        if is_dataclass(field.default_factory):
-            yield from _flattened(field.default_factory)
+def option_fields(settings: type[Any]) -> dict[str, OptionField]:
+    """Return the options of a dataclass and of the dataclasses in its fields, by name."""
+    found = dict(options_of(settings))
+    for inner in _inner(settings()).values():
+        found |= option_fields(type(inner))
+    return found
 
 
-def _made(settings: type[Any], given: Mapping[str, Any]) -> Any:
-    own = {name: given[name] for name in options_of(settings) if name in given}
-    inner = {
-        field.name: _made(field.default_factory, given)
-        for field in fields(settings)
-        if is_dataclass(field.default_factory)
-    }
-    return settings(**own, **inner)
+def filled(settings: Any, values: Mapping[str, Any]) -> Any:
+    """Return an object with other values of some options, those of dataclasses in its fields included."""
+    own = {name: values[name] for name in options_of(type(settings)) if name in values}
+    return replace(settings, **own, **{name: filled(inner, values) for name, inner in _inner(settings).items()})
+
+
+def _inner(settings: Any) -> dict[str, Any]:
+    """Return the dataclasses in the fields of another."""
+    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    return {name: value for name, value in values.items() if is_dataclass(value)}
 
 
 def takes(**groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of dataclasses in place of the parameters of the same names, which get the objects.
 
-        @takes(environment=OptionGroup(EnvironmentSettings))
-        def evaluate(policy: list[str], environment: EnvironmentSettings) -> None: ...
+    @takes(environment=OptionGroup(EnvironmentSettings))
+    def evaluate(policy: list[str], environment: EnvironmentSettings) -> None: ...
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -125,13 +141,13 @@ def takes(**groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[...
             parameters += groups[name].parameters() if name in groups else [plain]
 
         @functools.wraps(command)
-        def filled(**values: Any) -> None:
+        def run(**values: Any) -> None:
             made = {name: group.fill(values) for name, group in groups.items()}
             command(**values, **made)
 
-        filled.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        filled.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return filled
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
 
     return decorate
 
@@ -181,6 +197,14 @@ def _read(found: OptionField, value: Any) -> Any:
 RULES = ("max_turns", "max_consecutive_failures", "loop_length")
 LAW = ("base", "not_executed", "failed", "history")
 EMBEDDING_MODEL = OptionGroup(EnvironmentSettings, ["embedding_model"])
+
+
+def given_options(context: typer.Context) -> dict[str, Any]:
+    """Return the parameters of a command that stood on the command line, with their values."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    # The source's class is not public in every version of typer, its name is stable.
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    return {name: context.params[name] for name in given}
 
 
 def command_group() -> typer.Typer:

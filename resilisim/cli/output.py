@@ -9,19 +9,16 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TypeVar
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from resilisim.cli.output import error_console, note
+from typing import Any, TypeVar, cast
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
 # Wide enough that no cell is cut when the output goes to a file or a pipe, where no terminal tells a width.
 PIPE_WIDTH = 160

@@ -2,67 +2,73 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-import typer
-from rich.columns import Columns
-from resilisim.cli.enhance import enhance
-from resilisim.cli.options import EmbeddingModelOption, JsonFlag, LibraryOption, command_group, load, make_retriever
-from resilisim.cli.output import console, note, plain, print_json, table
-from resilisim.cli.progress import Progressing
-from resilisim.errors import MAX_COUNT, unknown_name
-from resilisim.seeding import MAX_SEED
-from resilisim.tasks import Task
-from resilisim.tool_library import ToolLibrary
-from resilisim.tasks.generation import generate_tasks, write_tasks
-from resilisim.tasks import COMPLEXITIES
-from resilisim.tasks.sources import read_tasks
-from resilisim.tasks.split import SPLITS, split_of
-from resilisim.tasks.split import split_of
-from resilisim.tasks.figure import check_figure_path, library_statistics, write_task_figure
-from resilisim.tasks.statistics import task_statistics
 import contextlib
 import re
+import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-from resilisim.cli.model_options import MODEL_PANEL, BaseUrlOption, RetriesOption, TimeoutOption
-from resilisim.cli.options import ENVIRONMENT_PANEL, MAX_CONCURRENCY, JsonFlag, LibraryOption, load, make_retriever
-from resilisim.cli.output import console, note, print_json, table
-from resilisim.errors import MAX_COUNT, InvalidInputError
-from resilisim.chat import ChatModelSettings, ResponseCache
-from resilisim.tasks.enhancement import EnhancementMode, EnhancementOptions
-from resilisim.chat import ChatModelSettings, ResponseCache, RetryPolicy
-from resilisim.tasks.enhancement import EnhancementOptions
-from resilisim.tool_library.embedding_cache import default_cache_dir
-from resilisim.chat.openai_endpoint import SHORTEST_SECRET, endpoint_url
-from resilisim.tasks.enhancement import DesignMode, RewriteMode
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.columns import Columns
+
+from resilisim.chat import ChatModelSettings, ResponseCache, make_chat_model, model_identity
 from resilisim.chat.cache import request_key
-from resilisim.tasks.enhancement import forecast_calls
+from resilisim.chat.openai_endpoint import SHORTEST_SECRET, endpoint_url
+from resilisim.cli.options import (
+    EMBEDDING_MODEL,
+    MODEL_PANEL,
+    OPTIONS_PANEL,
+    JsonFlag,
+    LibraryOption,
+    OptionGroup,
+    TasksOption,
+    command_group,
+    find_task,
+    load,
+    make_retriever,
+    takes,
+)
+from resilisim.cli.output import Progressing, console, note, plain, print_json, table
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
+from resilisim.seeding import MAX_SEED
+from resilisim.tasks import COMPLEXITIES, Task
+from resilisim.tasks.enhancement import (
+    DesignMode,
+    EnhancedTasksFile,
+    EnhancementMode,
+    EnhancementOptions,
+    EnhancementTotals,
+    RewriteMode,
+    TaskEnhancer,
+    enhance_tasks,
+    forecast_calls,
+)
 from resilisim.tasks.enhancement.files import num_finished
-from resilisim.chat import make_chat_model
-from resilisim.tasks.enhancement import EnhancedTasksFile, EnhancementTotals, TaskEnhancer, enhance_tasks
-from resilisim.chat import model_identity
 from resilisim.tasks.enhancement.prompting import templates_hash
+from resilisim.tasks.figure import check_figure_path, library_statistics, write_task_figure
+from resilisim.tasks.generation import generate_tasks, write_tasks
+from resilisim.tasks.sources import read_tasks
+from resilisim.tasks.split import SPLITS, split_of
+from resilisim.tasks.statistics import task_statistics
+from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.embedding_cache import default_cache_dir
 
-
-TasksOption = Annotated[
-    str, typer.Option("--tasks", help="benchmark-v1, a number N (its first N tasks), or a JSON Lines file of tasks.")
-]
-
-app = command_group("Generate tasks, list, show and count them.")
-app.command("enhance")(enhance)
+app = command_group()
 
 
 @app.command("generate")
+@takes(search=EMBEDDING_MODEL)
 def generate(
+    *,
     out: Annotated[Path, typer.Option("--out", help="JSON Lines file to write, one task a line.", dir_okay=False)],
     seed: Annotated[int, typer.Option("--seed", help="Another seed makes other tasks.", min=0, max=MAX_SEED)] = 0,
     count: Annotated[
         int, typer.Option("--count", help="How many; 5040 with seed 0 is benchmark-v1.", min=1, max=MAX_COUNT)
     ] = 5040,
-    embedding_model: EmbeddingModelOption = None,
+    search: EnvironmentSettings,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -70,7 +76,7 @@ def generate(
     chosen = load(library)
     started = time.perf_counter()
     with Progressing("generating tasks", count) as progress:
-        tasks = generate_tasks(seed=seed, count=count, retriever=make_retriever(chosen, embedding_model))
+        tasks = generate_tasks(seed=seed, count=count, retriever=make_retriever(chosen, search.embedding_model))
         write_tasks(out, progress.track(tasks))
     seconds = time.perf_counter() - started
     if as_json:
@@ -186,18 +192,26 @@ def _one_of(what: str, value: str, valid: Sequence[str], option: str) -> None:
         raise unknown_name(what, value, valid, f"option {option}")
 
 
-def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:
-    """Return the task of that id among `tasks`."""
-    found = {task.instance_id: task for task in read_tasks(tasks, library)}
-    if instance_id not in found:
-        raise unknown_name("task", instance_id, found, tasks)
-    return found[instance_id]
-
-
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|key)-", re.IGNORECASE)
 
 
+@app.command("enhance")
+@takes(
+    reach=OptionGroup(
+        ChatModelSettings,
+        ["base_url", "max_concurrency", "retries", "timeout_seconds"],
+        MODEL_PANEL,
+        {"timeout_seconds": {"default": 60.0}},
+    ),
+    options=OptionGroup(EnhancementOptions, panel=MODEL_PANEL, changed={"re_asks": {"group": OPTIONS_PANEL}}),
+    search=OptionGroup(
+        EnvironmentSettings,
+        ["embedding_model"],
+        changed={"embedding_model": {"help": "Embedding model of the tool search; the shipped one if left out."}},
+    ),
+)
 def enhance(
+    *,
     mode: Annotated[
         Literal["rewrite", "design"],
         typer.Option("--mode", help="rewrite: a better description; design: also other tools, inputs and outputs."),
@@ -210,51 +224,13 @@ def enhance(
             rich_help_panel=MODEL_PANEL,
         ),
     ],
-    tasks: Annotated[
-        str,
-        typer.Option("--tasks", help="benchmark-v1, a number N (its first N tasks), or a JSON Lines file of tasks."),
-    ] = "benchmark-v1",
+    tasks: TasksOption = "benchmark-v1",
     out: Annotated[
         Path | None,
         typer.Option("--out", help="JSON Lines file to write; the same command goes on in it.", dir_okay=False),
     ] = None,
-    base_url: BaseUrlOption = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            "--temperature", help="The model's own if left out.", min=0.0, max=2.0, rich_help_panel=MODEL_PANEL
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        int,
-        typer.Option(
-            "--max-tokens", help="Longest answer in tokens.", min=1, max=MAX_COUNT, rich_help_panel=MODEL_PANEL
-        ),
-    ] = 1500,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            help="Sent to the model; another one asks anew instead of taking cached answers.",
-            min=0,
-            max=MAX_SEED,
-            rich_help_panel=MODEL_PANEL,
-        ),
-    ] = None,
-    re_asks: Annotated[
-        int,
-        typer.Option(
-            "--re-asks", help="How often an unusable answer is sent back with the reason.", min=0, max=MAX_COUNT
-        ),
-    ] = 1,
-    concurrency: Annotated[
-        int,
-        typer.Option(
-            "--concurrency", help="Requests under way at once.", min=1, max=MAX_CONCURRENCY, rich_help_panel=MODEL_PANEL
-        ),
-    ] = 8,
-    retries: RetriesOption = 4,
-    timeout: TimeoutOption = 60.0,
+    reach: ChatModelSettings,
+    options: EnhancementOptions,
     give_up_after: Annotated[
         int,
         typer.Option(
@@ -273,42 +249,30 @@ def enhance(
             "--cache", help="Folder of answers; in the user's cache folder if left out.", rich_help_panel=MODEL_PANEL
         ),
     ] = None,
-    embedding_model: Annotated[
-        str | None,
-        typer.Option(
-            "--embedding-model",
-            help="Embedding model of the tool search; the shipped one if left out.",
-            rich_help_panel=ENVIRONMENT_PANEL,
-        ),
-    ] = None,
+    search: EnvironmentSettings,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Let a language model rewrite or design tasks; what it does not get right stays as it was (extra `llm`)."""
     if out is None and not dry_run:
         raise InvalidInputError("option --out is missing: expected the file to write (only --dry-run needs none)")
-    if base_url is not None:
-        _refuse_no_address(base_url)
+    if reach.base_url is not None:
+        _refuse_no_address(reach.base_url)
     chosen = load(library)
     run = _Run(
-        mode=_make_mode(mode, chosen, embedding_model),
+        mode=_make_mode(mode, chosen, search.embedding_model),
         model=model,
-        settings=ChatModelSettings(
-            base_url=base_url,
-            timeout_seconds=timeout,
-            max_concurrency=concurrency,
-            retry=RetryPolicy(retries=retries),
-        ),
-        options=EnhancementOptions(temperature, max_tokens, seed, re_asks),
+        settings=reach,
+        options=options,
         answers=ResponseCache(default_cache_dir() / "chat" if cache is None else cache),
         tasks=read_tasks(tasks, chosen),
         library_hash=chosen.content_hash,
-        embedding_model=embedding_model,
+        embedding_model=search.embedding_model,
     )
     if dry_run or out is None:
         _forecast(run, out, as_json)
     else:
-        _enhance_into(out, run, concurrency, give_up_after, as_json)
+        _enhance_into(out, run, give_up_after, as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +356,7 @@ def _forecast(run: _Run, out: Path | None, as_json: bool) -> None:
     note(f"{finished} tasks are in the file already, {forecast.cached} answers are in the cache")
 
 
-def _enhance_into(out: Path, run: _Run, concurrency: int, give_up_after: int, as_json: bool) -> None:
+def _enhance_into(out: Path, run: _Run, give_up_after: int, as_json: bool) -> None:
     """Enhance the tasks that the file does not hold yet."""
     model = make_chat_model(run.model, run.settings, run.answers)
     totals = EnhancementTotals()
@@ -403,7 +367,7 @@ def _enhance_into(out: Path, run: _Run, concurrency: int, give_up_after: int, as
         enhancements = enhance_tasks(
             waiting,
             TaskEnhancer(run.mode, model, run.options),
-            concurrency=concurrency,
+            concurrency=run.settings.max_concurrency,
             give_up_after=give_up_after,
             taken_ids=file.ids,
         )

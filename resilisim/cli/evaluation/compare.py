@@ -1,37 +1,35 @@
-"""`resilisim compare`, `leaderboard` and `power`: policies side by side on common luck, and how many episodes that takes."""
+"""`resilisim compare`, `leaderboard` and `power`: policies on common luck, and how many episodes it takes."""
 
 from __future__ import annotations
 
+import math
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+
 import typer
+from rich import box
+from rich.table import Table
+
 from resilisim.cli.options import JsonFlag
 from resilisim.cli.output import console, error_console, note, plain, print_json
-from rich.table import Table
-from resilisim.evaluation.table.comparing import RunComparison
-from resilisim.statistics import Comparison, Difference
-from resilisim.evaluation.table.comparing import compare_runs
-from rich import box
-from resilisim.evaluation.summary import format_percent
-from resilisim.statistics import independent_luck_episodes
-from resilisim.cli.compare import digits_of, interval_text, p_text, points
-from resilisim.cli.options import OUTPUT_PANEL, JsonFlag
-from resilisim.cli.output import console, error_console, plain, print_json
-from resilisim.evaluation.table.leaderboard import Leaderboard, Row
-from resilisim.evaluation.table.leaderboard import read_leaderboard
-from resilisim.evaluation.summary import format_interval, format_percent
-from resilisim.evaluation.summary import ceiling_note, overshoot_note
-from resilisim.statistics import NO_EPISODE_DIFFERS
-import math
-from resilisim.cli.compare import METHOD_NAMES, PolicyAOption, PolicyBOption
-from resilisim.statistics import Comparison, PowerPlan
 from resilisim.errors import InvalidInputError
-from resilisim.statistics import plan_sample
-import tempfile
 from resilisim.evaluation.run.runner import evaluate
-from resilisim.statistics import SEEDS
-from resilisim.statistics import NO_LUCK, PAIRED_LUCK_ADJUSTED
-
+from resilisim.evaluation.summary import ceiling_note, format_interval, format_percent, overshoot_note
+from resilisim.evaluation.table.comparing import RunComparison, compare_runs
+from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
+from resilisim.options import OUTPUT_GROUP
+from resilisim.statistics import (
+    NO_EPISODE_DIFFERS,
+    NO_LUCK,
+    PAIRED_LUCK_ADJUSTED,
+    SEEDS,
+    Comparison,
+    Difference,
+    PowerPlan,
+    independent_luck_episodes,
+    plan_sample,
+)
 
 PolicyAOption = Annotated[str | None, typer.Option("--policy-a", help="Policy of RUN_A.")]
 PolicyBOption = Annotated[str | None, typer.Option("--policy-b", help="Policy of RUN_B.")]
@@ -228,7 +226,7 @@ def leaderboard(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
     prompt: Annotated[str | None, typer.Option("--prompt", help="Only this prompt type.")] = None,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown instead of a table.", rich_help_panel=OUTPUT_PANEL)
+        bool, typer.Option("--markdown", help="Print Markdown instead of a table.", rich_help_panel=OUTPUT_GROUP)
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -247,7 +245,7 @@ def leaderboard(
     show = console()
     for name, rows in board.sections.items():
         show.print(_section_table(name, rows))
-    for line in _notes(board):
+    for line in _board_notes(board):
         show.print(plain(line, "dim"), soft_wrap=True)
 
 
@@ -306,7 +304,7 @@ def _markdown(board: Leaderboard) -> str:
         lines.append("|" + "|".join(" --- " if column == "policy" else " ---: " for column in COLUMNS) + "|")
         lines += ["| " + " | ".join(_escaped(cell) for cell in _cells(row)) + " |" for row in rows]
         lines.append("")
-    return "\n".join([*lines, *(f"{_escaped(line)}\n" for line in _notes(board))])
+    return "\n".join([*lines, *(f"{_escaped(line)}\n" for line in _board_notes(board))])
 
 
 def _escaped(text: str) -> str:
@@ -316,7 +314,7 @@ def _escaped(text: str) -> str:
     return text
 
 
-def _notes(board: Leaderboard) -> list[str]:
+def _board_notes(board: Leaderboard) -> list[str]:
     summaries = [row.entry.summary for rows in board.sections.values() for row in rows]
     differences = [row.behind_above for rows in board.sections.values() for row in rows if row.behind_above is not None]
     legend = (
@@ -357,7 +355,6 @@ PILOT_POLICIES = ("plan-follower", "repairing-follower")
 PILOT_PROMPT = "optimal"
 PILOT_TASKS, PILOT_SEEDS = 150, 4
 SMALL_DIFFERENCE = 0.5  # points below which somebody may have meant a share
-WIDE = 130  # characters below which intervals go to a second line, and every other column is left out
 
 _WAYS = {**METHOD_NAMES, "same_tasks_independent_luck": "same tasks, independent luck"}
 
@@ -402,8 +399,8 @@ def power(
         print_json({"pilot_was_played": played, **plan.to_mapping()})
         return
     show = console()
-    show.print(_table(plan))
-    for line in _notes(plan, played):
+    show.print(_plan_table(plan))
+    for line in _plan_notes(plan, played):
         show.print(plain(line), soft_wrap=True)
 
 
@@ -432,7 +429,7 @@ def _read_pilot(
     return result.comparisons[0]
 
 
-def _table(plan: PowerPlan) -> Table:
+def _plan_table(plan: PowerPlan) -> Table:
     pilot = plan.pilot
     title = (
         f"Episodes of each policy for {100.0 * plan.difference:g} points, power {plan.power:g}, level {plan.level:g}; "
@@ -465,7 +462,7 @@ def _size_text(plan: PowerPlan, method: str, num_seeds: int, separator: str) -> 
     return f"{size.episodes:,}{interval}"
 
 
-def _notes(plan: PowerPlan, played: bool) -> list[str]:
+def _plan_notes(plan: PowerPlan, played: bool) -> list[str]:
     pilot = plan.pilot
     origin = (
         f"From a pilot of {pilot.episodes:,} pairs on {pilot.pairs.num_tasks:,} tasks; in brackets what its own noise "

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
+
 import typer
-from resilisim.cli.compare import METHOD_NAMES, p_text
+from rich.console import Console
+
+from resilisim.cli.evaluation.compare import METHOD_NAMES, p_text
 from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
 from resilisim.errors import MAX_COUNT, MAX_WORKERS
-from rich.console import Console
-from resilisim.statistics import Comparison
-from resilisim.tasks import Task
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.run.runner import evaluate
 from resilisim.evaluation.table.comparing import compare_tables
 from resilisim.evaluation.table.episodes import read_episode_table
+from resilisim.simulator.exact import references
+from resilisim.statistics import Comparison
+from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
 from resilisim.tasks.statistics import task_statistics
-from resilisim.simulator.exact import references
-
 
 POLICIES = ("plan-follower", "repairing-follower", "policy:default", "exact-optimum")
 PROMPTS = ("optimal", "flawed")

@@ -11,7 +11,6 @@ import typer
 from resilisim.cli.options import (
     LAW,
     MODEL_PANEL,
-    OUTPUT_PANEL,
     PROMPT_HELP,
     RULES,
     JsonFlag,
@@ -35,6 +34,7 @@ from resilisim.evaluation.agent_sums import agent_table
 from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
+from resilisim.options import OUTPUT_GROUP
 
 SCALE_PANEL = "Limits and several machines"
 
@@ -92,7 +92,7 @@ def evaluate(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", help="Folder of the results; the same command goes on in it.", rich_help_panel=OUTPUT_PANEL
+            "--out", help="Folder of the results; the same command goes on in it.", rich_help_panel=OUTPUT_GROUP
         ),
     ],
     tasks: TasksOption = "benchmark-v1",

@@ -1,43 +1,79 @@
-"""`resilisim profile`: how policies do as tools, turns and plans get worse, one table for each axis and one for the flaws."""
+"""`resilisim profile`: how policies do as tools, turns and plans get worse."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-import typer
-from resilisim.cli.model_options import BaseUrlOption, CacheOption, ConcurrencyOption, GiveUpOption, LocalThreadsOption, ModelsOption, PricesOption, RequestsPerMinuteOption, RetriesOption, ReusePromptsOption, TimeoutOption, TokensPerMinuteOption, model_settings
-from resilisim.cli.options import ENVIRONMENT_PANEL, OUTPUT_PANEL, EmbeddingModelOption, FailuresOption, JsonFlag, LibraryOption, LoopOption, PayloadOption, PlannerOption, PromptStyleOption, RecordTextsOption, SearchDetailOption, load, make_retriever
-from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, plain, print_json
-from resilisim.cli.progress import QUIET_SECONDS, Progressing
-from resilisim.cli.tasks import TasksOption
-from resilisim.errors import MAX_COUNT, MAX_WORKERS
-from resilisim.evaluation.robustness.plan import ProfileRun
-from resilisim.cli.evaluate import chosen_tasks
-from resilisim.cli.profile_view import print_profile
-from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError
-from resilisim.evaluation.report.facts import count_of
-from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
-from resilisim.evaluation.robustness.plan import AXES, DEFAULT_RELIABILITIES, DEFAULT_TURNS, FLAWS, RELIABILITY, TURNS, check_points
-from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
-from resilisim.seeding import EVALUATION_SALT
-from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
 from rich import box
 from rich.table import Table
 from rich.text import Text
-from resilisim.cli.output import console, plain
-from resilisim.evaluation.report.profile.tables import value_text, worst_text
-from resilisim.evaluation.robustness.results import SOUND, AxisProfile, FlawProfile, FlawsProfile, ProfiledPolicy, ProfileResult
-from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_percent
-from resilisim.statistics import Estimate
 
+from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, asked_at_once
+from resilisim.cli.options import (
+    RULES,
+    JsonFlag,
+    LibraryOption,
+    OptionGroup,
+    RecordTextsOption,
+    SeedsOption,
+    SplitOption,
+    TasksOption,
+    WorkersOption,
+    chosen_tasks,
+    load,
+    make_retriever,
+    takes,
+)
+from resilisim.cli.output import (
+    INCOMPLETE,
+    QUIET_SECONDS,
+    STOPPED_BY_USER,
+    Progressing,
+    console,
+    note,
+    plain,
+    print_json,
+)
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation import ModelSettings
+from resilisim.evaluation.report.facts import count_of
+from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
+from resilisim.evaluation.report.profile.tables import value_text, worst_text
+from resilisim.evaluation.robustness.plan import (
+    AXES,
+    DEFAULT_RELIABILITIES,
+    DEFAULT_TURNS,
+    FLAWS,
+    RELIABILITY,
+    TURNS,
+    ProfileRun,
+    check_points,
+)
+from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
+from resilisim.evaluation.robustness.results import (
+    SOUND,
+    AxisProfile,
+    FlawProfile,
+    FlawsProfile,
+    ProfiledPolicy,
+    ProfileResult,
+)
+from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_percent
+from resilisim.options import OUTPUT_GROUP
+from resilisim.statistics import Estimate
+from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
 AXES_PANEL = "What is varied"
 
 
+@takes(environment=OptionGroup(EnvironmentSettings, [*RULES[1:], *WORDING]), models=MODEL_OPTIONS)
 def profile(
+    *,
     policy: Annotated[
         list[str],
         typer.Option("--policy", help="As in 'resilisim evaluate'; again for more."),
@@ -48,13 +84,11 @@ def profile(
             "--out",
             help="Folder of the profile, with a folder for each run; the same command goes on in it, and one with "
             "other points adds them.",
-            rich_help_panel=OUTPUT_PANEL,
+            rich_help_panel=OUTPUT_GROUP,
         ),
     ],
     tasks: TasksOption = "benchmark-v1",
-    split: Annotated[
-        str | None, typer.Option("--split", help="Only tasks of train, validation or test; N tasks drawn from it.")
-    ] = None,
+    split: SplitOption = None,
     prompt: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,10 +97,8 @@ def profile(
             show_default="optimal",
         ),
     ] = None,
-    seeds: Annotated[
-        int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1, max=MAX_COUNT)
-    ] = 1,
-    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
+    seeds: SeedsOption = 1,
+    workers: WorkersOption = 1,
     axis: Annotated[
         list[str] | None,
         typer.Option(
@@ -107,48 +139,13 @@ def profile(
             rich_help_panel=AXES_PANEL,
         ),
     ] = None,
-    max_consecutive_failures: FailuresOption = 5,
-    loop_length: LoopOption = 4,
-    planner: PlannerOption = "auto",
-    parameters: Annotated[
-        Literal["lenient", "strict", "ignore"],
-        typer.Option("--parameters", help="How parameters of calls are checked.", rich_help_panel=ENVIRONMENT_PANEL),
-    ] = "lenient",
-    prompt_style: PromptStyleOption = "full",
-    search_detail: SearchDetailOption = "brief",
-    payload: PayloadOption = "compact",
-    listed: Annotated[
-        bool,
-        typer.Option(
-            "--list-tools", help="Put the names of the tools into the prompt.", rich_help_panel=ENVIRONMENT_PANEL
-        ),
-    ] = False,
-    protocol: Annotated[
-        Literal["text", "native"],
-        typer.Option("--protocol", help="How messages are written.", rich_help_panel=ENVIRONMENT_PANEL),
-    ] = "text",
-    salt: Annotated[
-        str | None,
-        typer.Option("--salt", help="Any text: other luck, a private leaderboard.", rich_help_panel=ENVIRONMENT_PANEL),
-    ] = None,
-    embedding_model: EmbeddingModelOption = None,
-    model: ModelsOption = None,
-    base_url: BaseUrlOption = None,
-    concurrency: ConcurrencyOption = 8,
-    retries: RetriesOption = 4,
-    timeout: TimeoutOption = 600.0,
-    requests_per_minute: RequestsPerMinuteOption = None,
-    tokens_per_minute: TokensPerMinuteOption = None,
-    cache: CacheOption = None,
-    prices: PricesOption = None,
-    give_up_after: GiveUpOption = 20,
-    local_threads: LocalThreadsOption = None,
-    local_reuse_prompts: ReusePromptsOption = False,
+    environment: EnvironmentSettings,
+    models: ModelSettings,
     library: LibraryOption = None,
     record_texts: RecordTextsOption = None,
     markdown: Annotated[
         Path | None,
-        typer.Option("--markdown", help="Markdown file for the tables.", dir_okay=False, rich_help_panel=OUTPUT_PANEL),
+        typer.Option("--markdown", help="Markdown file for the tables.", dir_okay=False, rich_help_panel=OUTPUT_GROUP),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -169,7 +166,7 @@ def profile(
         severity or SEVERITIES,
     )
     chosen = load(library)
-    make_retriever(chosen, embedding_model)  # refuses a model that does not exist before anything is written
+    make_retriever(chosen, environment.embedding_model)  # refuses a model that does not exist before all else
     job = plan_profile(
         policy,
         chosen_tasks(tasks, split, chosen),
@@ -177,35 +174,10 @@ def profile(
         points,
         out=out,
         prompts=tuple(prompt or ["optimal"]),
-        standard=EnvironmentSettings(
-            max_consecutive_failures=max_consecutive_failures,
-            loop_length=loop_length,
-            planner=planner,
-            parameters=parameters,
-            prompt_style=prompt_style,
-            search_detail=search_detail,
-            payload=payload,
-            tools="listed" if listed else "discovery",
-            protocol=protocol,
-            salt=EVALUATION_SALT if salt is None else salt,
-            embedding_model=embedding_model,
-        ),
+        standard=environment,
         library=None if library is None else chosen,
         workers=workers,
-        model=model_settings(
-            model,
-            base_url,
-            concurrency,
-            retries,
-            timeout,
-            requests_per_minute,
-            tokens_per_minute,
-            cache,
-            prices,
-            give_up_after,
-            local_threads,
-            local_reuse_prompts,
-        ),
+        model=asked_at_once(models),
         record_texts=record_texts,
     )
     began = time.monotonic()

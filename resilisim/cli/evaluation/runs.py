@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
+
 import typer
-from resilisim.cli.options import JsonFlag
-from resilisim.cli.output import console, error_console, plain, print_json
-from resilisim.errors import StoreError
+
+from resilisim.cli.options import JsonFlag, LibraryOption, load
+from resilisim.cli.output import Progressing, console, error_console, note, plain, print_json, table
+from resilisim.datasets.run_export import export_run
+from resilisim.errors import MAX_WORKERS, StoreError
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.facts import count_of, read_facts
 from resilisim.evaluation.report.viewer import Packer
 from resilisim.evaluation.results import result_of
-from resilisim.cli.output import console, note, print_json, table
-from resilisim.cli.progress import Progressing
-from resilisim.datasets.run_export import export_run
-from resilisim.evaluation.run.store import read_manifest
-from typing import TYPE_CHECKING, Annotated
-from resilisim.cli.options import JsonFlag, LibraryOption, load
-from resilisim.cli.output import console, plain, print_json
-from resilisim.errors import MAX_WORKERS
-from resilisim.evaluation.run.rescoring import RescoreSummary
-from resilisim.evaluation.run.rescoring import rescore_run
-from resilisim.cli.output import console, note, plain, print_json
 from resilisim.evaluation.run.merge import merge_runs
+from resilisim.evaluation.run.rescoring import RescoreSummary, rescore_run
+from resilisim.evaluation.run.store import read_manifest
 
 
 def report(
