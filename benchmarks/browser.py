@@ -82,7 +82,7 @@ def opening_seconds(report: Path, browser: str, words: Sequence[str] = ()) -> di
     script = _CLOCK % (json.dumps(list(words)), MARK)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = report.read_text(encoding="utf-8")
-    text = text.replace("script-src &#x27;sha256-", f"script-src &#x27;sha256-{digest}&#x27; &#x27;sha256-", 1)
+    text = text.replace("script-src &#39;sha256-", f"script-src &#39;sha256-{digest}&#39; &#39;sha256-", 1)
     head, end = text.rsplit("</body>", 1)
     variant = report.with_name(f"timed-{report.name}")
     variant.write_text(f"{head}<script>{script}</script></body>{end}", encoding="utf-8")

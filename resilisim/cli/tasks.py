@@ -14,8 +14,8 @@ import typer
 from rich.columns import Columns
 
 from resilisim.chat import ChatModelSettings, ResponseCache, make_chat_model, model_identity
-from resilisim.chat.cache import request_key
-from resilisim.chat.openai_endpoint import SHORTEST_SECRET, endpoint_url
+from resilisim.chat.middleware import request_key
+from resilisim.chat.openai import SHORTEST_SECRET, endpoint_url
 from resilisim.cli.options import (
     EMBEDDING_MODEL,
     MODEL_PANEL,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from resilisim.chat.local import shipped_model_path
-from resilisim.chat.local.tokens import TokenCounter
+from resilisim.chat.local.gguf import TokenCounter
 from resilisim.datasets.schema import Record
 from resilisim.errors import MissingExtraError
 from resilisim.tasks.split import SPLITS, split_of

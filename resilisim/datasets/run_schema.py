@@ -164,7 +164,8 @@ def episode_row(record: EpisodeRecord) -> Record:
     Raises:
         KeyError: The part of an LLM agent is not whole; TypeError and the like if it is of another shape.
     """
-    score, flaw = record["score"], record["flaw"] or {}
+    score = record["score"]
+    flaw: Mapping[str, Any] = record["flaw"] or {}
     row: Record = {
         **_keys(record),
         "task_type": record["task_type"],

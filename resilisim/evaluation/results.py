@@ -12,8 +12,8 @@ from resilisim.errors import unknown_name
 from resilisim.evaluation.agent_sums import AgentSums
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import opened
+from resilisim.evaluation.facts import RunFacts, read_facts
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.report.facts import RunFacts, read_facts
 from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.summary import GroupSummary, SummaryTable
 

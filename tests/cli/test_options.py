@@ -78,4 +78,4 @@ def test_several_dataclasses_give_the_command_their_values():
 
 @pytest.mark.parametrize("arguments", [("--heat", "2"), ("--minutes", "0"), ("--from", "left")])
 def test_what_a_field_cannot_be_is_refused_by_the_command(arguments):
-    assert arguments[1] in called(OptionGroup(Recipe), *arguments)
+    assert "Invalid value" in called(OptionGroup(Recipe), *arguments)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from resilisim.chat.local import shipped_model_path
-from resilisim.chat.local.tokens import TokenCounter
+from resilisim.chat.local.gguf import TokenCounter
 from resilisim.datasets import export_dataset, read_records
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.lengths import record_length

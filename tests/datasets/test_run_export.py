@@ -273,8 +273,8 @@ def test_a_broken_record_is_named(run: Path, tmp_path: Path) -> None:
     for change, expected in (
         ({"agent": {}}, "lacks 'components'"),
         ({"agent": {**record["agent"], "calls": [{}]}}, "lacks 'reply'"),
-        ({"agent": {**record["agent"], "models": 3}}, "field 'agent.models' is 3, expected an object"),
-        ({"seed": 2**63}, "seed: got 9223372036854775808"),
+        ({"agent": {**record["agent"], "models": 3}}, "field 'agent', field 'models': got 3; expected an object"),
+        ({"seed": 2**63}, "field 'seed': got 9223372036854775808"),
         ({"luck": float("inf")}, "is not JSON"),
         ({"manifest": "0" * 64}, "belongs to another run"),
     ):

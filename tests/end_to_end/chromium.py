@@ -112,8 +112,8 @@ def _with_script(page: Path, script: str) -> Path:
     """Write a variant of a page that runs one script more; its security policy, if it has one, is told of it."""
     text = page.read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert text.count("script-src &#x27;sha256-") <= 1
-    text = text.replace("script-src &#x27;sha256-", f"script-src &#x27;sha256-{digest}&#x27; &#x27;sha256-")
+    assert text.count("script-src &#39;sha256-") <= 1
+    text = text.replace("script-src &#39;sha256-", f"script-src &#39;sha256-{digest}&#39; &#39;sha256-")
     head, end = text.rsplit("</body>", 1)
     variant = page.with_name(f"probed-{page.name}")
     variant.write_text(f"{head}<script>{script}</script></body>{end}", encoding="utf-8")

@@ -13,7 +13,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.attribution import Course, attribute, identity_error
 from resilisim.evaluation.episode.play import play_episode, rescore_record
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
-from resilisim.evaluation.report.facts import RunCollector
+from resilisim.evaluation.facts import RunCollector
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.simulator import build_problem

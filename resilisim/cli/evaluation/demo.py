@@ -12,9 +12,8 @@ from rich.console import Console
 from resilisim.cli.evaluation.compare import METHOD_NAMES, p_text
 from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
-from resilisim.errors import MAX_COUNT, MAX_WORKERS
+from resilisim.errors import MAX_COUNT, MAX_WORKERS, count_of
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.run.runner import evaluate
 from resilisim.evaluation.table.comparing import compare_tables
 from resilisim.evaluation.table.episodes import read_episode_table

@@ -28,10 +28,10 @@ from resilisim.cli.options import (
 )
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
 from resilisim.envs.settings import EnvironmentSettings
+from resilisim.errors import count_of
 from resilisim.evaluation import EvaluationResult, ModelSettings, RunLimits
 from resilisim.evaluation import evaluate as run
 from resilisim.evaluation.agent_sums import agent_table
-from resilisim.evaluation.report.facts import count_of
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.options import OUTPUT_GROUP

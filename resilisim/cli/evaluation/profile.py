@@ -39,11 +39,9 @@ from resilisim.cli.output import (
     print_json,
 )
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import ModelSettings
-from resilisim.evaluation.report.facts import count_of
-from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
-from resilisim.evaluation.report.profile.tables import value_text, worst_text
+from resilisim.evaluation.report.profile import value_text, worst_text, write_profile_markdown, write_profile_page
 from resilisim.evaluation.robustness.plan import (
     AXES,
     DEFAULT_RELIABILITIES,

@@ -10,9 +10,9 @@ import typer
 from resilisim.cli.options import JsonFlag, LibraryOption, load
 from resilisim.cli.output import Progressing, console, error_console, note, plain, print_json, table
 from resilisim.datasets.run_export import export_run
-from resilisim.errors import MAX_WORKERS, StoreError
+from resilisim.errors import MAX_WORKERS, StoreError, count_of
+from resilisim.evaluation.facts import read_facts
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.report.facts import count_of, read_facts
 from resilisim.evaluation.report.viewer import Packer
 from resilisim.evaluation.results import result_of
 from resilisim.evaluation.run.merge import merge_runs

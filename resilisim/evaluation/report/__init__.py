@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resilisim.evaluation.report.facts import RunFacts, read_facts
+from resilisim.evaluation.facts import RunFacts, read_facts
 from resilisim.provenance import write_file_atomically
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def write_report(
     # What makes the page needs more than whoever only evaluates should have to load.
     from resilisim.evaluation.report.body import build_page
     from resilisim.evaluation.report.comparison import refuse_unlike_runs
-    from resilisim.evaluation.report.html_page import whole_page
-    from resilisim.evaluation.report.markdown import page_markdown
+    from resilisim.evaluation.report.rendering import page_markdown, whole_page
     from resilisim.evaluation.report.viewer import Packer, viewer_assets, viewer_section
 
     if facts is None:
@@ -53,7 +52,7 @@ def write_report(
     if compare_with is not None:
         refuse_unlike_runs(facts, directory, compare_with)
     target = Path(path) if path is not None else Path(directory) / REPORT_NAME
-    episodes = viewer_section(directory, packer) if facts.rows else None
+    episodes = viewer_section(directory, packer, facts) if facts.rows else None
     page = build_page(facts, directory, episodes, compare_with)
     viewer_style, viewer_script = viewer_assets() if episodes is not None else ("", "")
     write_file_atomically(target, whole_page(page, viewer_style, viewer_script))
@@ -76,7 +75,7 @@ def write_markdown(
     """
     from resilisim.evaluation.report.body import build_page  # see write_report
     from resilisim.evaluation.report.comparison import refuse_unlike_runs
-    from resilisim.evaluation.report.markdown import page_markdown
+    from resilisim.evaluation.report.rendering import page_markdown
 
     facts = facts if facts is not None else read_facts(directory)
     if compare_with is not None:

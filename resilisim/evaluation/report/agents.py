@@ -1,17 +1,43 @@
-"""What LLM agents used, part by part, and where they gave up."""
+"""LLM agents: what they used, part by part, where they gave up, and how one agent does with several models."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from resilisim.evaluation.agent_measures import tokens_per_call, tokens_per_task
+from resilisim.evaluation.agent_measures import (
+    combined_performance_score,
+    deviation_over_models,
+    saturation,
+    tokens_per_call,
+    tokens_per_task,
+)
 from resilisim.evaluation.agent_sums import NOBODY, SUM_FIELDS, AgentSums
-from resilisim.evaluation.report import legend
-from resilisim.evaluation.report.bar_chart import Part, bar_chart
-from resilisim.evaluation.report.cells import NOTHING, shares_text
-from resilisim.evaluation.report.content import Block, CellLike, Fold, Section, Table, beside_a_chart, folded_if_long
-from resilisim.evaluation.report.drawing import RowLabel, series_style
-from resilisim.evaluation.report.facts import RunFacts
+from resilisim.evaluation.facts import RunFacts
+from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_legend, series_style, square_symbol
+from resilisim.evaluation.report.charts.lines import NO_ESTIMATE, LinePanel, Series, line_charts
+from resilisim.evaluation.report.charts.rows import Part, bar_chart
+from resilisim.evaluation.report.content import (
+    NOTHING,
+    Block,
+    CellLike,
+    Fold,
+    Section,
+    Table,
+    beside_a_chart,
+    folded_if_long,
+    name_cell,
+    percent,
+    plain,
+    shares_text,
+    with_interval,
+)
+from resilisim.evaluation.report.pooling import level_rates, proportion
+from resilisim.evaluation.report.published import LEVEL_NAMES, scaling_reference
+from resilisim.evaluation.report.rows import PromptPools
+from resilisim.evaluation.run.contestants import model_of, policy_of
 
 NO_INTERVALS = "No intervals: totals divided by episodes; they describe this run and compare nothing."
 GIVING_UP = (
@@ -19,6 +45,15 @@ GIVING_UP = (
     f"{NOBODY}: the agent was wrong and did not notice."
 )
 TOKENS = ("prompt_tokens", "completion_tokens")
+EVENNESS = (
+    "Std: standard deviation of success over models. Sat (saturation): 1 − (best − mean). CPS (combined performance "
+    "score): Sat × best (Molinari and Ciravegna, 2026). No intervals: the models are chosen and few, and a best of "
+    "several rates is no mean; the rates themselves have intervals in the table above."
+)
+
+# "7B", "0.5b", "135M", "8x7B"; a letter or digit before it belongs to another word, as in "A3B".
+_SIZE = re.compile(r"(?<![A-Za-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![A-Za-z0-9])", re.IGNORECASE)
+_UNITS = {"b": 1e9, "m": 1e6}
 
 
 def agents_section(facts: RunFacts) -> Section | None:
@@ -28,17 +63,44 @@ def agents_section(facts: RunFacts) -> Section | None:
         return None
     blocks: list[Block] = [
         "Calls of language models, by the part of the agent that made them.",
-        *_chart(agents),
-        beside_a_chart(usage_table(agents), "Calls, tokens and seconds as a table"),
-        folded_if_long(giving_up_table(agents), "Where agents gave up"),
+        *_tokens_chart(agents),
+        beside_a_chart(_usage_table(agents), "Calls, tokens and seconds as a table"),
+        folded_if_long(_giving_up_table(agents), "Where agents gave up"),
     ]
-    replans = replans_table(agents)
+    replans = _replans_table(agents)
     if replans is not None:
         blocks.append(Fold("Episodes by number of replans", [replans]))
     return Section("agents", "Language models", blocks)
 
 
-def usage_table(agents: Sequence[AgentSums]) -> Table:
+def _tokens_chart(agents: Sequence[AgentSums]) -> list[Block]:
+    roles = list(dict.fromkeys(role for sums in agents for role in sums.components))
+    if not roles:
+        return []
+    labels, bars = [], []
+    several = len({sums.prompt_type for sums in agents}) > 1
+    for place, sums in enumerate(agents):
+        repeated = place > 0 and agents[place - 1].policy == sums.policy
+        prompt = sums.prompt_type if several else ""
+        labels.append(RowLabel("" if repeated else sums.policy, prompt, False, f"{sums.policy} {prompt}".strip()))
+        bar = []
+        for number, role in enumerate(roles):
+            if role in sums.components:
+                tokens = sum(sums.components[role][name] for name in TOKENS)
+                bar.append(Part(series_style(number), tokens / sums.num_episodes, role))
+        bars.append(bar)
+    chart = bar_chart(
+        "Tokens per episode, by component",
+        "One stacked bar per agent and prompt type: tokens of prompts and replies of each component.",
+        labels,
+        bars,
+        "tokens of prompts and replies per episode",
+        lambda amount: f"{amount:,.0f}",
+    )
+    return [legend(*series_legend(roles, square_symbol)), chart]
+
+
+def _usage_table(agents: Sequence[AgentSums]) -> Table:
     """Return calls, tokens and seconds per episode for each component, and for each agent as a whole."""
     rows: list[list[CellLike]] = []
     for sums in agents:
@@ -47,6 +109,7 @@ def usage_table(agents: Sequence[AgentSums]) -> Table:
             components.append(("all", {name: sums.total(name) for name in SUM_FIELDS}))
         for place, (role, values) in enumerate(components):
             calls = values["calls"]
+            is_last = place == len(components) - 1
             rows.append(
                 [
                     *((sums.policy, sums.prompt_type) if place == 0 else ("", "")),
@@ -57,87 +120,60 @@ def usage_table(agents: Sequence[AgentSums]) -> Table:
                     f"{sum(values[name] for name in TOKENS) / calls:,.0f}" if calls else NOTHING,
                     f"{values['latency_seconds'] / sums.num_episodes:.1f}",
                     f"{values['from_cache'] / calls:.0%}" if calls else NOTHING,
-                    _cost(sums) if place == len(components) - 1 else "",
+                    "" if not is_last else NOTHING if sums.cost is None else f"{sums.cost / sums.num_episodes:.4f}",
                 ]
             )
-    notes = [NO_INTERVALS]
-    if any(sums.has_estimates for sums in agents):
-        notes.append("Some tokens are estimates, because an endpoint did not count them.")
+    estimated = "Some tokens are estimates, because an endpoint did not count them."
+    tokens = ("prompt tokens", "reply tokens", "tokens per call")
     return Table(
         "Use of language models per episode, by component",
-        (
-            "policy",
-            "prompt",
-            "component",
-            "calls",
-            "prompt tokens",
-            "reply tokens",
-            "tokens per call",
-            "seconds",
-            "from cache",
-            "dollars",
-        ),
+        ("policy", "prompt", "component", "calls", *tokens, "seconds", "from cache", "dollars"),
         rows,
         text_columns=3,
-        notes=notes,
+        notes=[NO_INTERVALS, *[estimated] * any(sums.has_estimates for sums in agents)],
     )
 
 
-def giving_up_table(agents: Sequence[AgentSums]) -> Table:
+def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
     """Return which component gave up first in failed episodes, how agents ended, and what could not be read."""
-    rows: list[list[CellLike]] = [
-        [
-            sums.policy,
-            sums.prompt_type,
-            ", ".join(sorted(sums.protocols)),
-            shares_text(sums.first_failures) if sums.first_failures else NOTHING,
-            shares_text(sums.endings) if sums.endings else NOTHING,
-            f"{sums.num_episodes - sums.num_right:,} of {sums.num_episodes:,}",
-            f"{sums.malformed_replies / sums.num_episodes:.2f}",
-            f"{sums.cut_replies / sums.num_episodes:.2f}",
-            _whole(tokens_per_task(sums)),
-            _whole(tokens_per_call(sums)),
-        ]
-        for sums in agents
-    ]
-    return Table(
+
+    def whole(value: float) -> str:
+        return f"{value:,.0f}" if value == value else NOTHING
+
+    return Table.of(
         "Where agents gave up",
-        (
-            "policy",
-            "prompt",
-            "calls by",
-            "first to give up in failed episodes",
-            "what ended the agent",
-            "failed",
-            "unreadable replies per episode",
-            "replies cut off per episode",
-            "tokens per episode",
-            "tokens per call",
-        ),
-        rows,
+        agents,
+        [
+            ("policy", lambda sums: sums.policy),
+            ("prompt", lambda sums: sums.prompt_type),
+            ("calls by", lambda sums: ", ".join(sorted(sums.protocols))),
+            ("first to give up in failed episodes", lambda sums: shares_text(sums.first_failures) or NOTHING),
+            ("what ended the agent", lambda sums: shares_text(sums.endings) or NOTHING),
+            ("failed", lambda sums: f"{sums.num_episodes - sums.num_right:,} of {sums.num_episodes:,}"),
+            ("unreadable replies per episode", lambda sums: f"{sums.malformed_replies / sums.num_episodes:.2f}"),
+            ("replies cut off per episode", lambda sums: f"{sums.cut_replies / sums.num_episodes:.2f}"),
+            ("tokens per episode", lambda sums: whole(tokens_per_task(sums))),
+            ("tokens per call", lambda sums: whole(tokens_per_call(sums))),
+        ],
         text_columns=5,
         notes=(GIVING_UP, NO_INTERVALS),
     )
 
 
-def replans_table(agents: Sequence[AgentSums]) -> Table | None:
+def _replans_table(agents: Sequence[AgentSums]) -> Table | None:
     """Return how many episodes took how many replans, or None if no agent replanned."""
-    shown = [sums for sums in agents if any(sums.replans["all"].keys() - {0})]
-    if not shown:
-        return None
     rows: list[list[CellLike]] = []
-    for sums in shown:
-        for number in sorted(sums.replans["all"]):
+    for sums in agents:
+        numbers = sorted(sums.replans["all"])
+        if not any(numbers):
+            continue
+        for place, number in enumerate(numbers):
             counts = [sums.replans[which][number] for which in ("all", "finished", "right")]
-            first = number == min(sums.replans["all"])
-            rows.append(
-                [
-                    *((sums.policy, sums.prompt_type) if first else ("", "")),
-                    str(number),
-                    *(f"{count:,}" for count in counts),
-                    f"{counts[2] / counts[0]:.0%}",
-                ]
-            )
+            names = (sums.policy, sums.prompt_type) if place == 0 else ("", "")
+            cells = (f"{count:,}" for count in counts)
+            rows.append([*names, str(number), *cells, f"{counts[2] / counts[0]:.0%}"])
+    if not rows:
+        return None
     return Table(
         "Episodes by number of replans",
         ("policy", "prompt", "replans", "episodes", "with an answer", "full success", "share"),
@@ -147,43 +183,135 @@ def replans_table(agents: Sequence[AgentSums]) -> Table | None:
     )
 
 
-def _chart(agents: Sequence[AgentSums]) -> list[Block]:
-    roles = list(dict.fromkeys(role for sums in agents for role in sums.components))
-    if not roles:
-        return []
-    labels, bars = [], []
-    several = len({sums.prompt_type for sums in agents}) > 1
-    for place, sums in enumerate(agents):
-        repeated = place > 0 and agents[place - 1].policy == sums.policy
-        prompt = sums.prompt_type if several else ""
-        labels.append(RowLabel("" if repeated else sums.policy, prompt, False, f"{sums.policy} {prompt}".strip()))
-        bars.append(
-            [
-                Part(
-                    series_style(number),
-                    sum(sums.components[role][name] for name in TOKENS) / sums.num_episodes,
-                    role,
-                )
-                for number, role in enumerate(roles)
-                if role in sums.components
-            ]
-        )
-    chart = bar_chart(
-        "Tokens per episode, by component",
-        "One stacked bar per agent and prompt type: tokens of prompts and replies of each component.",
-        labels,
-        bars,
-        "tokens of prompts and replies per episode",
-        lambda amount: f"{amount:,.0f}",
+@dataclass(frozen=True, slots=True)
+class Player:
+    """An agent with one of its models.
+
+    Attributes:
+        name: Its name in records.
+        agent: The agent.
+        model: The model.
+        size: Parameters that the model's name states, or None.
+    """
+
+    name: str
+    agent: str
+    model: str
+    size: float | None
+
+    @property
+    def place(self) -> tuple[float, str]:
+        """What models are sorted by: their size, those without one by name."""
+        return self.size or math.inf, self.model
+
+
+def model_size(name: str) -> float | None:
+    """Return the number of parameters that a model's name states ("7B" as 7e9), or None if it states none."""
+    found = _SIZE.search(name)
+    if found is None:
+        return None
+    experts, number, unit = found.groups()
+    return int(experts or 1) * float(number) * _UNITS[unit.lower()]
+
+
+def scaling_section(facts: RunFacts, pools: PromptPools) -> Section | None:
+    """Return levels over models, or None if no agent has several models."""
+    players = _players_by_agent(facts, pools)
+    if not players:
+        return None
+    blocks: list[Block] = [
+        "Raw success of one agent with several models, by the size that a model's name states (others follow by name).",
+        *_scaling_charts(players, pools),
+        beside_a_chart(_scaling_table(facts, players, pools)),
+        _evenness_table(players, pools),
+        scaling_reference(),
+    ]
+    return Section("models", "Over models", blocks)
+
+
+def _players_by_agent(facts: RunFacts, pools: PromptPools) -> dict[str, list[Player]]:
+    """Return the agents that several models answered, each with its models by size."""
+    found: dict[str, list[Player]] = {}
+    for name in pools.policies:
+        own = next((group.model for group in facts.sums.groups.values() if group.policy == name), None)
+        model = model_of(name) or own
+        if model is not None:
+            found.setdefault(policy_of(name), []).append(Player(name, policy_of(name), model, model_size(model)))
+    return {
+        agent: sorted(players, key=lambda player: player.place)
+        for agent, players in found.items()
+        if len({player.model for player in players}) > 1
+    }
+
+
+def _scaling_table(facts: RunFacts, players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
+    """Return full, partial and failed episodes of every agent with every model, under each prompt."""
+    rows: list[list[CellLike]] = []
+    for player in (player for own in players.values() for player in own):
+        name = name_cell(player.agent, pools.is_privileged(player.name))
+        rows.append([name, player.model, NOTHING if player.size is None else _size_text(player.size)])
+        for prompt in pools.prompts:
+            found = pools.get(player.name, prompt)
+            if found is None:
+                rows[-1] += [NOTHING] * len(LEVEL_NAMES)
+            else:
+                rates = level_rates(found.group, len(facts.sums.tasks))
+                rows[-1] += [with_interval(proportion(rate)) for rate in rates]
+    return Table(
+        "Full success, partial success and failure by model, in percent of episodes, with 95% intervals clustered by "
+        "task",
+        ("agent", "model", "size", *LEVEL_NAMES * len(pools.prompts)),
+        rows,
+        text_columns=3,
+        groups=(("", 3), *((plain(prompt), len(LEVEL_NAMES)) for prompt in pools.prompts)),
+        is_stacked=True,
     )
-    return [legend.parts_legend(roles), chart]
 
 
-def _cost(sums: AgentSums) -> str:
-    if sums.cost is None:
-        return NOTHING
-    return f"{sums.cost / sums.num_episodes:.4f}"
+def _evenness_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
+    """Return saturation, combined performance score and deviation of each agent over its models, under each prompt."""
+    rows: list[list[CellLike]] = []
+    for agent, own in players.items():
+        for prompt in pools.prompts:
+            found = [pools.get(player.name, prompt) for player in own]
+            rates = [entry.summary.success.value for entry in found if entry is not None]
+            if len(rates) > 1:
+                measures = (deviation_over_models, saturation, combined_performance_score)
+                values = [max(rates), math.fsum(rates) / len(rates), *(measure(rates) for measure in measures)]
+                rows.append([agent, prompt, f"{len(rates):,}", *map(percent, values)])
+    return Table(
+        "How evenly an agent does over models, in percent",
+        ("agent", "prompt", "models", "best", "mean", "Std", "Sat", "CPS"),
+        rows,
+        text_columns=2,
+        notes=(EVENNESS,),
+    )
 
 
-def _whole(value: float) -> str:
-    return f"{value:,.0f}" if value == value else NOTHING
+def _scaling_charts(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> list[Block]:
+    places = dict.fromkeys(place for _, place in sorted({player.place for own in players.values() for player in own}))
+    agents = list(players)[:NUM_SERIES]
+    panels = []
+    for prompt in pools.prompts:
+        lines = []
+        for number, agent in enumerate(agents):
+            by_model = {player.model: pools.get(player.name, prompt) for player in players[agent]}
+            found = [by_model.get(model) for model in places]
+            estimates = [NO_ESTIMATE if entry is None else entry.summary.success for entry in found]
+            lines.append(Series(f"{agent}, {prompt}", series_style(number), estimates))
+        panels.append(LinePanel(f"Success over models under {prompt}", f"{plain(prompt)} prompt", lines))
+    description = "One line per agent, from the smallest model to the largest, with 95% intervals."
+    return [
+        legend(*series_legend(agents)),
+        line_charts(description, [_short(model) for model in places], "model", panels),
+    ]
+
+
+def _short(model: str) -> str:
+    """Return a model's name without its provider or folder."""
+    last = model.rsplit("/", 1)[-1]
+    return last.partition(":")[2] or last
+
+
+def _size_text(size: float) -> str:
+    return f"{size / 1e9:g}B" if size >= 1e9 else f"{size / 1e6:g}M"

@@ -1,27 +1,45 @@
-"""The page of a report, put together from its sections."""
+"""The page of a report: what was run, key figures, its sections, and how to read it all."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from resilisim.evaluation.episode.record import FailureRecord
-from resilisim.evaluation.report import frame
-from resilisim.evaluation.report.agents import agents_section
-from resilisim.evaluation.report.broken import broken_episodes, broken_section
-from resilisim.evaluation.report.by_task_type import task_types_section
+from markupsafe import Markup
+
+from resilisim.errors import count_of
+from resilisim.evaluation.episode.record import LOSS_LABELS
+from resilisim.evaluation.facts import RunFacts
+from resilisim.evaluation.report.agents import agents_section, scaling_section
 from resilisim.evaluation.report.comparison import comparison_section
-from resilisim.evaluation.report.content import Page, Section
-from resilisim.evaluation.report.examples import examples_without_script
-from resilisim.evaluation.report.facts import RunFacts, count_of
-from resilisim.evaluation.report.flaws import flaws_section
-from resilisim.evaluation.report.key_figures import cards
-from resilisim.evaluation.report.losses import losses_section
-from resilisim.evaluation.report.markup import Markup
+from resilisim.evaluation.report.content import (
+    Card,
+    Definitions,
+    Fold,
+    Page,
+    Section,
+    interval_text,
+    percent,
+    plain,
+    signed_points,
+)
+from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL, flaws_section
+from resilisim.evaluation.report.losses import broken_episodes, broken_section, errors_section, losses_section
+from resilisim.evaluation.report.pooling import difference
+from resilisim.evaluation.report.rendering import meanings
 from resilisim.evaluation.report.repeats import repeats_section
-from resilisim.evaluation.report.results import results_section
-from resilisim.evaluation.report.rows import PromptPools
-from resilisim.evaluation.report.scaling import scaling_section
-from resilisim.evaluation.report.tool_errors import errors_section
+from resilisim.evaluation.report.results import must_search, results_section, task_types_section
+from resilisim.evaluation.report.rows import PromptPools, merit
+from resilisim.evaluation.summary import SMALLEST_SHOWN, GroupSummary
+from resilisim.statistics import Estimate
+
+HEADING = "How far from the best possible?"
+PROVENANCE = "The same arguments and versions give the same episodes."
+ENDING = "Made by ResiliSim. This file needs no network; every number in it follows from the folder of the run."
+NOT_PRIVILEGED = "of policies that do not see the state"
+MOST_ENTRIES = 40  # of a list among the arguments
 
 
 def build_page(
@@ -40,47 +58,149 @@ def build_page(
         InvalidInputError: The other run cannot be compared with this one.
     """
     broken = broken_episodes(directory)
-    if not facts.rows:
-        warnings = [*_warnings(facts, broken), "No episode is finished yet."]
-        left = [section for section in (broken_section(broken),) if section is not None]
-        return Page(frame.report_title(facts), frame.HEADING, frame.lead(facts), warnings, [], left, frame.ENDING)
-    pools = PromptPools(facts)
-    sections = [
-        results_section(facts, pools),
-        comparison_section(facts, directory, compare_with) if compare_with is not None else None,
-        flaws_section(facts, pools),
-        task_types_section(facts, pools),
-        losses_section(facts),
-        scaling_section(facts, pools),
-        repeats_section(facts),
-        agents_section(facts),
-        errors_section(facts),
-        broken_section(broken),
-        _episodes_section(facts, episodes),
-        frame.reading_section(facts),
-    ]
-    return Page(
-        frame.report_title(facts),
-        frame.HEADING,
-        frame.lead(facts),
-        _warnings(facts, broken),
-        cards(pools),
-        [section for section in sections if section is not None],
-        frame.ENDING,
+    warnings = []
+    done, planned = facts.sums.num_episodes, facts.num_planned
+    if done < planned:
+        warnings.append(
+            f"Not finished: {done:,} of {planned:,} episodes are here. Run the same command again to resume."
+        )
+    if broken:
+        warnings.append(f"{count_of(len(broken), 'episode')} broke on infrastructure and are in no score.")
+    figures: list[Card] = []
+    sections: list[Section | None] = [broken_section(broken)]
+    if facts.rows:
+        pools = PromptPools(facts)
+        figures = cards(pools)
+        sections = [
+            results_section(facts, pools),
+            comparison_section(facts, directory, compare_with) if compare_with is not None else None,
+            flaws_section(facts, pools),
+            task_types_section(facts, pools),
+            losses_section(facts),
+            scaling_section(facts, pools),
+            repeats_section(facts),
+            agents_section(facts),
+            errors_section(facts),
+            *sections,
+            Section("episodes", "Episodes", [episodes]) if episodes is not None else None,
+            reading_section(facts),
+        ]
+    else:
+        warnings.append("No episode is finished yet.")
+    shown = [section for section in sections if section is not None]
+    policies = list(dict.fromkeys(row.policy for row in facts.rows))
+    names = ", ".join(policies) if len(policies) <= 4 else f"{len(policies)} policies"
+    title = f"ResiliSim report: {names}" if policies else "ResiliSim report"
+    return Page(title, HEADING, _lead(facts), warnings, figures, shown, ENDING)
+
+
+def _lead(facts: RunFacts) -> str:
+    """Return what was run, in two sentences."""
+    seeds = facts.manifest["arguments"].get("seeds", ())
+    policies = count_of(len({row.policy for row in facts.rows}), "policy", "policies")
+    prompts = count_of(len({row.prompt_type for row in facts.rows}), "prompt type")
+    return (
+        f"{policies} on {count_of(len(facts.sums.tasks), 'task')} under {prompts}, {count_of(len(seeds), 'seed')} "
+        f"each: {count_of(facts.sums.num_episodes, 'episode')}, all with the same draws. Tools fail at random by a "
+        "known law, so the best possible success rate is computed exactly, and every lost point has a cause."
     )
 
 
-def _warnings(facts: RunFacts, broken: list[FailureRecord]) -> list[str]:
+def cards(pools: PromptPools) -> list[Card]:
+    """Return the key figures: the best policy, its ceiling, the drop under flawed plans and the costliest mistake."""
+    ordinary = [row for row in pools.rows if not row.privileged]
+    best = min(ordinary or pools.rows, key=merit)
+    shown = [_best(best, ordinary, len(pools.rows))]
+    if not math.isnan(best.ceiling.value):
+        text = "the best success rate that any agent can have on these tasks, computed exactly"
+        if must_search(best):
+            text += f", if it must find the tools first; V*, with the tools known, is {percent(best.optimum.value)}%"
+        shown.append(Card("The ceiling", f"{percent(best.ceiling.value)}%", text))
+    shown += _largest_drop(pools)
+    # Finding out what a prompt does not say is no mistake: only what goes beyond the least that it costs counts.
+    costs = [(row.avoidable_loss(label), label, row) for row in ordinary for label in row.losses if not row.tries_again]
+    loss, label, row = max(costs, key=lambda entry: entry[0], default=(0.0, "", best))
+    if loss >= SMALLEST_SHOWN:
+        interval = "" if label == "information" else f"{_interval_words(row.losses[label])}: "
+        text = f"{interval}{LOSS_LABELS.get(label, plain(label))}"
+        shown.append(Card("Costliest mistake", f"{percent(loss)} points", text, _whose(row)))
+    return shown
+
+
+def _whose(row: GroupSummary) -> str:
+    return f"{row.policy}, {plain(row.prompt_type)} prompt"
+
+
+def _interval_words(estimate: Estimate) -> str:
+    """Return an interval for a sentence, or why there is none."""
+    return "no interval: one task only" if math.isnan(estimate.low) else interval_text(estimate)
+
+
+def _best(best: GroupSummary, ordinary: Sequence[GroupSummary], num_rows: int) -> Card:
+    several = num_rows > 1
+    among = f", the best {NOT_PRIVILEGED}" if ordinary and len(ordinary) < num_rows else ""
+    raw = f"{percent(best.success.value)}%"
+    if math.isnan(best.adjusted_share.value):
+        text = f"{_interval_words(best.success)}, raw{among}. It may try again, so there is no ceiling"
+        return Card("Highest success" if several else "Success", raw, text, _whose(best))
+    return Card(
+        "Closest to the ceiling" if several else "Share of the ceiling",
+        f"{percent(best.adjusted_share.value)}%",
+        f"{_interval_words(best.adjusted_share)}, luck taken out{among}. Raw success is {raw}, with "
+        f"{signed_points(best.luck.value)} points of luck",
+        _whose(best),
+    )
+
+
+def _largest_drop(pools: PromptPools) -> list[Card]:
+    """Return how much the policy that stands out most loses under flawed plans, if any was shown both."""
     found = []
-    done, planned = facts.sums.num_episodes, facts.num_planned
-    if done < planned:
-        found.append(f"Not finished: {done:,} of {planned:,} episodes are here. Run the same command again to resume.")
-    if broken:
-        found.append(f"{count_of(len(broken), 'episode')} broke on infrastructure and are in no score.")
-    return found
+    for policy in pools.policies:
+        sound, flawed = pools.get(policy, OPTIMAL), pools.get(policy, FLAWED)
+        if sound is not None and flawed is not None and not pools.is_privileged(policy):
+            adjusted = difference(sound.adjusted, flawed.adjusted)
+            is_raw = math.isnan(adjusted.value)
+            found.append((difference(sound.success, flawed.success) if is_raw else adjusted, policy, is_raw))
+    found = [entry for entry in found if not math.isnan(entry[0].value)]
+    if not found:
+        return []
+    drop, policy, is_raw = max(found, key=lambda entry: entry[0].value)
+    text = f"{_interval_words(drop)} of {'raw' if is_raw else 'luck-adjusted'} success, from optimal to flawed prompts"
+    name = "Largest drop under flawed plans" if len(found) > 1 else "Drop under flawed plans"
+    return [Card(name, f"{percent(drop.value)} points", text, policy)]
 
 
-def _episodes_section(facts: RunFacts, episodes: Markup | None) -> Section | None:
-    if episodes is None:
-        return None
-    return Section("episodes", "Episodes", [episodes, examples_without_script(facts)])
+def reading_section(facts: RunFacts) -> Section:
+    """Return what the words of the report mean, and everything that decides the results."""
+    causes = [(plain(label), f"Points lost by {text}.") for label, text in LOSS_LABELS.items()]
+    manifest = facts.manifest
+    versions = manifest.get("versions", {})
+    entries = {plain(name): _as_text(value) for name, value in sorted(manifest["arguments"].items())}
+    entries |= {
+        "hash of all these": str(manifest["hash"]),
+        "versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
+        "platform": str(manifest.get("platform", "")),
+        "begun": str(manifest.get("created", "")),
+        "largest error of the identity": f"{facts.sums.largest_identity_error:.1e}",
+    }
+    return Section(
+        "reading",
+        "Words and provenance",
+        [
+            Fold("What the words mean", [Definitions(meanings("words.txt"))]),
+            Fold("All causes of lost points", [Definitions(causes)]),
+            Fold("Everything that decides these results", [PROVENANCE, Definitions(list(entries.items()))]),
+        ],
+    )
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_as_text(entry)}" for name, entry in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if len(value) > 12 and list(value) == list(range(len(value))):
+            return f"0 to {len(value) - 1:,}"
+        texts = [_as_text(entry) for entry in value[:MOST_ENTRIES]]
+        rest = f" and {len(value) - MOST_ENTRIES:,} more" if len(value) > MOST_ENTRIES else ""
+        return ", ".join(texts) + rest
+    return value if isinstance(value, str) else json.dumps(value)

@@ -9,13 +9,25 @@ from typing import Final
 
 import numpy as np
 
-from resilisim.errors import InvalidInputError
-from resilisim.evaluation.report import legend
-from resilisim.evaluation.report.cells import NOTHING, percent, plain, signed_points, with_interval
-from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Paragraph, Section, Table, beside_a_chart
-from resilisim.evaluation.report.drawing import RowLabel
-from resilisim.evaluation.report.facts import RunFacts, count_of
-from resilisim.evaluation.report.forest_chart import Interval, forest_chart
+from resilisim.errors import InvalidInputError, count_of
+from resilisim.evaluation.facts import RunFacts
+from resilisim.evaluation.report.charts import RowLabel, dot_symbol, legend
+from resilisim.evaluation.report.charts.rows import Interval, forest_chart
+from resilisim.evaluation.report.content import (
+    NOTHING,
+    Block,
+    Cell,
+    CellLike,
+    Fold,
+    Paragraph,
+    Section,
+    Table,
+    beside_a_chart,
+    percent,
+    plain,
+    signed_points,
+    with_interval,
+)
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs, refuse_incomparable
 from resilisim.statistics import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference
@@ -63,7 +75,7 @@ def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Pat
     blocks: list[Block] = [
         f"A is this run ({called[0]}), B is another one ({called[1]}). {TEXT}",
         *_doubts(compared),
-        legend.styles_legend([(style, METHOD_NAMES[method]) for method, style in _STYLES.items()]),
+        legend(*((dot_symbol(style), METHOD_NAMES[method]) for method, style in _STYLES.items())),
         _forest(compared),
         beside_a_chart(differences_table(compared), "The same as a table, with p-values"),
         Fold("By every method", [methods_table(compared)]),

@@ -1,23 +1,55 @@
-"""What cost most: single calls, single tasks, and lost points by policy, prompt, flaw, task type and tool."""
+"""What cost most: single calls, single tasks, lost points by policy, prompt and so on; errors; episodes that broke."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import numpy as np
+
+from resilisim.errors import count_of
+from resilisim.evaluation.accumulate import GroupSums, TaskVector
 from resilisim.evaluation.breakdown import BreakdownRow
-from resilisim.evaluation.episode.record import LOSS_LABELS
-from resilisim.evaluation.report.cells import NOTHING, REGRET_ADDS_UP, name_cell, percent, plain
-from resilisim.evaluation.report.content import Block, Cell, CellLike, Fold, Section, Table
-from resilisim.evaluation.report.facts import RunFacts, count_of
+from resilisim.evaluation.episode.record import LOSS_LABELS, FailureRecord
+from resilisim.evaluation.facts import RunFacts
+from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_legend, series_style, square_symbol
+from resilisim.evaluation.report.charts.rows import Part, bar_chart
+from resilisim.evaluation.report.content import (
+    NOTHING,
+    REGRET_ADDS_UP,
+    Block,
+    Cell,
+    CellLike,
+    Fold,
+    Section,
+    Table,
+    beside_a_chart,
+    name_cell,
+    on_one_line,
+    percent,
+    plain,
+)
 from resilisim.evaluation.report.rows import policies_of
-from resilisim.evaluation.report.worst_tasks import worst_tasks
+from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures
+from resilisim.provenance import read_json_lines
+from resilisim.statistics import FloatArray
 
-MOST_POLICIES = 6  # with columns of their own
+MOST_POLICIES = 6  # with columns of their own in a table of losses
+MOST_ERROR_POLICIES = 8  # and in one of errors
 OPEN_CALLS, MOST_CALLS = 5, 50
 MOST_CAUSES = 3
 MESSAGE_LENGTH = 120
+WORST_TASKS = 10
+SHOWN_REGRET = 0.0005  # less than this prints as 0.0 points
+MOST_REASONS, REASON_LENGTH = 12, 160
 NO_INTERVALS = "No intervals: sums over calls, which say where points went and compare nothing."
+ONLY_COUNTS = "No intervals: counts of draws by a known law, which describe this run and compare nothing."
+ERRORS = (
+    "Failures that the simulator drew. A DEPENDENCY_ERROR would have been a success with all dependencies met; the "
+    "others come by chance."
+)
 
 # What a dimension's rows are called, what stands for the one without a name, and what its table is about.
 DIMENSIONS: Mapping[str, tuple[str, str, str]] = {
@@ -29,6 +61,108 @@ DIMENSIONS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
+def losses_section(facts: RunFacts) -> Section | None:
+    """Return what cost most, or None where no policy has a ceiling to lose points from, or none lost any."""
+    if all(row.tries_again for row in facts.rows):
+        return None
+    blocks = [*costliest_calls(facts), *worst_tasks(facts)]
+    for dimension in DIMENSIONS:
+        table = totals_table(facts, dimension)
+        if table is not None:
+            blocks.append(Fold(f"Lost points by {plain(dimension)}", [table]))
+    return Section("losses", "What cost most", blocks) if blocks else None
+
+
+def costliest_calls(facts: RunFacts) -> list[Block]:
+    """Return the table of the calls that cost most, with links to their episodes; nothing where no call cost."""
+    calls = facts.breakdown.costliest[:MOST_CALLS]
+    what = "that cost most, in points of the chance of success"
+
+    def table(start: str, number: int, end: int | None) -> Table:
+        return Table.of(
+            f"{start} {what}",
+            calls[number:end],
+            [
+                ("episode", lambda call: Cell(str(call.index), link=f"#episode-{call.index}")),
+                ("policy", lambda call: call.policy),
+                ("prompt", lambda call: call.prompt_type),
+                ("message", lambda call: Cell(_message(call.message), style="message")),
+                ("why it cost", lambda call: Cell(plain(call.label), explanation=LOSS_LABELS.get(call.label))),
+                ("turn", lambda call: str(call.turn)),
+                ("cost", lambda call: percent(call.regret)),
+            ],
+            text_columns=5,
+            notes=("No intervals: each is a single call, and its cost is exact.",),
+        )
+
+    if not calls:
+        return []
+    first, rest = calls[:OPEN_CALLS], calls[OPEN_CALLS:]
+    blocks: list[Block] = [table(f"The {count_of(len(first), 'call')}", 0, OPEN_CALLS)]
+    if rest:
+        following = f"The {count_of(len(rest), 'next call', 'next calls')}"
+        blocks.append(Fold(following, [table(following, OPEN_CALLS, None)]))
+    return blocks
+
+
+def _message(text: str) -> str:
+    return on_one_line(text, MESSAGE_LENGTH) or "(stopped by itself)"
+
+
+def worst_tasks(facts: RunFacts) -> list[Block]:
+    """Return the tasks with the most points lost by calls; nothing where no call cost anything."""
+    sums = facts.sums
+    num_tasks = len(sums.tasks)
+    comparable = [group for group in sums.groups.values() if not group.tries_again]
+    ordinary = [group for group in comparable if not group.privileged]
+    groups = ordinary or comparable
+
+    def total(vectors: Sequence[TaskVector]) -> FloatArray:
+        total = np.zeros(num_tasks, dtype=np.float64)
+        for vector in vectors:
+            total += vector.to_array(num_tasks)
+        return total
+
+    count = total([group.count for group in groups])
+    outcome = total([group.outcome for group in groups])
+    optimum = total([group.optimum for group in groups])
+    luck = total([group.luck for group in groups])
+    regret = np.divide(optimum - outcome + luck, count, out=np.zeros_like(count), where=count > 0)  # (num_tasks,)
+    worst = sorted(range(num_tasks), key=lambda task: (-round(float(regret[task]), 9), sums.tasks[task].instance_id))
+    worst = [task for task in worst[:WORST_TASKS] if regret[task] >= SHOWN_REGRET]
+    if not worst:
+        return []
+    whose = "the policies that are not privileged" if ordinary else "all policies"
+    table = Table.of(
+        f"The tasks on which calls cost most, over {whose} and all prompts, in percent of their episodes",
+        worst,
+        [
+            ("task", lambda task: Cell(sums.tasks[task].instance_id, style="id")),
+            ("type", lambda task: plain(sums.tasks[task].task_type)),
+            ("required tools, in order", lambda task: Cell(" → ".join(sums.tasks[task].required_tools), style="tools")),
+            ("costliest cause", lambda task: plain(_costliest_cause(groups, task))),
+            ("episodes", lambda task: f"{count[task]:,.0f}"),
+            ("ceiling V*", lambda task: percent(float(optimum[task] / count[task]))),
+            ("success", lambda task: percent(float(outcome[task] / count[task]))),
+            ("lost by calls", lambda task: percent(float(regret[task]))),
+        ],
+        text_columns=4,
+        notes=(
+            "No intervals: they count tasks, and each line is a single one, picked because it is extreme.",
+            REGRET_ADDS_UP,
+        ),
+    )
+    return [Fold("The costliest tasks", [table])]
+
+
+def _costliest_cause(groups: Sequence[GroupSums], task: int) -> str:
+    costs: dict[str, float] = {}
+    for group in groups:
+        for label, vector in group.losses.items():
+            costs[label] = costs.get(label, 0.0) + vector.get(task)
+    return max(costs, key=lambda label: costs[label])
+
+
 @dataclass(slots=True)
 class _Total:
     """What some calls cost together."""
@@ -37,33 +171,30 @@ class _Total:
     calls: int = 0
     losses: dict[str, float] = field(default_factory=dict)
 
-    def add(self, row: BreakdownRow) -> None:
+    def add(self, row: BreakdownRow | _Total) -> _Total:
         self.episodes += row.episodes
         self.calls += row.calls
         for label, amount in row.losses.items():
             self.losses[label] = self.losses.get(label, 0.0) + amount
+        return self
 
     @property
     def regret(self) -> float:
         return sum(self.losses.values())
 
+    @property
+    def causes(self) -> str:
+        """The causes that cost most, with their shares of what was lost."""
+        whole = self.regret
+        if whole <= 0.0:
+            return "none"
+        ordered = sorted(self.losses.items(), key=lambda item: (-item[1], item[0]))[:MOST_CAUSES]
+        return ", ".join(f"{plain(label)} {amount / whole:.0%}" for label, amount in ordered if amount / whole >= 0.005)
 
-def losses_section(facts: RunFacts) -> Section | None:
-    """Return what cost most, or None where no policy has a ceiling to lose points from, or none lost any."""
-    if all(row.tries_again for row in facts.rows):
-        return None
-    blocks = [*costliest_calls(facts), *worst_tasks(facts), *totals_folds(facts)]
-    return Section("losses", "What cost most", blocks) if blocks else None
-
-
-def totals_folds(facts: RunFacts) -> list[Block]:
-    """Return a folded table for each dimension in which a run has several parts."""
-    found: list[Block] = []
-    for dimension in DIMENSIONS:
-        table = totals_table(facts, dimension)
-        if table is not None:
-            found.append(Fold(f"Lost points by {plain(dimension)}", [table]))
-    return found
+    def per_episode(self, episodes: int | None = None) -> str:
+        """Points lost of 100 of its own episodes, or of so many."""
+        number = self.episodes if episodes is None else episodes
+        return percent(self.regret / number) if number else NOTHING
 
 
 def totals_table(facts: RunFacts, dimension: str) -> Table | None:
@@ -74,117 +205,39 @@ def totals_table(facts: RunFacts, dimension: str) -> Table | None:
         dimension: A key of `DIMENSIONS`.
     """
     again = {row.policy for row in facts.rows if row.tries_again}
-    privileged = {row.policy for row in facts.rows if row.privileged}
+    privileged = _privileged(facts)
     policies = [policy for policy in policies_of(facts) if policy not in again]
     counted = [policy for policy in policies if policy not in privileged] or policies
-    all_episodes: dict[str, int] = {}
-    for row in facts.breakdown.totals("policy"):
-        all_episodes[row.policy] = row.episodes
     parts: dict[str, dict[str, _Total]] = {}
     for row in facts.breakdown.totals(dimension):
         if row.policy not in again:
             parts.setdefault(row.key, {}).setdefault(row.policy, _Total()).add(row)
-    if dimension == "policy":
-        return _policies_table(parts, policies, privileged)
     if len(parts) < 2:
         return None
-    shown = policies if 1 < len(policies) <= MOST_POLICIES else []
-    sums = {key: _together(part, counted) for key, part in parts.items()}
-    # Of a tool the episodes are all those of the policy: whether to run it at all is part of the choice.
-    of_all = dimension == "tool"
-    num_counted = sum(all_episodes.get(policy, 0) for policy in counted)
-    rows: list[list[CellLike]] = []
     heading, nameless, what = DIMENSIONS[dimension]
-    for key in sorted(parts, key=lambda key: (-round(sums[key].regret, 9), key)):
-        total = sums[key]
-        cells: list[CellLike] = [
-            plain(key) if key and dimension != "tool" else key or nameless,
-            _causes(total),
-            f"{total.episodes:,}",
-            f"{total.calls:,}",
-            _per_episode(total.regret, num_counted if of_all else total.episodes),
-        ]
-        for policy in shown:
-            own = parts[key].get(policy, _Total())
-            cells.append(_per_episode(own.regret, all_episodes.get(policy, 0) if of_all else own.episodes))
-        rows.append(cells)
+    # Of a tool the episodes are all those of the policy: whether to run it at all is part of the choice.
+    is_tool, by_policy = dimension == "tool", dimension == "policy"
+    of_policy = {row.policy: row.episodes for row in facts.breakdown.totals("policy")} if is_tool else {}
+    num_counted = sum(of_policy.get(policy, 0) for policy in counted) if is_tool else None
+    sums = {name: _together(part, policies if by_policy else counted) for name, part in parts.items()}
     whose = "all" if len(counted) == len(policies) else "all without *"
-    unit = "of all episodes" if of_all else "of its episodes"
+    unit = "episodes" if by_policy else "of all episodes" if is_tool else "of its episodes"
+
+    shown = policies if 1 < len(policies) <= MOST_POLICIES and not by_policy else []
+    rows: list[list[CellLike]] = []
+    for part in policies if by_policy else sorted(parts, key=lambda name: (-round(sums[name].regret, 9), name)):
+        total = sums[part]
+        named = name_cell(part, part in privileged) if by_policy else plain(part) if part and not is_tool else part
+        cells = [total.causes, f"{total.episodes:,}", f"{total.calls:,}", total.per_episode(num_counted)]
+        rows.append([named or nameless, *cells])
+        for policy in shown:
+            of_all = of_policy.get(policy, 0) if is_tool else None
+            rows[-1].append(parts[part].get(policy, _Total()).per_episode(of_all))
+    headings = ("costliest causes", "episodes", "runs of the tool" if is_tool else "messages")
+    lost = "lost" if by_policy else f"lost, {whose}"
     return Table(
         f"Points lost by calls of 100 {unit}, {what}",
-        (
-            heading,
-            "costliest causes",
-            "episodes",
-            "runs of the tool" if of_all else "messages",
-            f"lost, {whose}",
-            *(name_cell(policy, policy in privileged) for policy in shown),
-        ),
-        rows,
-        text_columns=2,
-        notes=(NO_INTERVALS, REGRET_ADDS_UP),
-    )
-
-
-def costliest_calls(facts: RunFacts) -> list[Block]:
-    """Return the table of the calls that cost most, with links to their episodes; nothing where no call cost."""
-    calls = facts.breakdown.costliest[:MOST_CALLS]
-    if not calls:
-        return []
-    rows: list[list[CellLike]] = []
-    for call in calls:
-        text = " ".join(call.message.split())
-        message = text if len(text) <= MESSAGE_LENGTH else text[: MESSAGE_LENGTH - 1] + "…"
-        rows.append(
-            [
-                Cell(str(call.index), link=f"#episode-{call.index}"),
-                call.policy,
-                call.prompt_type,
-                Cell(message or "(stopped by itself)", style="message"),
-                Cell(plain(call.label), explanation=LOSS_LABELS.get(call.label)),
-                str(call.turn),
-                percent(call.regret),
-            ]
-        )
-    first, rest = rows[:OPEN_CALLS], rows[OPEN_CALLS:]
-    what = "that cost most, in points of the chance of success"
-    blocks: list[Block] = [_calls_table(f"The {count_of(len(first), 'call')} {what}", first)]
-    if rest:
-        following = f"The {count_of(len(rest), 'next call', 'next calls')}"
-        blocks.append(Fold(following, [_calls_table(f"{following} {what}", rest)]))
-    return blocks
-
-
-def _calls_table(caption: str, rows: Sequence[Sequence[CellLike]]) -> Table:
-    return Table(
-        caption,
-        ("episode", "policy", "prompt", "message", "why it cost", "turn", "cost"),
-        rows,
-        text_columns=5,
-        notes=("No intervals: each is a single call, and its cost is exact.",),
-    )
-
-
-def _policies_table(
-    parts: Mapping[str, Mapping[str, _Total]], policies: Sequence[str], privileged: set[str]
-) -> Table | None:
-    if len(policies) < 2:
-        return None
-    rows: list[list[CellLike]] = []
-    for policy in policies:
-        total = _together(parts.get(policy, {}), [policy])
-        rows.append(
-            [
-                name_cell(policy, policy in privileged),
-                _causes(total),
-                f"{total.episodes:,}",
-                f"{total.calls:,}",
-                _per_episode(total.regret, total.episodes),
-            ]
-        )
-    return Table(
-        f"Points lost by calls of 100 episodes, {DIMENSIONS['policy'][2]}",
-        ("policy", "costliest causes", "episodes", "messages", "lost"),
+        (heading, *headings, lost, *(name_cell(policy, policy in privileged) for policy in shown)),
         rows,
         text_columns=2,
         notes=(NO_INTERVALS, REGRET_ADDS_UP),
@@ -194,24 +247,144 @@ def _policies_table(
 def _together(part: Mapping[str, _Total], policies: Sequence[str]) -> _Total:
     total = _Total()
     for policy in policies:
-        own = part.get(policy)
-        if own is None:
-            continue
-        total.episodes += own.episodes
-        total.calls += own.calls
-        for label, amount in own.losses.items():
-            total.losses[label] = total.losses.get(label, 0.0) + amount
+        total.add(part.get(policy, _Total()))
     return total
 
 
-def _causes(total: _Total) -> str:
-    """Return the causes that cost most, with their shares of what was lost."""
-    whole = total.regret
-    if whole <= 0.0:
-        return "none"
-    ordered = sorted(total.losses.items(), key=lambda item: (-item[1], item[0]))[:MOST_CAUSES]
-    return ", ".join(f"{plain(label)} {amount / whole:.0%}" for label, amount in ordered if amount / whole >= 0.005)
+def _privileged(facts: RunFacts) -> set[str]:
+    return {row.policy for row in facts.rows if row.privileged}
 
 
-def _per_episode(amount: float, episodes: int) -> str:
-    return percent(amount / episodes) if episodes else NOTHING
+def errors_section(facts: RunFacts) -> Section | None:
+    """Return failed executions by type of error, or None if no execution failed."""
+    errors = _by_policy(facts.breakdown.errors)
+    if not any(errors.values()):
+        return None
+    executions: Counter[str] = Counter()
+    for (policy, _, _), use in facts.breakdown.tool_uses.items():
+        executions[policy] += use.executions
+    policies = [policy for policy in policies_of(facts) if executions[policy]]
+    privileged = _privileged(facts)
+    names = _ordered(errors)
+    shown = names[: NUM_SERIES - 1]
+    bars = []
+    for policy in policies:
+        own: Counter[str] = errors.get(policy, Counter())
+        number = executions[policy]
+        bar = [Part(series_style(place), own[name] / number * 100.0, name) for place, name in enumerate(shown)]
+        rest = sum(count for name, count in own.items() if name not in shown)
+        if rest:
+            bar.append(Part(series_style(NUM_SERIES - 1), rest / number * 100.0, "others"))
+        bars.append(bar)
+    chart = bar_chart(
+        "Failed executions by type of error",
+        "One stacked bar per policy: failed executions of 100, by type of error.",
+        [RowLabel(policy, "", policy in privileged, policy) for policy in policies],
+        bars,
+        "failed executions of 100",
+        lambda amount: f"{amount:.3g}",
+    )
+    others = ["others"] if len(names) > len(shown) else []
+    blocks: list[Block] = [
+        ERRORS,
+        legend(*series_legend(shown + others, square_symbol)),
+        chart,
+        beside_a_chart(_errors_table(names, policies, privileged, errors, executions)),
+        Fold("Messages by what they were", [_kinds_table(facts, privileged)]),
+    ]
+    return Section("errors", "Errors", blocks)
+
+
+def _errors_table(
+    names: Sequence[str],
+    policies: Sequence[str],
+    privileged: set[str],
+    errors: Mapping[str, Counter[str]],
+    executions: Counter[str],
+) -> Table:
+    """Return failed executions by type of error: counts, and of each policy how many of 100 executions."""
+    shown = policies if 1 < len(policies) <= MOST_ERROR_POLICIES else []
+    total: Counter[str] = sum(errors.values(), Counter())
+
+    def row(name: str, counted: Sequence[str]) -> list[CellLike]:
+        def of_100(own: Counter[str], number: int) -> str:
+            return f"{100 * sum(own[error] for error in counted) / number:.1f}"
+
+        failures = f"{sum(total[error] for error in counted):,}"
+        of_policies = [of_100(errors.get(policy, Counter()), executions[policy]) for policy in shown]
+        return [name, failures, of_100(total, total.total()), of_100(total, executions.total()), *of_policies]
+
+    headings = ("error", "failures", "% of failures", "of 100 executions")
+    return Table(
+        f"Failed executions by type of error, of {executions.total():,} executions in all",
+        (*headings, *(name_cell(policy, policy in privileged) for policy in shown)),
+        [*(row(name, [name]) for name in names), row("all errors", names)],
+        notes=(ONLY_COUNTS,),
+        summary_rows=1,
+    )
+
+
+def _kinds_table(facts: RunFacts, privileged: set[str]) -> Table:
+    """Return what messages were, per episode of each policy."""
+    kinds = _by_policy(facts.breakdown.kinds)
+    names = _ordered(kinds)
+    episodes = {row.policy: row.episodes for row in facts.breakdown.totals("policy")}
+    rows: list[list[CellLike]] = []
+    for policy in policies_of(facts):
+        own = kinds.get(policy, Counter())
+        if own and episodes.get(policy):
+            cells = (f"{own[name] / episodes[policy]:.2f}" if own.get(name) else NOTHING for name in names)
+            rows.append([name_cell(policy, policy in privileged), *cells])
+    headings = ("policy", *(plain(name) for name in names))
+    return Table("Messages per episode, by what they were", headings, rows, notes=(ONLY_COUNTS,))
+
+
+def _by_policy(counts: Mapping[tuple[str, str, str], int]) -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = {}
+    for (policy, _, name), count in counts.items():
+        found.setdefault(policy, Counter())[name] += count
+    return found
+
+
+def _ordered(counts: Mapping[str, Counter[str]]) -> list[str]:
+    totals: Counter[str] = sum(counts.values(), Counter())
+    return sorted(totals, key=lambda name: (-totals[name], name))
+
+
+def broken_episodes(directory: Path | str) -> list[FailureRecord]:
+    """Return the last failure of each episode that broke and was not finished by a later try, by place in the plan.
+
+    Raises:
+        StoreError: A file cannot be read.
+    """
+    last = {failure["index"]: failure for failure in read_failures(directory)}
+    path = Path(directory) / EPISODES_NAME
+    if last and path.exists():
+        # Only a run in which something broke pays for this look at its episodes.
+        for record in read_json_lines(path):
+            last.pop(record.get("index"), None)
+    return [last[index] for index in sorted(last)]
+
+
+def broken_section(broken: list[FailureRecord]) -> Section | None:
+    """Return what broke, or None if nothing did."""
+    if not broken:
+        return None
+    text = (
+        f"{count_of(len(broken), 'episode')} broke on infrastructure (an endpoint that was down, for instance). They "
+        "are in no score above or below; the same command tries them again."
+    )
+    counts = Counter(
+        (failure["policy"], failure["prompt_type"], on_one_line(failure["error"], REASON_LENGTH)) for failure in broken
+    )
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    hidden = len(ordered) - MOST_REASONS
+    notes = [f"{count_of(hidden, 'rarer reason')} left out; all stand in {FAILURES_NAME}."] if hidden > 0 else []
+    table = Table(
+        "Episodes that broke and are not finished",
+        ("policy", "prompt", "reason", "episodes"),
+        [[*names, f"{count:,}"] for names, count in ordered[:MOST_REASONS]],
+        text_columns=3,
+        notes=notes,
+    )
+    return Section("broken", "Broken episodes", [text, table])

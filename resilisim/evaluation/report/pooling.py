@@ -10,7 +10,14 @@ import numpy as np
 
 from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
 from resilisim.evaluation.summary import GroupSummary, summarise_group
-from resilisim.statistics import Estimate, FloatArray, cross_fitted_betas, t_quantile, without_variation
+from resilisim.statistics import (
+    Estimate,
+    FloatArray,
+    clustered_proportion,
+    cross_fitted_betas,
+    t_quantile,
+    without_variation,
+)
 
 PROMPT_SEPARATOR = ":"  # between a prompt type and the flaw that its plan was given
 _VECTORS = ("count", "outcome", "partial", "optimum", "ceiling", "luck", "turns")
@@ -126,6 +133,12 @@ def difference(first: Rate, second: Rate) -> Estimate:
         for rate in (first, second)
     ]
     return combination([(1.0, parts[0]), (-1.0, parts[1])])
+
+
+def proportion(rate: Rate) -> Estimate:
+    """Return a rate of episodes with its interval, over the tasks that have any."""
+    present = rate.denominators > 0
+    return clustered_proportion(rate.numerators[present], rate.denominators[present])
 
 
 def level_rates(group: GroupSums, num_tasks: int) -> tuple[Rate, Rate, Rate]:

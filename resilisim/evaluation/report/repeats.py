@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from resilisim.evaluation.report import legend
-from resilisim.evaluation.report.cells import PRIVILEGED_NOTE, policy_cell, with_interval
-from resilisim.evaluation.report.content import Block, CellLike, Paragraph, Section, Table, beside_a_chart
-from resilisim.evaluation.report.drawing import series_style
-from resilisim.evaluation.report.facts import RunFacts, count_of
-from resilisim.evaluation.report.line_chart import Line, LinePanel, line_charts
+from resilisim.errors import count_of
+from resilisim.evaluation.facts import RunFacts
+from resilisim.evaluation.report.charts import legend, line_symbol, series_legend, series_style
+from resilisim.evaluation.report.charts.lines import NO_ESTIMATE, LinePanel, Series, line_charts
+from resilisim.evaluation.report.content import (
+    NOTHING,
+    PRIVILEGED_NOTE,
+    Block,
+    CellLike,
+    Paragraph,
+    Section,
+    Table,
+    beside_a_chart,
+    policy_cell,
+    with_interval,
+)
 from resilisim.evaluation.report.rows import policies_of
 from resilisim.evaluation.summary import GroupSummary
 from resilisim.statistics import Estimate
@@ -49,7 +58,7 @@ def repeats_table(
         for side, name in enumerate(("pass@k", "pass^k")):
             cells: list[CellLike] = [policy_cell(row), row.prompt_type, name]
             for number in tries:
-                cells.append(with_interval(curve[number][side]) if number in curve else "–")
+                cells.append(with_interval(curve[number][side]) if number in curve else NOTHING)
             rows.append(cells)
     return Table(
         "pass@k and pass^k in percent of tasks, with 95% intervals over tasks",
@@ -74,13 +83,13 @@ def _charts(
             if row.prompt_type != prompt or row.policy not in drawn:
                 continue
             for side, name in enumerate(("pass@k", "pass^k")):
-                estimates = [curve[number][side] if number in curve else _NOTHING for number in tries]
+                estimates = [curve[number][side] if number in curve else NO_ESTIMATE for number in tries]
                 style = series_style(drawn.index(row.policy))
-                lines.append(Line(f"{row.policy}, {name}", style, estimates, is_dashed=side == 1))
+                lines.append(Series(f"{row.policy}, {name}", style, estimates, hollow=side == 1))
         panels.append(LinePanel(f"pass@k and pass^k under {prompt}", f"{prompt} prompt", lines))
     description = "Over the number of episodes k: full lines pass@k, dashed lines pass^k, with 95% intervals."
     blocks: list[Block] = [
-        legend.lines_legend(drawn, "pass@k", "pass^k"),
+        legend(*series_legend(drawn), (line_symbol("line"), "pass@k"), (line_symbol("line dashed"), "pass^k")),
         line_charts(description, [str(number) for number in tries], "k episodes of a task", panels),
     ]
     hidden_policies = len({row.policy for row, _ in curves}) - len(drawn)
@@ -90,9 +99,6 @@ def _charts(
     if hidden:
         blocks.append(Paragraph(f"{' and '.join(hidden)} in the table only.", "note"))
     return blocks
-
-
-_NOTHING = Estimate(math.nan, math.nan, math.nan, math.nan, 0, 0)
 
 
 def _curve(facts: RunFacts, row: GroupSummary) -> dict[int, tuple[Estimate, Estimate]]:

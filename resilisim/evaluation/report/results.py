@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from markupsafe import Markup
+
+from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS
-from resilisim.evaluation.report import legend
-from resilisim.evaluation.report.cells import (
+from resilisim.evaluation.facts import RunFacts
+from resilisim.evaluation.report.charts import RowLabel, dot_symbol, legend, square_symbol, upright_symbol
+from resilisim.evaluation.report.charts.rows import Part, ResultGroup, ResultRow, results_chart
+from resilisim.evaluation.report.content import (
     NOTHING,
     PRIVILEGED_NOTE,
     REGRET_ADDS_UP,
-    percent,
-    plain,
-    policy_cell,
-    with_interval,
-)
-from resilisim.evaluation.report.content import (
     Block,
     Cell,
     CellLike,
@@ -25,16 +26,22 @@ from resilisim.evaluation.report.content import (
     Section,
     Table,
     beside_a_chart,
+    name_cell,
+    percent,
+    plain,
+    policy_cell,
+    with_interval,
 )
-from resilisim.evaluation.report.drawing import RowLabel
-from resilisim.evaluation.report.facts import RunFacts, count_of
-from resilisim.evaluation.report.levels import levels_table
-from resilisim.evaluation.report.published import prompts_reference
-from resilisim.evaluation.report.results_chart import ResultGroup, ResultRow, Segment, results_chart
+from resilisim.evaluation.report.pooling import Rate, level_rates, mean_of, proportion
+from resilisim.evaluation.report.published import LEVEL_NAMES, prompts_reference, task_types_reference
 from resilisim.evaluation.report.rows import PromptPools, ranked
-from resilisim.evaluation.summary import SMALLEST_SHOWN, GroupSummary, bound_note
+from resilisim.evaluation.summary import SMALLEST_SHOWN, GroupSummary, bound_note, ordered_groups, summarise_group
 
 MOST_COLUMNS = 8  # of policies beside each other
+MOST_TASK_TYPES = 8  # shown one by one; the rest of a run with more stands in its records
+LEAST_CEILING = 0.05  # below it a share says nothing
+SHADES = 10  # of cells, from 0 to 100 % of the ceiling; style.css has a class for each
+FINDING_TOOLS = "finding-tools"  # CSS class of what the fewest searches cost that show the tools
 TEXT = (
     "The score is success with the luck of the draws taken out, as a share of the ceiling: the best success rate that "
     "any agent can have with what its prompt tells. A point is lost where a message lowers the best chance that is "
@@ -61,6 +68,7 @@ LEVELS = (
     "Full success, partial success and failure add up to 100. All flawed prompts of a policy count as one; the mean "
     "gives every policy the same weight."
 )
+MEANS_HAVE_NONE = "With one task only, a mean or difference has no interval."
 LUCK = (
     "The luck of every draw is known, so it can be taken out: the adjusted score is the mean of outcome − β × luck. It "
     "estimates the same success rate with less noise. β is fitted on other tasks than those it is applied to, so the "
@@ -82,7 +90,7 @@ def results_section(facts: RunFacts, pools: PromptPools) -> Section:
     )
     blocks: list[Block] = [
         TEXT,
-        legend.results_legend(labels, any(row.privileged for row in rows), any(map(must_search, rows))),
+        _key(rows, labels),
         chart,
         *(Paragraph(note, "note") for note in _notes(rows, labels)),
         beside_a_chart(success_table(rows), "The same as a table, with raw success"),
@@ -108,56 +116,48 @@ def loss_labels(rows: Sequence[GroupSummary]) -> list[str]:
     return ["information"] * ("information" in found) + known + sorted(found - set(LOSS_LABELS))
 
 
-def loss_bar(row: GroupSummary, labels: Sequence[str]) -> list[Segment]:
+def loss_style(label: str) -> str:
+    """Return the CSS class of a cause of lost points."""
+    return label.replace("_", "-") if label in LOSS_LABELS else "other-loss"
+
+
+def loss_bar(row: GroupSummary, labels: Sequence[str]) -> list[Part]:
     """Return the parts of a row's bar: with luck they add up to what the policy missed."""
-    bar = [Segment("unavoidable", row.unavoidable, "unavoidable")]
+    bar = [Part("unavoidable", row.unavoidable, "unavoidable")]
     for label in labels:
         if label not in row.losses:
             continue
         avoidable = row.avoidable_loss(label)
         price = row.losses[label].value - avoidable
         if price > 0.0:
-            bar.append(Segment(legend.FINDING_TOOLS, price, "finding the tools, which nobody could spare"))
-        bar.append(Segment(legend.loss_style(label), avoidable, plain(label)))
+            bar.append(Part(FINDING_TOOLS, price, "finding the tools, which nobody could spare"))
+        bar.append(Part(loss_style(label), avoidable, plain(label)))
     return bar
 
 
 def success_table(rows: Sequence[GroupSummary]) -> Table:
     """Return the share of the ceiling and what it is made of, by policy and prompt."""
     searching = any(map(must_search, rows))
-    return Table(
+    optimum = [("V*", lambda row: percent(row.optimum.value))] if searching else []
+    return Table.of(
         "Success in percent of episodes, luck-adjusted and raw, with 95% intervals clustered by task",
-        (
-            "policy",
-            "prompt",
-            "plan by",
-            "share of ceiling",
-            "luck-adjusted success",
-            *(("ceiling", "V*") if searching else ("ceiling V*",)),
-            "raw success",
-            "raw share",
-            "episodes",
-            "messages",
-        ),
+        rows,
         [
-            (
-                policy_cell(row),
-                row.prompt_type,
-                row.planner or NOTHING,
-                with_interval(row.adjusted_share),
-                with_interval(row.luck_adjusted),
-                percent(row.ceiling.value),
-                *([percent(row.optimum.value)] if searching else []),
-                with_interval(row.success),
-                with_interval(row.share_of_ceiling),
-                f"{row.num_episodes:,}",
-                f"{row.turns.value:.1f}",
-            )
-            for row in rows
+            ("policy", policy_cell),
+            ("prompt", lambda row: row.prompt_type),
+            ("plan by", lambda row: row.planner or NOTHING),
+            ("share of ceiling", lambda row: with_interval(row.adjusted_share)),
+            ("luck-adjusted success", lambda row: with_interval(row.luck_adjusted)),
+            ("ceiling" if searching else "ceiling V*", lambda row: percent(row.ceiling.value)),
+            *optimum,
+            ("raw success", lambda row: with_interval(row.success)),
+            ("raw share", lambda row: with_interval(row.share_of_ceiling)),
+            ("episodes", lambda row: f"{row.num_episodes:,}"),
+            ("messages", lambda row: f"{row.turns.value:.1f}"),
         ],
         text_columns=3,
         is_stacked=True,
-        notes=(PRIVILEGED_NOTE,) if any(row.privileged for row in rows) else (),
+        notes=_starred(rows),
     )
 
 
@@ -174,11 +174,9 @@ def losses_table(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Table:
     causes.append(("luck", [with_interval(row.luck, signed=True) for row in rows]))
     notes = (REGRET_ADDS_UP,)
     if len(rows) <= MOST_COLUMNS:
-        headings: list[CellLike] = [""]
-        for row in rows:
-            name = policy_cell(row)
-            headings.append(Cell(name.text, detail=row.prompt_type, mark=name.mark, mark_meaning=name.mark_meaning))
-        return Table(caption, headings, [[name, *cells] for name, cells in causes], is_stacked=True, notes=notes)
+        names = [replace(policy_cell(row), detail=row.prompt_type) for row in rows]
+        body = [[name, *cells] for name, cells in causes]
+        return Table(caption, ["", *names], body, is_stacked=True, notes=notes)
     body = [
         [policy_cell(row), row.prompt_type, *(cells[number] for _, cells in causes)] for number, row in enumerate(rows)
     ]
@@ -188,22 +186,70 @@ def losses_table(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Table:
 
 def luck_table(rows: Sequence[GroupSummary]) -> Table:
     """Return how much luck there was, how it was taken out, and what that is worth."""
-    return Table(
+    return Table.of(
         "Luck and its slope β, in percent of episodes, with 95% intervals clustered by task",
-        ("policy", "prompt", "luck", "fitted β", "adjusted with β = 1", "worth episodes"),
+        rows,
         [
-            (
-                policy_cell(row),
-                row.prompt_type,
-                with_interval(row.luck, signed=True),
-                NOTHING if math.isnan(row.mean_beta) else f"{row.mean_beta:.2f}",
-                with_interval(row.luck_adjusted_beta_1),
-                _episodes_saved(row),
-            )
-            for row in rows
+            ("policy", policy_cell),
+            ("prompt", lambda row: row.prompt_type),
+            ("luck", lambda row: with_interval(row.luck, signed=True)),
+            ("fitted β", lambda row: NOTHING if math.isnan(row.mean_beta) else f"{row.mean_beta:.2f}"),
+            ("adjusted with β = 1", lambda row: with_interval(row.luck_adjusted_beta_1)),
+            ("worth episodes", _episodes_saved),
         ],
         text_columns=2,
     )
+
+
+def _episodes_saved(row: GroupSummary) -> str:
+    """How many times the episodes a raw rate would need for the interval of the adjusted one."""
+    raw, adjusted = row.success.standard_error, row.luck_adjusted.standard_error
+    if math.isnan(raw) or math.isnan(adjusted) or raw <= 0.0 or adjusted <= 0.0:
+        return NOTHING
+    return f"{(raw / adjusted) ** 2:.1f} ×"
+
+
+def levels_table(facts: RunFacts, pools: PromptPools) -> Table:
+    """Return full, partial and failed episodes by policy and prompt, as in table 2 of the ResiliBench paper."""
+    num_tasks = len(facts.sums.tasks)
+    rows: list[list[CellLike]] = []
+    means: dict[tuple[str, int], list[Rate]] = {}
+    for policy in pools.policies:
+        privileged = pools.is_privileged(policy)
+        rows.append([name_cell(policy, privileged)])
+        for prompt in pools.prompts:
+            found = pools.get(policy, prompt)
+            if found is None:
+                rows[-1] += [NOTHING] * len(LEVEL_NAMES)
+                continue
+            for level, rate in enumerate(level_rates(found.group, num_tasks)):
+                rows[-1].append(with_interval(proportion(rate)))
+                if not privileged:
+                    means.setdefault((prompt, level), []).append(rate)
+    num_ordinary = sum(not pools.is_privileged(policy) for policy in pools.policies)
+    num_starred = len(pools.policies) - num_ordinary
+    notes = [PRIVILEGED_NOTE] if num_starred else []
+    if num_ordinary > 1:
+        rows.append([mean_name(num_ordinary, num_starred)])
+        for prompt in pools.prompts:
+            for level in range(len(LEVEL_NAMES)):
+                rates = means.get((prompt, level))
+                rows[-1].append(with_interval(mean_of(rates)) if rates else NOTHING)
+        notes += [MEANS_HAVE_NONE] if num_tasks < 2 else []
+    return Table(
+        "Full success, partial success and failure in percent of episodes, with 95% intervals clustered by task",
+        ("policy", *LEVEL_NAMES * len(pools.prompts)),
+        rows,
+        groups=(("", 1), *((plain(prompt), len(LEVEL_NAMES)) for prompt in pools.prompts)),
+        is_stacked=True,
+        notes=notes,
+        summary_rows=1 if num_ordinary > 1 else 0,
+    )
+
+
+def mean_name(number: int, num_starred: int) -> str:
+    """Return what the row of a mean over policies is called."""
+    return f"mean of {count_of(number, 'policy', 'policies')}" + " without *" * (num_starred > 0)
 
 
 def ceiling_text(rows: Sequence[GroupSummary]) -> str:
@@ -241,6 +287,19 @@ def _groups(pools: PromptPools, labels: Sequence[str]) -> list[ResultGroup]:
     return groups
 
 
+def _key(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Markup:
+    privileged = [(dot_symbol("privileged"), "privileged policy *")] * any(row.privileged for row in rows)
+    finding = (square_symbol(FINDING_TOOLS), "finding the tools", "what the fewest searches cost")
+    return legend(
+        (dot_symbol("adjusted"), "share of the ceiling, 95% interval"),
+        *privileged,
+        (upright_symbol("ceiling"), "ceiling"),
+        (square_symbol("unavoidable"), "unavoidable", "what no agent could have had: 1 − V*"),
+        *[finding] * any(map(must_search, rows)),
+        *((square_symbol(loss_style(label)), plain(label), LOSS_LABELS.get(label)) for label in labels),
+    )
+
+
 def _notes(rows: Sequence[GroupSummary], labels: Sequence[str]) -> list[str]:
     searching = any(map(must_search, rows))
     notes = [TRIES_AGAIN] if any(row.tries_again for row in rows) else []
@@ -249,12 +308,16 @@ def _notes(rows: Sequence[GroupSummary], labels: Sequence[str]) -> list[str]:
     unknown = sum(row.num_without_ceiling for row in rows if not row.tries_again)
     notes += [f"{SEARCHES_UNKNOWN} {count_of(unknown, 'episode')}."] if unknown else []
     notes += [note for note in (bound_note(rows),) if note is not None]
-    notes += overshoot_notes(rows)
+    notes += _overshoot_notes(rows)
     notes += [REGRET_ADDS_UP] if any(row.unavoidable + row.regret.value > 1.0 for row in rows) else []
-    return notes + ([PRIVILEGED_NOTE] if any(row.privileged for row in rows) else [])
+    return notes + _starred(rows)
 
 
-def overshoot_notes(rows: Sequence[GroupSummary]) -> list[str]:
+def _starred(rows: Sequence[GroupSummary]) -> list[str]:
+    return [PRIVILEGED_NOTE] if any(row.privileged for row in rows) else []
+
+
+def _overshoot_notes(rows: Sequence[GroupSummary]) -> list[str]:
     """Say why a share is shown as below 0 or above 100, if one is."""
     shares = [row.adjusted_share.value for row in rows]
     if not any(share <= -SMALLEST_SHOWN or share >= 1.0 + SMALLEST_SHOWN for share in shares):
@@ -262,9 +325,87 @@ def overshoot_notes(rows: Sequence[GroupSummary]) -> list[str]:
     return [f"{OVERSHOOT} {BEYOND}" if any(map(must_search, rows)) else OVERSHOOT]
 
 
-def _episodes_saved(row: GroupSummary) -> str:
-    """How many times the episodes a raw rate would need for the interval of the adjusted one."""
-    raw, adjusted = row.success.standard_error, row.luck_adjusted.standard_error
-    if math.isnan(raw) or math.isnan(adjusted) or raw <= 0.0 or adjusted <= 0.0:
-        return NOTHING
-    return f"{(raw / adjusted) ** 2:.1f} ×"
+def task_types_section(facts: RunFacts, pools: PromptPools) -> Section:
+    """Return what share of the ceiling each policy reaches under each prompt, by task type."""
+    counts = Counter(task.task_type for task in facts.sums.tasks)
+    if len(counts) == 1:
+        text = f"All tasks of this run are of one type: {plain(next(iter(counts)))}."
+        return Section("types", "By task type", [text, task_types_reference()])
+    shown = sorted(counts, key=lambda name: (-counts[name], name))[:MOST_TASK_TYPES]
+    chosen = {name: facts.sums.tasks_where(task_type=name) for name in shown}
+    groups = ordered_groups(facts.sums, *facts.order)
+    rows = [(name, summarise_group(facts.sums, group, chosen[name])) for name in shown for group in groups]
+    blocks: list[Block] = [shares_table(facts, pools, {name: counts[name] for name in shown})]
+    hidden = len(counts) - len(shown)
+    if hidden:
+        blocks.append(Paragraph(f"{count_of(hidden, 'rarer type')} left out here, not in the totals.", "note"))
+    details = Fold("Success and costliest causes by task type", [task_types_table(rows)])
+    return Section("types", "By task type", [*blocks, details, task_types_reference()])
+
+
+def shares_table(facts: RunFacts, pools: PromptPools, counts: Mapping[str, int]) -> Table:
+    """Return the share of the ceiling of each policy under each prompt for each task type, and what the ceiling is."""
+    chosen = [facts.sums.tasks_where(task_type=name) for name in counts]
+    rows: list[list[CellLike]] = []
+    shown: list[GroupSummary] = []
+    ceilings: dict[str, list[GroupSummary]] = {}
+    for row in pools.rows:
+        entry = pools.get(row.policy, row.prompt_type)
+        assert entry is not None  # rows are made of these
+        parts = [summarise_group(facts.sums, entry.group, where) for where in chosen]
+        shown += parts
+        rows.append([policy_cell(row), plain(row.prompt_type), *map(_shaded, parts)])
+        if not math.isnan(row.ceiling.value):
+            ceilings.setdefault(row.ceiling_name, parts)
+    names = {"known_probabilities": "tools known"} if len(ceilings) > 1 else {"known_probabilities": ""}
+    for name, parts in sorted(ceilings.items()):
+        cells = (percent(part.ceiling.value) if part.num_tasks else NOTHING for part in parts)
+        rows.append(["ceiling in % of episodes", names.get(name, "tools to be found"), *cells])
+    rows.append(["tasks", "", *(f"{count:,}" for count in counts.values())])
+    low = any(part.ceiling.value < LEAST_CEILING for part in shown)
+    several_tries = any(row.tries_again for row in pools.rows)
+    notes = ["“raw”: success in percent of episodes, where there is no ceiling."] if several_tries else []
+    notes += [f"No share where the ceiling is below {percent(LEAST_CEILING, 0)}%."] if low else []
+    notes += _overshoot_notes([part for part in shown if not part.ceiling.value < LEAST_CEILING])
+    return Table(
+        "Share of the ceiling in percent by task type, luck taken out, with 95% intervals clustered by task",
+        ("policy", "prompt", *map(plain, counts)),
+        rows,
+        text_columns=2,
+        is_listed=True,
+        notes=notes + _starred(pools.rows),
+        summary_rows=1 + len(ceilings),
+    )
+
+
+def _shaded(row: GroupSummary) -> Cell:
+    """Return a share of the ceiling on a ground that tells how high it is, or raw success where there is none."""
+    if math.isnan(row.adjusted_share.value):
+        cell = with_interval(row.success)
+        return Cell(f"{cell.text} raw", detail=cell.detail) if cell.detail else cell
+    if row.ceiling.value < LEAST_CEILING:
+        return Cell(NOTHING)
+    shade = min(max(int(row.adjusted_share.value * SHADES), 0), SHADES - 1)
+    return replace(with_interval(row.adjusted_share), style=f"shade shade-{shade}")
+
+
+def task_types_table(rows: Sequence[tuple[str, GroupSummary]]) -> Table:
+    """Return success by task type, for each policy and prompt."""
+    return Table.of(
+        "Success in percent by task type, with 95% intervals clustered by task",
+        rows,
+        [
+            ("task type", lambda row: plain(row[0])),
+            ("policy", lambda row: policy_cell(row[1])),
+            ("prompt", lambda row: row[1].prompt_type),
+            ("costliest cause", lambda row: plain(row[1].biggest_loss or "none")),
+            ("tasks", lambda row: f"{row[1].num_tasks:,}"),
+            ("episodes", lambda row: f"{row[1].num_episodes:,}"),
+            ("luck-adjusted", lambda row: with_interval(row[1].luck_adjusted)),
+            ("ceiling", lambda row: percent(row[1].ceiling.value)),
+            ("raw success", lambda row: with_interval(row[1].success)),
+            ("partial success", lambda row: with_interval(row[1].partial_success)),
+        ],
+        text_columns=4,
+        is_stacked=True,
+    )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from resilisim.evaluation.accumulate import GroupSums
-from resilisim.evaluation.report.facts import RunFacts
+from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.pooling import Pool, base_prompt, pool
 from resilisim.evaluation.summary import GroupSummary, ordered_groups
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Unpack, cast
 
 from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
-from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
+from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer, count_of
 from resilisim.evaluation.episode.record import EpisodeRecord, is_failure
 from resilisim.evaluation.episode.texts import RecordTexts
-from resilisim.evaluation.report.facts import RunCollector, count_of
+from resilisim.evaluation.facts import RunCollector
 from resilisim.evaluation.results import CallOutcome, EvaluationResult, result_of
 from resilisim.evaluation.run.arguments import (
     TaskSpec,

@@ -7,17 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 
+from resilisim.evaluation.facts import RunFacts, read_facts
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.report.body import build_page
-from resilisim.evaluation.report.cells import with_interval
-from resilisim.evaluation.report.content import NO_INTERVAL_NOTE, Card, Fold, Table
-from resilisim.evaluation.report.facts import RunFacts, read_facts
-from resilisim.evaluation.report.frame import READING
-from resilisim.evaluation.report.html_page import table_markup
-from resilisim.evaluation.report.key_figures import NOT_PRIVILEGED, cards
-from resilisim.evaluation.report.markdown import table_markdown
-from resilisim.evaluation.report.markup import Markup
+from resilisim.evaluation.report.body import NOT_PRIVILEGED, build_page, cards
+from resilisim.evaluation.report.content import NO_INTERVAL_NOTE, Card, Fold, Table, with_interval
+from resilisim.evaluation.report.rendering import blocks_markup, meanings, table_markdown
 from resilisim.evaluation.report.results import TRIES_AGAIN, success_table
 from resilisim.evaluation.report.rows import PromptPools
 from resilisim.evaluation.summary import format_percent
@@ -110,7 +106,7 @@ def test_a_dash_in_place_of_an_interval_has_its_reason_below_the_table(num_tasks
     low = np.nan if num_tasks == 1 else 0.25
     cell = with_interval(Estimate(0.5, low, low, low, num_tasks, 8))
     table = Table("Success", ("policy", "success"), [("random", cell)])
-    assert (NO_INTERVAL_NOTE in table_markup(table)) == (num_tasks == 1)
+    assert (NO_INTERVAL_NOTE in blocks_markup([table])) == (num_tasks == 1)
     assert (NO_INTERVAL_NOTE.split("(")[0] in table_markdown(table)) == (num_tasks == 1)
 
 
@@ -125,7 +121,7 @@ def test_a_run_of_one_task_says_why_its_numbers_have_no_interval(tmp_path: Path)
 def test_every_word_of_the_tables_that_is_no_plain_english_is_explained(tmp_path: Path) -> None:
     page = build_page(facts_of(tmp_path, num_tasks=6, num_seeds=2), tmp_path)
     assert "reading" in [section.target for section in page.sections]
-    known = " | ".join(READING)
+    known = " | ".join(word for word, _ in meanings("words.txt"))
     words = ("V*", "ceiling", "luck-adjusted", "share of ceiling", "lost by calls", "information", "obey", "deviate")
     for word in (*words, "pass@k", "pass^k", "p (Holm)", "privileged", "regret"):
         assert word in known

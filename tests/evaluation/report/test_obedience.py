@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.report.facts import RunFacts, read_facts
-from resilisim.evaluation.report.obedience import flaw_costs
+from resilisim.evaluation.facts import RunFacts, read_facts
+from resilisim.evaluation.report.flaws import flaw_costs
 from resilisim.evaluation.run.store import read_records
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.sources import sample_tasks

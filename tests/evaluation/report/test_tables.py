@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from resilisim.evaluation.report import agents, by_task_type, levels, losses, repeats, results, scaling, tool_errors
-from resilisim.evaluation.report.broken import broken_episodes, broken_section
+from resilisim.evaluation.facts import RunFacts, read_facts
+from resilisim.evaluation.report import agents, losses, repeats, results
 from resilisim.evaluation.report.content import Cell, CellLike, Fold, Section, Table
-from resilisim.evaluation.report.facts import RunFacts, read_facts
-from resilisim.evaluation.report.flaws import drops_table, flaw_pools, flaws_section, flaws_table
-from resilisim.evaluation.report.obedience import flaw_costs
+from resilisim.evaluation.report.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
+from resilisim.evaluation.report.losses import broken_episodes, broken_section
 from resilisim.evaluation.report.rows import PromptPools
 from resilisim.evaluation.summary import format_percent
 from resilisim.provenance import encode_json_line
@@ -74,7 +73,7 @@ def tables_of(section: Section | None) -> list[Table]:
 
 
 def test_levels_are_the_shares_of_the_records(facts: RunFacts, records: list[Record]) -> None:
-    table = levels.levels_table(facts, PromptPools(facts))
+    table = results.levels_table(facts, PromptPools(facts))
     assert [name for name, _ in table.groups] == ["", "baseline", "optimal", "flawed"]
     for row in table.rows[:-1]:
         expected = [
@@ -92,7 +91,7 @@ def test_levels_are_the_shares_of_the_records(facts: RunFacts, records: list[Rec
 
 def test_every_rate_has_an_interval(facts: RunFacts) -> None:
     pools = PromptPools(facts)
-    for table in (results.success_table(facts.rows), levels.levels_table(facts, pools), drops_table(facts, pools)):
+    for table in (results.success_table(facts.rows), results.levels_table(facts, pools), drops_table(facts, pools)):
         assert table is not None
         for row in table.rows:
             for cell in row[1:]:
@@ -102,7 +101,7 @@ def test_every_rate_has_an_interval(facts: RunFacts) -> None:
 
 def test_task_types_have_the_shares_of_their_tasks(facts: RunFacts, records: list[Record]) -> None:
     counts = Counter(task.task_type for task in facts.sums.tasks)
-    table = by_task_type.shares_table(facts, PromptPools(facts), counts)
+    table = results.shares_table(facts, PromptPools(facts), counts)
     *rows, searching, known, tasks = table.rows
     assert [text_of(cell) for cell in tasks[2:]] == [f"{count}" for count in counts.values()]
     assert len(rows) == 4 * 3
@@ -185,7 +184,7 @@ def test_the_costliest_calls_lead_to_their_episodes(facts: RunFacts, records: li
 
 
 def test_errors_are_counts_of_failed_executions(facts: RunFacts, records: list[Record]) -> None:
-    errors, messages = tables_of(tool_errors.errors_section(facts))
+    errors, messages = tables_of(losses.errors_section(facts))
     steps = [step for record in records for step in record["steps"]]
     failures = Counter(step["error"] for step in steps if not step["success"])
     assert {text_of(row[0]): text_of(row[1]) for row in errors.rows[:-1]} == {
@@ -213,7 +212,7 @@ def test_a_run_without_flaws_models_or_repeats_has_no_such_section(tmp_path: Pat
     assert flaws_section(facts, PromptPools(facts)) is None
     assert repeats.repeats_section(facts) is None
     assert agents.agents_section(facts) is None
-    assert scaling.scaling_section(facts, PromptPools(facts)) is None
+    assert agents.scaling_section(facts, PromptPools(facts)) is None
 
 
 @pytest.mark.parametrize(
@@ -230,13 +229,13 @@ def test_a_run_without_flaws_models_or_repeats_has_no_such_section(tmp_path: Pat
     ],
 )
 def test_the_size_of_a_model_is_what_its_name_states(name: str, size: float | None) -> None:
-    assert scaling.model_size(name) == size
+    assert agents.model_size(name) == size
 
 
 def test_models_are_ordered_by_size_and_their_measures_are_those_of_their_rates(tmp_path: Path) -> None:
     records = agent_records()
     facts = read_facts(write_run(tmp_path, records))
-    by_model, evenness, _ = tables_of(scaling.scaling_section(facts, PromptPools(facts)))
+    by_model, evenness, _ = tables_of(agents.scaling_section(facts, PromptPools(facts)))
     assert [text_of(row[1]) for row in by_model.rows] == list(MODELS) * len(AGENTS)
     assert [text_of(row[2]) for row in by_model.rows[:4]] == ["3B", "14B", "72B", "–"]
     for row in by_model.rows:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.episode.texts import opened, replies_of, stored
-from resilisim.evaluation.report.html_page import page_policy
+from resilisim.evaluation.report.rendering import page_policy
 from resilisim.evaluation.report.viewer import Packer, viewer_assets, viewer_section
 from resilisim.evaluation.report.viewer.blocks import (
     CHUNK_BYTES,
@@ -407,7 +407,7 @@ def test_no_text_of_a_record_leaves_its_block(tmp_path: Path) -> None:
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", text)
     assert all("alert" in json.dumps(unpack_block(block)) for _, block in blocks[2:])
     assert "alert" not in section
-    assert "episode show &#x27;run &lt;b&gt;&#x27; NUMBER" in section  # the command, quoted for a shell
+    assert "episode show &#39;run &lt;b&gt;&#39; NUMBER" in section  # the command, quoted for a shell
 
 
 def test_numbers_that_are_none_do_not_stop_the_report() -> None:

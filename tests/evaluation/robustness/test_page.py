@@ -11,7 +11,7 @@ import pytest
 
 from resilisim import benchmark_tasks, bound
 from resilisim.errors import StoreError
-from resilisim.evaluation.report.profile.page import write_profile_markdown, write_profile_page
+from resilisim.evaluation.report.profile import write_profile_markdown, write_profile_page
 from resilisim.evaluation.robustness.profile import ProfileResult, profile
 from resilisim.evaluation.robustness.results import RunState
 from resilisim.evaluation.summary import format_interval, format_percent

@@ -12,7 +12,7 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
 from resilisim.policies import is_privileged, make_policy, policy_name, policy_names
 from resilisim.policies.checks import CommonWordSearch, check_policy
-from resilisim.policies.ppo import mirror as mirror_module
+from resilisim.policies.ppo import policy as mirror_module
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.policy import TrainedPolicy

@@ -19,11 +19,11 @@ from resilisim.envs.workflow.columns import SUCCESS
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.policies.checks import CommonWordSearch
-from resilisim.policies.ppo import mirror as mirror_module
-from resilisim.policies.ppo import planner as planner_module
+from resilisim.policies.ppo import policy as mirror_module
+from resilisim.policies.ppo import policy as planner_module
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
-from resilisim.policies.ppo.planner import PolicyPlanner
+from resilisim.policies.ppo.policy import PolicyPlanner
 from resilisim.simulator.exact import plan_following, solve
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import build_problem

@@ -7,12 +7,18 @@ import shlex
 from importlib import resources
 from pathlib import Path
 
-from resilisim.evaluation.episode.record import LOSS_LABELS
-from resilisim.evaluation.report.facts import count_of
-from resilisim.evaluation.report.legend import loss_style
-from resilisim.evaluation.report.markup import Child, Markup, element
+from markupsafe import Markup
+
+from resilisim.errors import count_of
+from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, StepRecord
+from resilisim.evaluation.facts import RunFacts
+from resilisim.evaluation.report.charts.lines import trace_chart
+from resilisim.evaluation.report.content import REGRET_ADDS_UP, on_one_line, plain, signed_points
+from resilisim.evaluation.report.rendering import render
+from resilisim.evaluation.report.results import loss_style
 from resilisim.evaluation.report.viewer.packing import Pack, Packer
 from resilisim.evaluation.run.store import read_records
+from resilisim.evaluation.summary import format_percent
 from resilisim.tasks.benchmark import benchmark_tasks
 
 __all__ = ["Packer", "viewer_assets", "viewer_section"]
@@ -20,14 +26,18 @@ __all__ = ["Packer", "viewer_assets", "viewer_section"]
 # In this order: each uses functions of those before it.
 SCRIPTS = ("dom.js", "pack.js", "search.js", "said.js", "list.js", "trace.js", "turns.js", "episode.js", "viewer.js")
 BLOCK_TYPE = "application/x-resilisim-pack"  # no script to a browser: it keeps the text and does nothing
+MOST_EXAMPLES = 6  # for readers without a script
+MOST_STEPS = 40  # of an example: an episode of a run with a hundred turns is cut there, not in its record
+MESSAGE_LENGTH = 160
 
 
-def viewer_section(directory: Path | str, packer: Packer | None = None) -> Markup:
+def viewer_section(directory: Path | str, packer: Packer | None = None, facts: RunFacts | None = None) -> Markup:
     """Return what a page needs of a run's episodes: the place of the viewer, and blocks that hold the episodes.
 
     Args:
         directory: Folder of the results.
         packer: Has taken in all episodes; if omitted, the folder's episodes are read once, one at a time.
+        facts: The run's facts, which hold one episode per policy for readers whose browser runs no script.
 
     Raises:
         StoreError: The folder cannot be read.
@@ -38,17 +48,59 @@ def viewer_section(directory: Path | str, packer: Packer | None = None) -> Marku
             packer.add(record)
     command = f"resilisim episode show {shlex.quote(Path(directory).resolve().name)}"
     pack = packer.pack(command, {task.instance_id: task.description for task in benchmark_tasks()})
-    missing = (
-        "The list of episodes needs JavaScript, which is off here. In a terminal, ",
-        element("code", f"{command} NUMBER"),
-        " shows an episode turn by turn.",
+    blocks = {"pack-index": pack.index}
+    for kind in ("steps", "texts", "talks"):
+        blocks |= {f"pack-{kind}-{number}": block for number, block in enumerate(getattr(pack, kind))}
+    policies = list(dict.fromkeys(row.policy for row in facts.rows))[:MOST_EXAMPLES] if facts is not None else []
+    return render(
+        "viewer.html",
+        command=command,
+        coverage=_coverage(pack),
+        block_type=BLOCK_TYPE,
+        # Base64 holds nothing that needs to be escaped, and in this element nothing may be.
+        blocks={name: Markup(block) for name, block in blocks.items()},
+        examples=[_example(facts.examples[policy]) for policy in policies] if facts is not None else [],
+        regret_adds_up=REGRET_ADDS_UP,
     )
-    return Markup(
-        element("div", element("p", "Unpacking the episodes…", class_="note"), id="viewer", class_="viewer")
-        + element("noscript", element("p", missing, class_="warning"))
-        + element("p", _coverage(pack), class_="note")
-        + _blocks(pack)
-    )
+
+
+def _example(record: EpisodeRecord) -> dict[str, object]:
+    """Return what the template shows of an episode without a script: a line above, its trace, its messages."""
+    steps = record["steps"][:MOST_STEPS]
+    return {
+        "record": record,
+        "outcome": "success" if record["outcome"] else plain(record["score"]["level"]),
+        "ended_by": plain(record["ended_by"]),
+        "required": " → ".join(record["required_tools"]),
+        "ceiling": format_percent(record["optimum"]),
+        "lost": format_percent(record["regret"]),
+        "luck": signed_points(record["luck"]),
+        "chart": trace_chart(record, MOST_STEPS),
+        "steps": [_step(step) for step in steps],
+        "hidden": len(record["steps"]) - len(steps),
+    }
+
+
+def _step(step: StepRecord) -> dict[str, object]:
+    result = plain(step["kind"])
+    if step["kind"] == "execute" and step["success"] is not None:
+        result = "succeeded" if step["success"] else step["error"] or "failed"
+    label, chance = step["label"], step["success_probability"]
+    costly = step["regret"] >= 0.0005
+    return {
+        "turn": step["turn"],
+        "message": on_one_line(step["message"], MESSAGE_LENGTH) or "(stopped by itself)",
+        "result": result,
+        "style": "good" if step["success"] else "bad" if step["success"] is False else "muted",
+        "chance": "" if chance is None else f"{format_percent(chance, 0)}%",
+        "value": format_percent(step["value"]),
+        "action_value": format_percent(step["action_value"]),
+        "regret": format_percent(step["regret"]) if costly else "",
+        "luck": signed_points(step["luck"]) if abs(step["luck"]) >= 0.0005 else "",
+        "costly": costly,
+        "label": plain(label or ""),
+        "explanation": LOSS_LABELS.get(label, label) if label else "",
+    }
 
 
 def viewer_assets() -> tuple[str, str]:
@@ -61,7 +113,7 @@ def viewer_assets() -> tuple[str, str]:
     return folder.joinpath("viewer.css").read_text(encoding="utf-8"), script
 
 
-def _coverage(pack: Pack) -> Child:
+def _coverage(pack: Pack) -> str:
     """Say which episodes, which messages and which conversations are in the page, and what went first."""
     chosen = "failures first, then those whose calls cost most"
     parts = []
@@ -83,14 +135,3 @@ def _coverage(pack: Pack) -> Child:
     else:
         parts.append("So are prompts, thoughts and replies; only very long texts are cut.")
     return " ".join(parts)
-
-
-def _blocks(pack: Pack) -> Markup:
-    blocks = {"pack-index": pack.index}
-    blocks |= {f"pack-steps-{number}": block for number, block in enumerate(pack.steps)}
-    blocks |= {f"pack-texts-{number}": block for number, block in enumerate(pack.texts)}
-    blocks |= {f"pack-talks-{number}": block for number, block in enumerate(pack.talks)}
-    # Base64 holds nothing that needs to be escaped, and in this element nothing may be.
-    return Markup(
-        "\n".join(f'<script type="{BLOCK_TYPE}" id="{name}">{block}</script>' for name, block in blocks.items())
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,9 +11,6 @@ from typing import Any
 COMPRESSION_LEVEL = 6
 CHUNK_BYTES = 262_144  # of JSON that a browser unpacks to show one episode
 CHUNK_ROWS = 256
-
-# What no page should hold: control characters but line ends and tabs, and halves of characters.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def pack_block(value: object) -> str:
@@ -33,13 +29,6 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=
 def encode(value: object) -> bytes:
     """Return the shortest JSON of a value, in ASCII; NaN and infinities are refused."""
     return _ENCODER.encode(value).encode("ascii")
-
-
-def printable(text: str) -> str:
-    """Return a text with a mark in place of whatever cannot be printed."""
-    if text.isprintable():  # as nearly all texts are
-        return text
-    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def pack_chunks(rows: Iterable[bytes], most_bytes: int) -> tuple[list[str], list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from resilisim.evaluation.report.viewer.blocks import printable
+from resilisim.evaluation.report.content import printable
 
 LONGEST_NAME = 100
 MOST_NAMES = 5_000  # after so many no further name that an agent made up is kept

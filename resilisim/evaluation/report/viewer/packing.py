@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
-from resilisim.evaluation.report.viewer.blocks import encode, pack_block, pack_chunks, printable
+from resilisim.evaluation.report.content import printable
+from resilisim.evaluation.report.viewer.blocks import encode, pack_block, pack_chunks
 from resilisim.evaluation.report.viewer.names import EntryTable, NameTable, short
 from resilisim.evaluation.report.viewer.ranking import Shortlist, rank_of
 from resilisim.evaluation.report.viewer.talks import TalkRows, talk_of

@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from resilisim.evaluation.episode.record import EpisodeRecord, SpokenTexts
 from resilisim.evaluation.episode.texts import newly_told, opened_if_whole, prompt_of, replies_of, stored
-from resilisim.evaluation.report.viewer.blocks import encode, printable
+from resilisim.evaluation.report.content import printable
+from resilisim.evaluation.report.viewer.blocks import encode
 from resilisim.evaluation.report.viewer.texts import readable_message
 
 TEXT_LENGTH = 6_000  # characters of one text that are kept

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.report.viewer.blocks import printable
+from resilisim.evaluation.report.content import printable
 
 MESSAGE_LENGTH = 6_000  # characters of one message that are kept
 EPISODE_LENGTH = 40_000  # characters of all messages of an episode

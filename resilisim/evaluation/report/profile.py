@@ -1,0 +1,471 @@
+"""The page of a robustness profile: how policies do as tools, turns and plans get worse, in one file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from markupsafe import Markup
+
+from resilisim.errors import count_of
+from resilisim.evaluation.report.charts import dot, element, legend, level_line, series_style, upright_line
+from resilisim.evaluation.report.charts.lines import Level, Series, curve_panel, group_panel
+from resilisim.evaluation.report.content import (
+    NOTHING,
+    PRIVILEGED_NOTE,
+    Block,
+    Card,
+    Cell,
+    CellLike,
+    Definitions,
+    Fold,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    interval_text,
+    name_cell,
+    percent,
+    plain,
+    with_interval,
+)
+from resilisim.evaluation.report.rendering import meanings, packaged_text, page_markdown, whole_page
+from resilisim.evaluation.robustness.plan import RELIABILITY, TURNS
+from resilisim.evaluation.robustness.results import (
+    SOUND,
+    AxisProfile,
+    Curve,
+    CurvePoint,
+    FlawCell,
+    FlawProfile,
+    FlawReference,
+    FlawsProfile,
+    ProfiledPolicy,
+    ProfileResult,
+    RunState,
+)
+from resilisim.provenance import write_file_atomically
+from resilisim.statistics import Estimate
+
+PAGE_NAME = "profile.html"
+AXIS_TITLES: Mapping[str, str] = {RELIABILITY: "When tools fail more often", TURNS: "When turns are few"}
+
+AXIS_TEXTS: Mapping[str, str] = {
+    RELIABILITY: (
+        "Success against the chance that a tool succeeds whose dependencies have succeeded and before which nothing "
+        "has failed (the law's base). A uniform number decides each execution, and it is the same at every "
+        "reliability: what succeeds at 0.6 also succeeds at 0.9 if the history before it is the same."
+    ),
+    TURNS: (
+        "Success against the number of turns of an episode. The luck of an execution does not depend on how many turns "
+        "there are."
+    ),
+}
+
+FLAWS_TITLE = "When the plan is wrong"
+FLAWS_TEXT = (
+    "Success under plans with a flaw of one of several severities, beside the sound plans of the same tasks. An agent "
+    "that believes the plan ends at obey; one that does not can still reach deviate."
+)
+
+AFTER_SEARCH = "after search"  # the ceiling where tools must be found
+REQUIRED_RETRIED = "required tools, retried"  # the reference of which no policy bears the name
+
+DROP_NOTE = (
+    "Drop: success under the sound plan minus success under the flawed one, on the same tasks, seeds and luck. Drops "
+    "and what is recovered are luck-adjusted where that is offered."
+)
+EXACT_NOTE = "The rows without intervals are exact for these tasks: solved, not estimated."
+CHANGE_NOTE = (
+    "Change: the same tasks, seeds and luck in both settings, so the difference is taken task by task. There is none "
+    "in the standard setting itself."
+)
+RUNS_NOTE = "A run's own report is linked once it is written (resilisim report FOLDER) and the profile is made again."
+INTERVALS = "95% intervals clustered by task"
+CHANGES = ("change", "change, luck-adjusted")
+
+
+def write_profile_page(result: ProfileResult, path: Path | str | None = None) -> Path:
+    """Write the page of a profile, `profile.html` in its folder if no path is given, and return its path.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    target = Path(path) if path is not None else result.directory / PAGE_NAME
+    write_file_atomically(target, whole_page(profile_page(result), packaged_text("profile.css")))
+    return target
+
+
+def write_profile_markdown(result: ProfileResult, path: Path | str) -> Path:
+    """Write the tables of a profile as Markdown, and return the path.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    write_file_atomically(Path(path), page_markdown(profile_page(result)).encode("utf-8"))
+    return Path(path)
+
+
+def profile_page(result: ProfileResult) -> Page:
+    """Return what the page says."""
+    who = [curve.who for axis in result.axes for curve in axis.curves]
+    who += [policy.who for policy in result.flaws.policies] if result.flaws is not None else []
+    policies = list(dict.fromkeys(one.policy for one in who))
+    names = ", ".join(policies) if len(policies) <= 4 else count_of(len(policies), "policy", "policies")
+    unfinished = [run for run in result.runs if not run.is_finished]
+    warnings = []
+    if unfinished:
+        missing = sum(run.num_planned - run.num_episodes for run in unfinished)
+        warnings.append(
+            f"Not finished: {count_of(missing, 'episode')} of {count_of(len(unfinished), 'run')} are missing. Run "
+            "the same command again to resume."
+        )
+    if result.optimum_gap > 0.0:
+        warnings.append(f"Some V* are lower bounds, at most {percent(result.optimum_gap, 2)} points too low.")
+    summary = _summary_section(result)
+    arguments = [(name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(result.arguments.items())]
+    return Page(
+        title=f"ResiliSim robustness profile: {names}",
+        heading="How does it do as things get worse?",
+        lead=f"{count_of(len(policies), 'policy', 'policies')} on {count_of(result.num_tasks, 'task')} with "
+        f"{count_of(result.num_seeds, 'seed')} each, in {count_of(len(result.runs), 'setting')}: "
+        f"{count_of(result.num_episodes, 'episode')}. Each setting changes one thing; tasks, seeds and luck stay the "
+        "same, and the best that any agent could reach is computed exactly for each.",
+        warnings=warnings,
+        cards=_cards(result, any(one.privileged for one in who)),
+        sections=[
+            *([summary] if summary.blocks else []),
+            *(_axis_section(axis, result) for axis in result.axes),
+            *([_flaws_section(result.flaws)] if result.flaws is not None else []),
+            Section("runs", "Runs", [_runs_table(result)]),
+            Section("reading", "How to read this", [Definitions(meanings("profile-words.txt"))]),
+            Section("provenance", "Provenance", [Definitions(arguments)]),
+        ],
+        ending="Made by ResiliSim. This file needs no network; every number in it follows from the runs' episodes.",
+    )
+
+
+def _cards(result: ProfileResult, any_privileged: bool) -> list[Card]:
+    cards = []
+    most_of = "the most of any that does not see the state" if any_privileged else "the most of any"
+    for axis in result.axes:
+        ordinary = [curve for curve in axis.curves if not curve.who.privileged and curve.area.better.value >= 0.0]
+        if ordinary:
+            best = max(ordinary, key=lambda curve: curve.area.better.value)
+            area = best.area.better
+            detail = f"{interval_text(area)}, {most_of}: {best.who.policy} under {plain(best.who.prompt)}"
+            cards.append(Card(f"Of V* along {axis.axis}", f"{percent(area.value)}%", detail))
+    policies = result.flaws.policies if result.flaws is not None else ()
+    flawed = [policy for policy in policies if not policy.who.privileged and not math.isnan(policy.drop.better.value)]
+    if flawed:
+        least = min(flawed, key=lambda policy: policy.drop.better.value)
+        drop = least.drop.better
+        detail = f"{interval_text(drop)}, {most_of.replace('most', 'least')}: {least.who.policy}"
+        cards.append(Card("Drop under flawed plans", f"{percent(drop.value)} points", detail))
+        most = max(flawed, key=lambda policy: policy.recovered.better.value)
+        back = most.recovered.better
+        detail = f"{interval_text(back)} of what obeying gives away, {most_of}: {most.who.policy}"
+        cards.append(Card("Won back from flaws", f"{percent(back.value)}%", detail))
+    return cards
+
+
+def value_text(axis: str, value: float) -> str:
+    """Return a point of an axis as people write it."""
+    return f"{value:.2f}" if axis == RELIABILITY and round(value, 2) == value else f"{value:g}"
+
+
+def worst_text(policy: FlawProfile) -> str:
+    """Name the flaw with the lowest success, and say how many others are as low."""
+    if not policy.worst:
+        return NOTHING
+    first, others = policy.worst[0], len(policy.worst) - 1
+    more = f" and {count_of(others, 'other')}" if others else ""
+    return f"{plain(first.flaw)}, {first.severity}{more}"
+
+
+def _summary_section(result: ProfileResult) -> Section:
+    """Return the few numbers that sum up the axes and the flaws."""
+    blocks: list[Block] = []
+    if result.axes:
+        blocks.append(_areas_table(result))
+    if result.flaws is not None:
+        blocks.append(_drops_table(result.flaws))
+    if any(curve.who.privileged for axis in result.axes for curve in axis.curves):
+        blocks.append(Paragraph(PRIVILEGED_NOTE, "note"))
+    return Section("summary", "In short", blocks)
+
+
+def _axis_section(axis: AxisProfile, result: ProfileResult) -> Section:
+    """Return a policy's success along an axis: a small chart each, the table, every point in detail."""
+    several = len(result.arguments["prompts"]) > 1
+    levels = [
+        Level(axis.optimum, "optimum", "optimum V*"),
+        *[Level(axis.after_search, "after-search", f"{AFTER_SEARCH}, where tools must be found")] * axis.searches,
+        Level(axis.plan_following, "required-retried", f"{REQUIRED_RETRIED}, in their order"),
+    ]
+    series = [
+        _series(
+            curve.who,
+            _curve_cell(curve, several),
+            number,
+            [point.success for point in curve.points],
+            [point.adjusted for point in curve.points],
+        )
+        for number, curve in enumerate(axis.curves)
+    ]
+    charts = []
+    for one in series:
+        others = [other for other in series if other is not one]
+        label = partial(value_text, axis.axis)
+        charts.append(curve_panel(one.name, axis.values, axis.axis, label, levels, others, one, axis.standard))
+    symbols = legend(
+        *((_line_symbol(level.style), level.name) for level in levels),
+        (_dot_symbol(series_style(0)), "the policy, luck-adjusted, with its 95% interval"),
+        (_raw_symbol(), "raw success"),
+        (_line_symbol("other"), "the other policies"),
+    )
+    details = Fold("Every point with its change against the standard setting", [_axis_details_table(axis, several)])
+    panels = element("div", charts, class_="panels")
+    blocks: list[Block] = [AXIS_TEXTS[axis.axis], symbols, panels, _axis_table(axis, several), details]
+    return Section(axis.axis, AXIS_TITLES[axis.axis], blocks)
+
+
+def _series(
+    who: ProfiledPolicy, name: Cell, number: int, raw: Sequence[Estimate], adjusted: Sequence[Estimate]
+) -> Series:
+    """Return what a chart draws of a policy: raw success alone where its luck cannot be taken out."""
+    estimates, beside = (raw, ()) if who.tries_again else (adjusted, raw)
+    shown = f"{name.text} {name.mark}".rstrip()
+    return Series(shown, series_style(number), estimates, beside, who.privileged)
+
+
+def _flaws_section(flaws: FlawsProfile) -> Section:
+    """Return what the flaws do: a small chart for each flaw, the table, every policy in detail."""
+    carried = [flaw for flaw in flaws.flaws if flaws.reference(flaw, SOUND).num_tasks]
+    entries = [(_line_symbol("optimum"), "deviate: V*"), (_line_symbol("obey"), "obey")]
+    for number, policy in enumerate(flaws.policies):
+        name = f"{policy.who.policy} *" if policy.who.privileged else policy.who.policy
+        entries.append((_dot_symbol(series_style(number) + " hollow" * policy.who.privileged), name))
+    return Section(
+        "flaws",
+        FLAWS_TITLE,
+        [
+            FLAWS_TEXT,
+            legend(*entries, (_raw_symbol(), "raw success")),
+            element("div", [_flaw_chart(flaws, flaw) for flaw in carried], class_="panels"),
+            _flaws_table(flaws),
+            Fold("Every policy in detail", [_flaw_details_table(policy) for policy in flaws.policies]),
+        ],
+    )
+
+
+def _flaw_chart(flaws: FlawsProfile, flaw: str) -> Markup:
+    groups = [SOUND, *flaws.severities]
+    shown = ["sound", *flaws.severities]
+    references = [flaws.reference(flaw, severity) for severity in groups]
+    series = []
+    for number, policy in enumerate(flaws.policies):
+        cells = [cell for cell in (policy.cell(flaw, severity) for severity in groups) if cell is not None]
+        raw, adjusted = [cell.success for cell in cells], [cell.adjusted for cell in cells]
+        series.append(_series(policy.who, Cell(policy.who.policy), number, raw, adjusted))
+    levels = [
+        Level([reference.deviate for reference in references], "optimum", "deviate (V*)"),
+        Level([reference.obey for reference in references], "obey", "obey"),
+    ]
+    described = []
+    for one in series:
+        shares = (
+            f"{group} {percent(estimate.value)}% {interval_text(estimate)}"
+            for group, estimate in zip(shown, one.estimates, strict=True)
+        )
+        described.append(f"{one.name}: {', '.join(shares)}")
+    heading = f"{plain(flaw)}, {count_of(references[0].num_tasks, 'task')}"
+    return group_panel(heading, shown, levels, series, "; ".join(described))
+
+
+def _dot_symbol(style: str) -> Markup:
+    line = upright_line(6, 0.5, 12.5, f"interval {style.removesuffix(' hollow')}")
+    return _symbol(12, line + dot(6, 6.5, f"dot {style}", radius=4.0))
+
+
+def _raw_symbol() -> Markup:
+    return _symbol(12, dot(6, 6.5, "raw-dot", radius=2.2))
+
+
+def _line_symbol(style: str) -> Markup:
+    return _symbol(24, level_line(1, 23, 6.5, f"curve {style}"))
+
+
+def _symbol(width: int, content: Markup) -> Markup:
+    drawn = element("svg", content, width=width, height=13, viewBox=f"0 0 {width} 13", aria_hidden="true")
+    return element("span", drawn, class_="chart-symbol")
+
+
+def _curve_cell(curve: Curve, several_prompts: bool) -> Cell:
+    """Return the name of a curve: the policy, and the prompt where there are several."""
+    name = f"{curve.who.policy}, {plain(curve.who.prompt)}" if several_prompts else curve.who.policy
+    return name_cell(name, curve.who.privileged)
+
+
+def _areas_table(result: ProfileResult) -> Table:
+    """Return the mean success along each axis as a share of the mean ceiling."""
+    several = len(result.arguments["prompts"]) > 1
+    rows: list[list[CellLike]] = []
+    for curves in zip(*(axis.curves for axis in result.axes), strict=True):
+        areas = [estimate for curve in curves for estimate in (curve.area.raw, curve.area.adjusted)]
+        rows.append([_curve_cell(curves[0], several), *map(with_interval, areas)])
+    spans = []
+    for axis in result.axes:
+        first, last = value_text(axis.axis, axis.values[0]), value_text(axis.axis, axis.values[-1])
+        spans.append((f"{axis.axis} {first}" + f" to {last}" * (first != last), 2))
+    return Table(
+        f"Mean success along an axis in percent of the mean ceiling along it, with {INTERVALS}",
+        ("policy", *("raw", "luck-adjusted") * len(result.axes)),
+        rows,
+        groups=(("", 1), *spans),
+    )
+
+
+def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
+    """Return raw success at each point, with the exact references."""
+    rows: list[list[CellLike]] = [
+        [_curve_cell(curve, several_prompts), *(with_interval(point.success) for point in curve.points)]
+        for curve in axis.curves
+    ]
+    rows.append(["optimum V*", *map(percent, axis.optimum)])
+    if axis.searches:
+        rows.append([AFTER_SEARCH, *map(percent, axis.after_search)])
+    rows.append([REQUIRED_RETRIED, *map(percent, axis.plan_following)])
+    value = value_text(axis.axis, axis.standard)
+    standard = f"a reliability of {value}" if axis.axis == RELIABILITY else f"{value} {axis.axis}"
+    return Table(
+        f"Success in percent of episodes by {axis.axis}, with {INTERVALS}",
+        ("policy", *(value_text(axis.axis, value) for value in axis.values)),
+        rows,
+        is_stacked=True,
+        summary_rows=2 + axis.searches,
+        notes=(EXACT_NOTE, f"The standard setting has {standard}; it is always among the points."),
+    )
+
+
+def _axis_details_table(axis: AxisProfile, several_prompts: bool) -> Table:
+    """Return everything about each point: raw, adjusted, share of the ceiling, change against the standard setting."""
+    rows: list[list[CellLike]] = []
+    for curve in axis.curves:
+        for point, ceiling in zip(curve.points, axis.ceiling_of(curve), strict=True):
+            name, place = _curve_cell(curve, several_prompts), value_text(axis.axis, point.value)
+            rates = map(with_interval, (point.success, point.adjusted, point.share_of_ceiling))
+            rows.append([name, place, percent(ceiling), *rates, *_change_cells(point, "standard")])
+    return Table(
+        f"Success by {axis.axis} in percent, change in points, with {INTERVALS}",
+        ("policy", axis.axis, "ceiling", "success", "luck-adjusted", "share of ceiling", *CHANGES),
+        rows,
+        is_stacked=True,
+        notes=(CHANGE_NOTE,),
+    )
+
+
+def _change_cells(result: CurvePoint | FlawCell, without: str) -> list[CellLike]:
+    change = result.change
+    if change is None:
+        return [without, without]
+    return [with_interval(change.raw, signed=True), with_interval(change.adjusted, signed=True)]
+
+
+def _severity_text(reference: FlawReference) -> str:
+    return "sound plan" if reference.severity == SOUND else reference.severity
+
+
+def _drops_table(flaws: FlawsProfile) -> Table:
+    """Return what flaws cost each policy, and where they cost most."""
+    rows: list[list[CellLike]] = []
+    for policy in flaws.policies:
+        drops = [policy.drop_by_severity[name].better for name in flaws.severities if policy.worst]
+        estimates = (policy.worst_success, policy.optimal, *drops, policy.drop.better, policy.recovered.better)
+        name = name_cell(policy.who.policy, policy.who.privileged)
+        rows.append([name, worst_text(policy), *map(with_interval, estimates)])
+    num_cells = sum(reference.num_tasks > 0 for reference in flaws.references if reference.severity != SOUND)
+    severities = [f"drop, {name}" for name in flaws.severities]
+    return Table(
+        f"What flaws in the plan cost: success and recovered in percent, drops in points, with {INTERVALS}",
+        ("policy", "lowest under", "success there", "sound plan", *severities, "drop, all", "recovered"),
+        rows,
+        text_columns=2,
+        is_stacked=True,
+        notes=(
+            DROP_NOTE,
+            f"The lowest of {num_cells} is low by chance, too; its interval allows for that (Bonferroni).",
+        ),
+    )
+
+
+def _flaws_table(flaws: FlawsProfile) -> Table:
+    """Return raw success under each flaw and severity, with the exact references."""
+    rows: list[list[CellLike]] = []
+    for reference in flaws.references:
+        exact = (f"{reference.num_tasks:,}", percent(reference.obey), percent(reference.deviate))
+        found = [policy.cell(reference.flaw, reference.severity) for policy in flaws.policies]
+        cells = [NOTHING if cell is None else with_interval(cell.success) for cell in found]
+        rows.append([plain(reference.flaw), _severity_text(reference), *exact, *cells])
+    left_out = [
+        f"{plain(reference.flaw)} ({count_of(reference.left_out, 'task')})"
+        for reference in flaws.references
+        if reference.severity == SOUND and reference.left_out
+    ]
+    notes = ["Obey and deviate are exact for these tasks: solved, not estimated."]
+    if left_out:
+        notes.append(f"Left out, because their plans cannot carry the flaw: {', '.join(left_out)}.")
+    names = [name_cell(policy.who.policy, policy.who.privileged) for policy in flaws.policies]
+    return Table(
+        f"Success in percent of episodes by flaw and severity, with {INTERVALS}",
+        ("flaw", "severity", "tasks", "obey", "deviate (V*)", *names),
+        rows,
+        text_columns=2,
+        is_stacked=True,
+        notes=notes,
+    )
+
+
+def _flaw_details_table(policy: FlawProfile) -> Table:
+    """Return everything about one policy under each flaw and severity."""
+    rows: list[list[CellLike]] = []
+    for cell in policy.cells:
+        recovered = NOTHING if cell.recovered is None else with_interval(cell.recovered.better)
+        rates = (with_interval(cell.success), with_interval(cell.adjusted))
+        names = (plain(cell.reference.flaw), _severity_text(cell.reference))
+        rows.append([*names, *rates, *_change_cells(cell, NOTHING), recovered])
+    return Table(
+        f"{policy.who.policy}: success and recovered in percent, change against the sound plan in points, with "
+        f"{INTERVALS}",
+        ("flaw", "severity", "success", "luck-adjusted", *CHANGES, "recovered"),
+        rows,
+        text_columns=2,
+    )
+
+
+def _runs_table(result: ProfileResult) -> Table:
+    """Return the runs of the profile with links to their own reports, where these were written."""
+
+    def name(run: RunState) -> Cell:
+        report = f"{run.name}/report.html"
+        return Cell(run.name, link=report if (result.directory / report).exists() else None)
+
+    def state(run: RunState) -> str:
+        return "finished" if run.is_finished else f"{run.num_episodes:,} of {run.num_planned:,} episodes"
+
+    return Table.of(
+        "The runs of this profile, each a folder of its own",
+        result.runs,
+        [
+            ("folder", name),
+            ("what it changes", lambda run: run.title),
+            ("state", state),
+            ("tasks", lambda run: f"{run.num_tasks:,}"),
+            ("episodes", lambda run: f"{run.num_episodes:,}"),
+        ],
+        text_columns=3,
+        notes=(RUNS_NOTE,),
+    )

@@ -1,1 +1,0 @@
-"""The page of a robustness profile: curves and grids beside the exact optimum of each setting."""
