@@ -9,7 +9,7 @@ import typer
 
 from resilisim.cli.options import JsonFlag, LibraryOption, load
 from resilisim.cli.output import Progressing, console, error_console, note, plain, print_json, table
-from resilisim.datasets.run_export import export_run
+from resilisim.datasets.run_tables import export_run
 from resilisim.errors import MAX_WORKERS, StoreError, count_of
 from resilisim.evaluation.facts import read_facts
 from resilisim.evaluation.report import write_report
