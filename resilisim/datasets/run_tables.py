@@ -18,7 +18,7 @@ from resilisim.datasets.export import ShardWriter
 from resilisim.datasets.folder import ShardFacts
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema, require
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, FailureRecord, ScoreRecord
+from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, FailureRecord
 from resilisim.evaluation.episode.texts import opened_if_whole
 from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures, read_manifest, read_own_records
 from resilisim.provenance import describe_os_error, encode_json
@@ -171,8 +171,8 @@ FAILURES: Final = RecordSchema(
 # What not every record has: older ones, those of episodes without a flaw, and those that keep no texts.
 _MAY_BE_MISSING: Final = frozenset(
     {
-        *EpisodeRecord.__optional_keys__,
-        *ScoreRecord.__optional_keys__,
+        *("coverage", "minimum", "order", "output", "completion"),
+        *("known_after_search", "searches_needed", "no_search_ceiling"),
         *(column.name for column in EPISODES.columns if column.name.startswith("flaw_")),
         *("agent_structure", "messages", "thoughts", "text", "tool_calls"),
     }
