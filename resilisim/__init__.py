@@ -1,5 +1,11 @@
 """ResiliSim: stochastic tool tasks for language-model agents, each with its exact optimum.
 
+    >>> import resilisim
+    >>> task = resilisim.benchmark_tasks()[0]
+    >>> best = resilisim.bound(task)["known_probabilities"]  # what no agent can beat
+    >>> result = resilisim.evaluate("plan-follower", [task], "optimal", seeds=10, base=0.7)
+    >>> print(result.table())
+
 Importing this package registers the Gymnasium ids and nothing heavy: compiled code, retrieval and the benchmark are
 loaded where they are first used.
 """
@@ -14,7 +20,9 @@ from gymnasium.envs.registration import register, registry
 from resilisim.errors import ResiliSimError
 
 if TYPE_CHECKING:
-    from resilisim.evaluation import evaluate
+    from resilisim.envs import EnvironmentSettings
+    from resilisim.evaluation import ModelSettings, compare_runs, evaluate, read_results, write_report
+    from resilisim.policies import make_policy
     from resilisim.simulator.exact import references as bound
     from resilisim.tasks import Task
     from resilisim.tasks.benchmark import benchmark_tasks
@@ -23,27 +31,39 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "EnvironmentSettings",
+    "ModelSettings",
     "ResiliSimError",
     "Task",
     "ToolLibrary",
     "__version__",
     "benchmark_tasks",
     "bound",
+    "compare_runs",
     "default_library",
     "evaluate",
     "load_library",
+    "make_policy",
+    "read_results",
     "register_environments",
+    "write_report",
 ]
 
-# Public name -> (module, attribute), looked up on first use (PEP 562).
+# Public name -> where it stands, looked up on first use (PEP 562).
 _LAZY_NAMES = {
-    "Task": ("resilisim.tasks", "Task"),
-    "ToolLibrary": ("resilisim.tool_library", "ToolLibrary"),
-    "benchmark_tasks": ("resilisim.tasks.benchmark", "benchmark_tasks"),
-    "bound": ("resilisim.simulator.exact", "references"),
-    "default_library": ("resilisim.tool_library", "default_library"),
-    "evaluate": ("resilisim.evaluation", "evaluate"),
-    "load_library": ("resilisim.tool_library", "load_library"),
+    "EnvironmentSettings": "resilisim.envs.settings:EnvironmentSettings",
+    "ModelSettings": "resilisim.evaluation:ModelSettings",
+    "Task": "resilisim.tasks:Task",
+    "ToolLibrary": "resilisim.tool_library:ToolLibrary",
+    "benchmark_tasks": "resilisim.tasks.benchmark:benchmark_tasks",
+    "bound": "resilisim.simulator.exact:references",
+    "compare_runs": "resilisim.evaluation:compare_runs",
+    "default_library": "resilisim.tool_library:default_library",
+    "evaluate": "resilisim.evaluation:evaluate",
+    "load_library": "resilisim.tool_library:load_library",
+    "make_policy": "resilisim.policies:make_policy",
+    "read_results": "resilisim.evaluation:read_results",
+    "write_report": "resilisim.evaluation:write_report",
 }
 
 CONVERSATION_ID = "resilisim/Conversation-v0"
@@ -72,7 +92,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
     if name not in _LAZY_NAMES:
         raise AttributeError(f"module 'resilisim' has no attribute {name!r}")
-    module, attribute = _LAZY_NAMES[name]
+    module, _, attribute = _LAZY_NAMES[name].partition(":")
     value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value
     return value
