@@ -13,15 +13,17 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 # Wide enough that no cell is cut when the output goes to a file or a pipe, where no terminal tells a width.
 PIPE_WIDTH = 160
+LONGEST_UNBROKEN = 18  # characters of a name that no narrow table breaks
 INCOMPLETE = 3  # exit code of a run that something outside of it has kept from its end
 STOPPED_BY_USER = 130  # exit code after Ctrl-C, as shells have it
 
@@ -136,10 +138,65 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], dig
     return result
 
 
+def tables_that_fit(found: ReportTable, shown: Console) -> Iterator[Table]:
+    """Yield a table of the report for a terminal: in one piece, or columns of numbers side by side as far as they fit.
+
+    Args:
+        found: The table.
+        shown: Where it will be printed.
+    """
+    cells = [[_cell(cell, found.is_stacked) for cell in column] for column in zip(*found.rows, strict=True)]
+    longest = max(LONGEST_UNBROKEN, shown.width // 6)
+    columns, widths = [], []
+    for place, name in enumerate(found.column_names):
+        is_text = place < found.text_columns
+        heading = plain(name if is_text else name.replace(" ", "\n").replace("-", "-\n"))
+        widest = max(line.cell_len for text in [heading, *cells[place]] for line in text.split())
+        # Texts are folded where they are long; no number is ever broken or cut.
+        widths.append(min(widest, longest) if is_text else widest)
+        columns.append(Column(heading, justify="left" if is_text else "right", width=widths[-1], overflow="fold"))
+    texts, numbers = list(range(found.text_columns)), list(range(found.text_columns, len(columns)))
+    while numbers:
+        count = len(numbers)
+        while count > 1 and sum(widths[place] + 2 for place in [*texts, *numbers[:count]]) > shown.width:
+            count -= 1
+        part = simple_table(found.caption, *(columns[place].copy() for place in [*texts, *numbers[:count]]))
+        for row in range(len(found.rows)):
+            if row == len(found.rows) - found.summary_rows:
+                part.add_section()
+            part.add_row(*(cells[place][row] for place in [*texts, *numbers[:count]]))
+        yield part
+        numbers = numbers[count:]
+
+
+def simple_table(title: str, *columns: Column) -> Table:
+    """Return an empty table with a line below its head only."""
+    return Table(
+        *columns,
+        title=plain(title, "bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+
+
+def _cell(cell: CellLike, is_stacked: bool) -> Text:
+    if isinstance(cell, str):
+        return plain(cell)
+    detail = (("\n" if is_stacked else " ") + cell.detail, "dim") if cell.detail else ""
+    return Text.assemble(plain(cell.text), (" " + cell.mark if cell.mark else "", "bold"), detail)
+
+
 def note(text: str) -> None:
     """Print a line for people on standard error, whole, whatever the width."""
     sys.stderr.write(text + "\n")
 
+
+if TYPE_CHECKING:
+    from resilisim.evaluation.report.content import CellLike
+    from resilisim.evaluation.report.content import Table as ReportTable
 
 T = TypeVar("T")
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 
 from resilisim.cli.options import JsonFlag
-from resilisim.cli.output import console, error_console, note, plain, print_json
+from resilisim.cli.output import console, error_console, note, plain, print_json, simple_table
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.run.runner import evaluate
 from resilisim.evaluation.summary import ceiling_note, format_interval, format_percent, overshoot_note
@@ -64,13 +63,13 @@ def compare(
     show = console()
     show.print(plain(_headline(result)), soft_wrap=True)
     for number, comparison in enumerate(result.comparisons):
-        show.print(_comparison_table(comparison, [row[number] for row in _corrected(result)], len(result.comparisons)))
+        show.print(comparison_table(comparison, [row[number] for row in _corrected(result)], len(result.comparisons)))
         if comparison.optimum.value == comparison.optimum.value:  # an agent that tries again has no ceiling
             show.print(plain(_ceilings(comparison), "dim"), soft_wrap=True)
         if len(result.comparisons) > 1 and comparison.best.note is not None:
             show.print(plain(_sentence(comparison.best.note), "dim"), soft_wrap=True)
     if len(result.comparisons) > 1:
-        show.print(_comparison_table(result.pooled, None, 1, "all together"))
+        show.print(comparison_table(result.pooled, None, 1, "all together"))
     for line in _advice(result):
         show.print(plain(line), soft_wrap=True)
     for name, missing in zip((run_a, run_b), result.num_unfinished, strict=True):
@@ -123,18 +122,20 @@ def _corrected(result: RunComparison) -> list[list[float]]:
     return [result.holm_p_values(method) for method in METHOD_NAMES]
 
 
-def _comparison_table(
+def comparison_table(
     comparison: Comparison, corrected: list[float] | None, num_comparisons: int, title: str | None = None
 ) -> Table:
+    """Return what each method says about a difference, the one to believe in bold.
+
+    Args:
+        comparison: Two policies under one prompt, or all of them together.
+        corrected: p-value of each method corrected for the number of comparisons; None leaves them out.
+        num_comparisons: How many comparisons there are.
+        title: In place of the names of the policies.
+    """
     a, b = comparison.success_a, comparison.success_b
     heading = title or f"{comparison.label_a} - {comparison.label_b}, prompt {comparison.prompt}"
-    table = Table(
-        title=plain(f"{heading}: {format_percent(a.value)} % - {format_percent(b.value)} %", "bold"),
-        title_justify="left",
-        header_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
+    table = simple_table(f"{heading}: {format_percent(a.value)} % - {format_percent(b.value)} %")
     shows_correction = corrected is not None and num_comparisons > 1
     table.add_column("method")
     for name in ("difference", "95% interval", "p", *(["p, Holm"] if shows_correction else []), "pairs"):
@@ -272,14 +273,7 @@ def _cells(row: Row, separator: str = " ") -> list[str]:
 
 
 def _section_table(name: str, rows: tuple[Row, ...]) -> Table:
-    table = Table(
-        title=plain(f"prompt {name}", "bold"),
-        title_justify="left",
-        header_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = simple_table(f"prompt {name}")
     width = console().width
     separator = " " if width >= WIDE else "\n"
     shown = [column for column in COLUMNS if width >= NARROW or column not in LEFT_OUT]
@@ -435,14 +429,7 @@ def _plan_table(plan: PowerPlan) -> Table:
         f"Episodes of each policy for {100.0 * plan.difference:g} points, power {plan.power:g}, level {plan.level:g}; "
         f"pilot: {pilot.label_a} - {pilot.label_b}, prompt {pilot.prompt}"
     )
-    table = Table(
-        title=plain(title, "bold"),
-        title_justify="left",
-        header_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = simple_table(title)
     is_wide = console().width >= WIDE
     separator, shown = (" ", SEEDS) if is_wide else ("\n", SEEDS[::2])
     table.add_column("method", overflow="fold", min_width=21)

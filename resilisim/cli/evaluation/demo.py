@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from resilisim.cli.evaluation.compare import METHOD_NAMES, p_text
+from resilisim.cli.evaluation.compare import comparison_table
 from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
 from resilisim.errors import MAX_COUNT, MAX_WORKERS, count_of
@@ -18,7 +18,6 @@ from resilisim.evaluation.run.runner import evaluate
 from resilisim.evaluation.table.comparing import compare_tables
 from resilisim.evaluation.table.episodes import read_episode_table
 from resilisim.simulator.exact import references
-from resilisim.statistics import Comparison
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
@@ -78,7 +77,7 @@ def demo(
     show.print(
         "\n[bold]4. Comparison[/bold]  The luck of each draw is known, so most of the noise between two agents can go."
     )
-    _show_comparison(show, comparison)
+    show.print(comparison_table(comparison, None, 1))
     with error_console().status("writing the report"):
         report = write_report(out)
     if as_json:
@@ -103,22 +102,6 @@ def demo(
         ("resilisim --help", "everything else"),
     ):
         show.print(plain(f"   {command:<54} {what}"), soft_wrap=True)
-
-
-def _show_comparison(show: Console, comparison: Comparison) -> None:
-    """Print what each method says about a difference."""
-    rows = []
-    for method, name in METHOD_NAMES.items():
-        difference = comparison.differences[method]
-        low, high = difference.interval
-        ends = [f"{100.0 * end:+.1f}" if end == end else "-" for end in (low, high)]
-        value = f"{100.0 * difference.difference:+.1f}" if difference.difference == difference.difference else "-"
-        rows.append([name, value, f"[{ends[0]}, {ends[1]}]", p_text(difference.p_value)])
-    title = (
-        f"{comparison.label_a} minus {comparison.label_b} under {comparison.prompt} prompts, in points, "
-        f"{comparison.episodes:,} episodes each"
-    )
-    show.print(table(title, ["method", "difference", "95% interval", "p"], rows))
 
 
 def one_of_each_complexity(tasks: list[Task]) -> list[Task]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, asked_at_once
 from resilisim.cli.options import (
@@ -37,11 +33,12 @@ from resilisim.cli.output import (
     note,
     plain,
     print_json,
+    tables_that_fit,
 )
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import ModelSettings
-from resilisim.evaluation.report.profile import value_text, worst_text, write_profile_markdown, write_profile_page
+from resilisim.evaluation.report.profile import profile_tables, write_profile_markdown, write_profile_page
 from resilisim.evaluation.robustness.plan import (
     AXES,
     DEFAULT_RELIABILITIES,
@@ -54,16 +51,9 @@ from resilisim.evaluation.robustness.plan import (
 )
 from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
 from resilisim.evaluation.robustness.results import (
-    SOUND,
-    AxisProfile,
-    FlawProfile,
-    FlawsProfile,
-    ProfiledPolicy,
     ProfileResult,
 )
-from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_percent
 from resilisim.options import OUTPUT_GROUP
-from resilisim.statistics import Estimate
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
 AXES_PANEL = "What is varied"
@@ -212,131 +202,14 @@ NOTE = (
     "does not name them; it is the ceiling under such prompts, V* under all others. required tools, retried: in their "
     "order, each until it succeeds, nothing else (no policy); obey: doing the plan in the prompt to the letter, tools "
     "that others depend on included; these are exact. recovered: the share of what obeying gives away that an agent "
-    "gets back. of ceiling, drop and recovered are luck-adjusted where that is "
-    "offered. standard: the setting with which the others are compared, so it is always there. * privileged: sees the "
-    "state."
+    "gets back. Drops and recovered are luck-adjusted where that is offered. * privileged: sees the state."
 )
-DROPS_TITLE = "what flaws cost: success and recovered in percent, drops in points"
-POLICIES_AT_ONCE = 3  # in a table of flaws on narrow terminals
-LONGEST_UNBROKEN = 20  # characters of a policy's name that no narrow table breaks
 
 
 def print_profile(result: ProfileResult) -> None:
-    """Print what a profile says."""
+    """Print the tables of a profile."""
     shown = console()
-    several = len(result.arguments["prompts"]) > 1
-    for axis in result.axes:
-        shown.print(_axis_table(axis, several))
-    if result.flaws is not None:
-        wide = shown.width >= WIDE_TERMINAL
-        for table in _flaws_tables(result.flaws, wide):
-            shown.print(table)
-        shown.print((_drops_table if wide else _narrow_drops_table)(result.flaws))
-    shown.print(Text(NOTE, style="dim"))
-
-
-def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
-    heads = [value_text(axis.axis, value) + ("\nstandard" if value == axis.standard else "") for value in axis.values]
-    table = _table(f"success by {axis.axis}", ["policy"], heads, _room([curve.who for curve in axis.curves]))
-    table.add_column("of ceiling" if axis.searches else "of V*", justify="right", no_wrap=True)
-    for curve in axis.curves:
-        name = f"{curve.who.policy}\n{curve.who.prompt}" if several_prompts else curve.who.policy
-        cells = [_estimate(point.success, False) for point in curve.points]
-        table.add_row(_name(name, curve.who.privileged), *cells, _estimate(curve.area.better, False))
-    table.add_section()
-    table.add_row("optimum", *(format_percent(value) for value in axis.optimum), "")
-    if axis.searches:
-        table.add_row("after search", *(format_percent(value) for value in axis.after_search), "")
-    table.add_row("required tools,\nretried", *(format_percent(value) for value in axis.plan_following), "")
-    return table
-
-
-def _flaws_tables(flaws: FlawsProfile, wide: bool) -> Iterator[Table]:
-    """Yield the table of flaws: one on wide terminals, else one for every few policies, so that no number is cut."""
-    at_once = len(flaws.policies) if wide else POLICIES_AT_ONCE
-    for start in range(0, len(flaws.policies), at_once):
-        yield _flaws_table(flaws, flaws.policies[start : start + at_once], wide)
-
-
-def _flaws_table(flaws: FlawsProfile, policies: Sequence[FlawProfile], wide: bool) -> Table:
-    table = _table("success under flawed plans", ["flaw", "severity"], [*(["tasks"] if wide else []), "obey", "V*"])
-    for policy in policies:
-        name = policy.who.policy if wide else policy.who.policy.replace("-", "-\n")
-        table.add_column(_name(name, policy.who.privileged), justify="right")
-    for reference in flaws.references:
-        sound = reference.severity == SOUND
-        name = reference.flaw.replace("_", " ")
-        if not wide:
-            name = f"{name}\n({count_of(reference.num_tasks, 'task')})"
-        cells = [policy.cell(reference.flaw, reference.severity) for policy in policies]
-        table.add_row(
-            name if sound else "",
-            ("sound plan" if wide else "sound") if sound else reference.severity,
-            *([f"{reference.num_tasks:,}"] if wide else []),
-            format_percent(reference.obey),
-            format_percent(reference.deviate),
-            *("–" if cell is None else _estimate(cell.success, wide) for cell in cells),
-            end_section=reference.severity == flaws.severities[-1],
-        )
-    return table
-
-
-def _drops_table(flaws: FlawsProfile) -> Table:
-    heads = ["sound plan", *(f"drop, {severity}" for severity in flaws.severities), "drop, all", "recovered, %"]
-    table = _table(DROPS_TITLE, ["policy"], heads, _room([policy.who for policy in flaws.policies]))
-    table.add_column("lowest under")
-    table.add_column("success there", justify="right")
-    for policy in flaws.policies:
-        drops = [policy.drop_by_severity[severity] for severity in flaws.severities if policy.worst]
-        table.add_row(
-            _name(policy.who.policy, policy.who.privileged),
-            _estimate(policy.optimal, False),
-            *(_estimate(drop.better, False) for drop in [*drops, policy.drop, policy.recovered]),
-            worst_text(policy),
-            _estimate(policy.worst_success, False),
-        )
-    return table
-
-
-def _narrow_drops_table(flaws: FlawsProfile) -> Table:
-    """Return what `_drops_table` does, line by line, for terminals in which its columns would be cut."""
-    table = _table(DROPS_TITLE, ["policy", ""], [""], _room([policy.who for policy in flaws.policies]))
-    for policy in flaws.policies:
-        drops = [(f"drop, {name}", policy.drop_by_severity[name]) for name in flaws.severities if policy.worst]
-        lines = [(name, drop.better) for name, drop in [*drops, ("drop, all", policy.drop)]]
-        lines = [("sound plan", policy.optimal), *lines, ("recovered, %", policy.recovered.better)]
-        lines.append((f"lowest, under {worst_text(policy)}", policy.worst_success))
-        for number, (what, estimate) in enumerate(lines):
-            name = _name(policy.who.policy, policy.who.privileged) if number == 0 else ""
-            table.add_row(name, plain(what), _estimate(estimate, True), end_section=number == len(lines) - 1)
-    return table
-
-
-def _room(contestants: Sequence[ProfiledPolicy]) -> int:
-    longest = max((len(who.policy) + 2 * who.privileged for who in contestants), default=0)
-    return min(longest, LONGEST_UNBROKEN)
-
-
-def _table(title: str, texts: list[str], numbers: list[str], room: int = 0) -> Table:
-    table = Table(
-        title=plain(title, "bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        header_style="bold",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    for name in texts:
-        table.add_column(name, overflow="fold", min_width=(room or None) if name == texts[0] else None)
-    for name in numbers:
-        table.add_column(name, justify="right")
-    return table
-
-
-def _name(policy: str, privileged: bool) -> Text:
-    return Text.assemble(plain(policy), (" *" if privileged else "", "bold"))
-
-
-def _estimate(estimate: Estimate, on_one_line: bool) -> Text:
-    value = format_percent(estimate.value)
-    return Text.assemble(value, " " if on_one_line else "\n", (format_interval(estimate), "dim"))
+    for found in profile_tables(result):
+        for part in tables_that_fit(found, shown):
+            shown.print(part)
+    shown.print(plain(NOTE, "dim"))

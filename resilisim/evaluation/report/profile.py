@@ -148,6 +148,17 @@ def profile_page(result: ProfileResult) -> Page:
     )
 
 
+def profile_tables(result: ProfileResult) -> list[Table]:
+    """Return the tables that sum a profile up, as a terminal shows them."""
+    several = len(result.arguments["prompts"]) > 1
+    tables = [_axis_table(axis, several) for axis in result.axes]
+    if result.axes:
+        tables.append(_areas_table(result))
+    if result.flaws is not None:
+        tables += [_flaws_table(result.flaws), _drops_table(result.flaws)]
+    return tables
+
+
 def _cards(result: ProfileResult, any_privileged: bool) -> list[Card]:
     cards = []
     most_of = "the most of any that does not see the state" if any_privileged else "the most of any"
