@@ -17,7 +17,7 @@ from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
 from resilisim.datasets.transcript import MISTAKEN_REASONS, Transcript, message_type, schema_name, tools_column
 from resilisim.envs.session import Info, Session
 from resilisim.errors import InvalidInputError
-from resilisim.policies.scripted import messages
+from resilisim.policies import messages
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
 from resilisim.simulator.exact import Optimum, solve
