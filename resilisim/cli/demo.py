@@ -46,8 +46,8 @@ def demo(
     from resilisim.evaluation.table.comparing import compare_tables
     from resilisim.evaluation.table.episodes import read_episode_table
     from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
+    from resilisim.tasks.composition import task_statistics
     from resilisim.tasks.sources import sample_tasks
-    from resilisim.tasks.statistics import task_statistics
 
     held_out = sample_tasks(benchmark_tasks(), tasks, split="test")
     show = error_console() if as_json else console()

@@ -177,7 +177,7 @@ class _Run:
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the bytes that are written, the tasks aside."""
-        from resilisim.tasks.enhancement.prompting import templates_hash
+        from resilisim.tasks.enhancement.modes import templates_hash
 
         return {
             "mode": self.mode.name,

@@ -275,8 +275,8 @@ def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Ta
     """Return the tasks that `--tasks` and `--split` mean: with a split, a number draws a sample from that part."""
     from resilisim.errors import InvalidInputError, unknown_name
     from resilisim.tasks.benchmark import BENCHMARK_VERSION
+    from resilisim.tasks.model import SPLITS, split_of
     from resilisim.tasks.sources import read_tasks, sample_tasks, task_count
-    from resilisim.tasks.split import SPLITS, split_of
 
     if split is None:
         return read_tasks(tasks, library)

@@ -68,8 +68,8 @@ def list_tasks(
 ) -> None:
     """List tasks with type, split and required tools."""
     from resilisim.tasks import COMPLEXITIES
+    from resilisim.tasks.model import SPLITS, split_of
     from resilisim.tasks.sources import read_tasks
-    from resilisim.tasks.split import SPLITS, split_of
 
     found = read_tasks(tasks, load(library))
     if task_type is not None:
@@ -113,7 +113,7 @@ def show_task(
     as_json: JsonFlag = False,
 ) -> None:
     """Show one task whole."""
-    from resilisim.tasks.split import split_of
+    from resilisim.tasks.model import split_of
 
     task = find_task(instance_id, tasks, load(library))
     if as_json:
@@ -142,9 +142,8 @@ def stats(
     as_json: JsonFlag = False,
 ) -> None:
     """Count tasks by type, complexity, number of tools and split, and draw them (needs the extra `plots`)."""
-    from resilisim.tasks.figure import check_figure_path, library_statistics, write_task_figure
+    from resilisim.tasks.composition import check_figure_path, library_statistics, task_statistics, write_task_figure
     from resilisim.tasks.sources import read_tasks
-    from resilisim.tasks.statistics import task_statistics
 
     if plot is not None:
         check_figure_path(plot)

@@ -14,7 +14,7 @@ from resilisim.datasets.folder import DATA_NAME
 from resilisim.datasets.schema import DataType, RecordSchema, describe
 from resilisim.datasets.shards import ShardFacts
 from resilisim.provenance import encode_json
-from resilisim.tasks.split import SPLITS
+from resilisim.tasks.model import SPLITS
 
 KINDS_WITH_A_TEXT = ("prompts", "conversations", "preferences")
 SIZE_CATEGORIES = (  # names and limits are those of the Hugging Face hub

@@ -18,7 +18,7 @@ from resilisim.evaluation import EpisodeRecord, play_episode
 from resilisim.policies.base import Info, Policy, is_privileged, policy_name
 from resilisim.policies.registry import make_policy
 from resilisim.tasks import Task
-from resilisim.tasks.split import split_of
+from resilisim.tasks.model import split_of
 from resilisim.tool_library import ToolLibrary
 
 DEMONSTRATOR = "exact-optimum"

@@ -15,8 +15,7 @@ from resilisim.chat.local import shipped_model_path
 from resilisim.chat.local.gguf import TokenCounter
 from resilisim.datasets.schema import Record
 from resilisim.errors import MissingExtraError
-from resilisim.tasks.split import SPLITS, split_of
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import SPLITS, Task, split_of
 
 NO_TOKENIZER = "none"
 # What ChatML puts around a message beside its role: two marks and two line ends. Other templates need about as much.

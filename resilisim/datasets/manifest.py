@@ -12,8 +12,7 @@ from resilisim.datasets.sources import SourceSpec
 from resilisim.evaluation.run.plan import hash_tasks
 from resilisim.provenance import canonical_json, content_hash, package_versions
 from resilisim.tasks.benchmark import benchmark_identity
-from resilisim.tasks.split import SPLITS, split_of
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import SPLITS, Task, split_of
 from resilisim.tool_library.library import ToolLibrary
 
 DATASET_SCHEMA = "resilisim-dataset-1"

@@ -15,7 +15,7 @@ from resilisim.datasets.schema import DataType, Record, convert_json
 from resilisim.datasets.shards import ShardFacts, is_shard_name
 from resilisim.errors import StoreError, unknown_name
 from resilisim.provenance import describe_os_error, read_json_lines
-from resilisim.tasks.split import SPLITS
+from resilisim.tasks.model import SPLITS
 
 BLOCK_BYTES = 1 << 20
 ROWS_PER_BATCH = 100

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
-from resilisim.tasks.split import SPLITS, Split, split_of
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import SPLITS, Split, Task, split_of
 
 Format: TypeAlias = Literal["jsonl", "parquet"]
 FORMATS: tuple[Format, ...] = ("jsonl", "parquet")  # also the endings of the files' names

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from resilisim.datasets.schema import Record, RecordSchema
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import Task
 from resilisim.tool_library.library import ToolLibrary
 
 

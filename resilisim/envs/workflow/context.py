@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 
 from resilisim.envs.workflow.columns import NUM_TASK_FEATURES
 from resilisim.envs.workflow.similarity import SimilaritySource, resolve_similarity
-from resilisim.tasks.templates import TEMPLATE_OF_TYPE
-from resilisim.tasks.types import COMPLEXITIES, TASK_TYPES, Task
+from resilisim.tasks.model import COMPLEXITIES, TASK_TYPES, TEMPLATE_OF_TYPE, Task
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.model import SEMANTIC_TYPES

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from resilisim.errors import InvalidInputError, MissingExtraError
 from resilisim.provenance import canonical_json, content_hash, package_versions
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import Task
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, SCORE_DECIMALS, default_retriever

@@ -22,7 +22,7 @@ from resilisim.provenance import (
     run_manifest,
     write_file_atomically,
 )
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import Task
 
 
 class EnhancedTasksFile:
