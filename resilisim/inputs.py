@@ -94,7 +94,8 @@ def json_problem(value: Any, *, half_characters: bool = False) -> str | None:
     """Say why JSON values cannot be used although each has a form in JSON, or return None.
 
     Nesting that recursion cannot follow, text that is not Unicode (half a surrogate pair, which an escape can smuggle
-    in and no file can hold), and whole numbers of absurd length are problems; other kinds of values are not looked at.
+    in and no file can hold), whole numbers of absurd length, NaN and infinities are problems; other kinds of values are
+    not looked at.
 
     Args:
         value: The values.
@@ -115,6 +116,8 @@ def json_problem(value: Any, *, half_characters: bool = False) -> str | None:
             waiting.extend((part, depth + 1) for part in parts)
         elif isinstance(item, int) and abs(item) >= _TOO_LARGE:
             return f"a whole number of too many digits; expected at most {MAX_DIGITS} digits"
+        elif isinstance(item, float) and not math.isfinite(item):
+            return f"{item} is not a finite number; expected one"
     return None
 
 
