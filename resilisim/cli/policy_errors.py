@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 NOTE = "ResiliSim: this was raised in episode"  # how the note begins that names the episode
 PACKAGE = Path(__file__).resolve().parents[1]
-PLAYING = PACKAGE / "evaluation" / "episode" / "play.py"  # what calls the methods of policies
+# What calls the methods of policies and agents.
+PLAYING = (PACKAGE / "policies" / "base.py", PACKAGE / "policies" / "llm" / "policy.py")
 
 
 def print_policy_error(error: Exception) -> bool:
@@ -40,7 +41,7 @@ def print_policy_error(error: Exception) -> bool:
 
 def _has_crossed_processes(told: TracebackException) -> bool:
     """Tell whether the frames are those of waiting for a worker, whose own do not travel with what it raised."""
-    return not any(_is_file(frame.filename, PLAYING) for frame in told.stack)
+    return not any(_calls_policies(frame.filename) for frame in told.stack)
 
 
 def _keep_frames_of_others(told: TracebackException) -> None:
@@ -54,12 +55,12 @@ def _keep_frames_of_others(told: TracebackException) -> None:
 def _own_frames(stack: StackSummary) -> StackSummary:
     from traceback import StackSummary
 
-    playing = [place for place, frame in enumerate(stack) if _is_file(frame.filename, PLAYING)]
+    playing = [place for place, frame in enumerate(stack) if _calls_policies(frame.filename)]
     called = stack[playing[-1] + 1 :] if playing else stack
     return StackSummary.from_list(
         [frame for frame in called if not Path(frame.filename).resolve().is_relative_to(PACKAGE)]
     )
 
 
-def _is_file(name: str, path: Path) -> bool:
-    return Path(name).name == path.name and Path(name).resolve() == path
+def _calls_policies(name: str) -> bool:
+    return any(Path(name).name == path.name and Path(name).resolve() == path for path in PLAYING)

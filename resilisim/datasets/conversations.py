@@ -14,8 +14,9 @@ from resilisim.datasets.demonstrator import Demonstrator
 from resilisim.datasets.rollout import FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
 from resilisim.datasets.schema import Column, Record, RecordSchema
 from resilisim.datasets.transcript import Transcript, message_type, schema_name, tools_column
+from resilisim.envs.session import Info
 from resilisim.evaluation import EpisodeRecord, play_episode
-from resilisim.policies.base import Info, Policy, is_privileged, policy_name
+from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.registry import make_policy
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of

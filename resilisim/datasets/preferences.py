@@ -12,12 +12,11 @@ from typing import ClassVar
 
 from resilisim.datasets.alternatives import Alternative, draw_alternative, preferring_named, worse_alternatives
 from resilisim.datasets.demonstrator import Demonstrator
-from resilisim.datasets.reasoning import MISTAKEN_REASONS
 from resilisim.datasets.rollout import FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
-from resilisim.datasets.transcript import Transcript, message_type, schema_name, tools_column
+from resilisim.datasets.transcript import MISTAKEN_REASONS, Transcript, message_type, schema_name, tools_column
+from resilisim.envs.session import Info, Session
 from resilisim.errors import InvalidInputError
-from resilisim.policies.base import Info
 from resilisim.policies.scripted import messages
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
@@ -90,17 +89,18 @@ class PreferenceSource:
             yield from self._episode(task, start)
 
     def _episode(self, task: Task, start: Start) -> Iterator[Record]:
-        spec, environment = self._spec, self._stage.environment
+        spec = self._spec
         agent = Demonstrator(self._stage, task, spec.search, spec.pass_parameters)
-        observation, info = environment.reset(seed=start.seed, options={"task": task, "prompt": start.prompt})
+        session = Session(self._stage.environment, task, start.prompt, start.seed, privileged=True)
+        observation, info = session.reply.observation, session.reply.info
         draws = Draws(
             "resilisim/datasets/preferences", spec.environment.salt, task.instance_id, info["prompt_type"], start.seed
         )
         optimum = solve(info["problem"])
         transcript = Transcript(self._stage, observation)
         agent.reset(observation, info)
-        num_mistakes, ended = 0, False
-        while not ended and optimum.value(info["state"]) > 0.0:
+        num_mistakes = 0
+        while not session.ended and optimum.value(info["state"]) > 0.0:
             text = agent.act(observation, info)
             said = self._stage.read(text)
             plan_in_prompt = info["planner"] is not None
@@ -123,7 +123,8 @@ class PreferenceSource:
             if draws.uniform() < spec.explore and mistakes:
                 text = _text_of(draw_alternative(preferring_named(mistakes, named), draws), said, agent, info)
                 num_mistakes += 1
-            observation, _, ended, _, info = environment.step(transcript.say(text))
+            reply = session.send(transcript.say(text))
+            observation, info = reply.observation, reply.info
             transcript.hear(observation)
 
     def _draw_rejected(

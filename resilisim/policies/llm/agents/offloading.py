@@ -1,15 +1,14 @@
-"""An executor's tools: its share of the environment's, and Python; long outputs go into variables."""
+"""RP-ReAct's executors' tools: their share of the environment's, and Python; long outputs go into variables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from resilisim.chat.types import estimated_tokens
-from resilisim.policies.llm.rp_react.variables import Variable, Variables
+from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.policies.llm.run import AgentRun
-from resilisim.policies.llm.sandbox.tool_values import value_for_code
+from resilisim.policies.llm.sandbox import READ_AS_TEXT, CodeResult, JsonValue, Sandbox, value_for_code
 from resilisim.policies.llm.templates import PromptTexts
 from resilisim.policies.llm.tools import ToolResult, ToolSpec
 
@@ -23,10 +22,7 @@ PYTHON: Final = ToolSpec(
     },
 )
 CALLS_ANY_TOOL: Final = "tool_call"  # who has it may also call a tool of the library by its own name
-
-
-# What these say is about tools: names, parameters, dependencies. Without its end it is of little use.
-LIBRARY_TOOLS: Final = ("tool_search", "tool_info")
+PREFIX: Final = "output_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +32,8 @@ class Offloading:
     Attributes:
         threshold: Tokens beyond which an output is.
         preview: Tokens that are shown of it.
-        tools: Tools whose outputs are; None is every tool but `LIBRARY_TOOLS`.
+        tools: Tools whose outputs are; None is every tool but those that speak about the library, whose words are of
+            little use without their end.
     """
 
     threshold: int
@@ -45,8 +42,65 @@ class Offloading:
 
     def concerns(self, tool: str, text: str) -> bool:
         """Tell whether an output is stored."""
-        is_meant = tool not in LIBRARY_TOOLS if self.tools is None else tool in self.tools
+        is_meant = tool not in READ_AS_TEXT if self.tools is None else tool in self.tools
         return is_meant and estimated_tokens(text) > self.threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A stored output: its name, the tool it comes from, its length in tokens, its type in Python, its beginning."""
+
+    name: str
+    tool: str
+    tokens: int
+    kind: str
+    preview: str
+
+    def described(self, prompts: PromptTexts) -> str:
+        """Return what executor and planner are told about it: beginning, name, warning."""
+        return prompts.fill(
+            "offloaded", preview=self.preview, variable=self.name, kind=self.kind, tokens=f"{self.tokens:,}"
+        )
+
+
+class Variables:
+    """The variables of one task. The sandbox is given them when code is run for the first time.
+
+    Args:
+        box: The sandbox that code is run in.
+    """
+
+    def __init__(self, box: Sandbox) -> None:
+        self.stored: list[Variable] = []
+        self._box = box
+        self._waiting: dict[str, JsonValue] = {}
+
+    def store(self, tool: str, result: ToolResult, preview: int) -> Variable:
+        """Store what a tool brought under a new name, with a preview of so many tokens."""
+        value = value_for_code(tool, result)
+        variable = Variable(
+            name=f"{PREFIX}{len(self.stored) + 1}",
+            tool=tool,
+            tokens=estimated_tokens(result.text),
+            kind=type(value).__name__,
+            preview=first_tokens(result.text, preview),
+        )
+        self.stored.append(variable)
+        self._waiting[variable.name] = value
+        return variable
+
+    async def run(self, code: str) -> CodeResult:
+        """Run code that can read the variables."""
+        for name in tuple(self._waiting):
+            put = await self._box.assign(name, self._waiting.pop(name))
+            if put.error is not None:
+                return CodeResult("", f"{name} does not fit into the sandbox: {put.error}", put.restarted, 0, put.kept)
+        return await self._box.run(code)
+
+
+def first_tokens(text: str, tokens: int) -> str:
+    """Return the beginning of a text that has about so many tokens."""
+    return text.encode("utf-8", "replace")[: tokens * BYTES_PER_TOKEN].decode("utf-8", "ignore")
 
 
 class ExecutorToolbox:
@@ -88,7 +142,10 @@ class ExecutorToolbox:
             problem = f"this executor has no tool {name[:200]!r}"
             return ToolResult(f"Error: {problem}", problem)
         result = await self._run.tools.call(name, arguments)
-        return self._shortened(name, result)
+        offered = name if name in self._names else CALLS_ANY_TOOL
+        return (
+            self._offloaded(name, result) if result.ok and self._offloading.concerns(offered, result.text) else result
+        )
 
     def _may_call(self, name: str) -> bool:
         """Return whether a tool is the executor's; what is nobody's is one of the library, or the tools refuse it."""
@@ -101,13 +158,12 @@ class ExecutorToolbox:
         if problem is not None:
             return ToolResult(f"Error: {problem}", problem)
         result = await self._variables.run(arguments["code"])
-        reason = None if result.error is None else result.error.rpartition("\n")[2]
-        self._run.note("code", "executor", reason or "", restarted=result.restarted)
+        self._run.note("code", "executor", result.reason or "", restarted=result.restarted)
         self._run.count("python_runs")
         if result.restarted:
             self._run.count("sandbox_restarts")
-            self._run.note("warning", "sandbox", f"the sandbox was stopped: {reason}")
-        return ToolResult(result.observation, reason)
+            self._run.note("warning", "sandbox", f"the sandbox was stopped: {result.reason}")
+        return ToolResult(result.observation, result.reason)
 
     def _wrong(self, arguments: Mapping[str, Any]) -> str | None:
         """Return what is wrong with the arguments of `python`; None if nothing is."""
@@ -119,32 +175,17 @@ class ExecutorToolbox:
         named = [named] if isinstance(named, str) else named
         if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
             return "'variables' of python is a list of names"
-        missing = [name for name in named if name not in self._variables.names]
+        there = [variable.name for variable in self._variables.stored]
+        missing = [name for name in named if name not in there]
         if missing:
-            there = ", ".join(self._variables.names) or "none yet"
-            return f"there is no variable {missing[0][:100]!r}; stored outputs: {there}"
+            return f"there is no variable {missing[0][:100]!r}; stored outputs: {', '.join(there) or 'none yet'}"
         return None
 
-    def _shortened(self, name: str, result: ToolResult) -> ToolResult:
+    def _offloaded(self, name: str, result: ToolResult) -> ToolResult:
         """Store a long output and leave its beginning."""
-        offered = name if name in self._names else CALLS_ANY_TOOL
-        if not result.ok or not self._offloading.concerns(offered, result.text):
-            return result
-        value = value_for_code(name, result)
-        variable = self._variables.store(name, value, result.text, self._offloading.preview)
+        variable = self._variables.store(name, result, self._offloading.preview)
         self.stored.append(variable)
         self._run.note("offload", "executor", variable.name, tool=name, tokens=variable.tokens)
         self._run.count("offloads")
-        self._run.structure["variables"] = [stored.to_mapping() for stored in self._variables.stored]
-        return replace(result, text=describe_variable(variable, self._prompts), value=None)
-
-
-def describe_variable(variable: Variable, prompts: PromptTexts) -> str:
-    """Return what executor and planner are told about a stored output: beginning, name, warning."""
-    return prompts.fill(
-        "offloaded",
-        preview=variable.preview,
-        variable=variable.name,
-        kind=variable.kind,
-        tokens=f"{variable.tokens:,}",
-    )
+        self._run.structure["variables"] = [asdict(stored) for stored in self._variables.stored]
+        return replace(result, text=variable.described(self._prompts), value=None)

@@ -9,7 +9,7 @@ import pytest
 
 from resilisim.chat import ChatReply, RoleModels, ScriptedChatModel, ScriptedReply
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.code_act.agent import CodeAct
+from resilisim.policies.llm.agents.code_act import CodeAct
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded, StopAgent
 from resilisim.policies.llm.tools import ToolResult
