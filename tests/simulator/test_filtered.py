@@ -21,7 +21,7 @@ from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.split import split_of
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.simulator.brute_force import BruteForce
-from tests.simulator.libraries import libraries, small_library
+from tests.simulator.libraries import libraries
 
 LIBRARY = default_library()
 FILTER_SETS = [filters for size in range(3) for filters in itertools.combinations(FILTERS, size)]
@@ -78,12 +78,6 @@ def test_brute_force_lies_within_the_bounds(data: st.DataObject, library: ToolLi
     assert found.value - 1e-12 <= expected <= found.value + found.gap + 1e-12
     if rules.max_consecutive_failures == 0:
         assert found.gap == 0.0
-
-
-def exact_case(case: str) -> Problem:
-    dependencies, probabilities, required, turns = EXACT_CASES[case]
-    rules = EndRules(turns, max_consecutive_failures=2, loop_length=3)
-    return build_problem(small_library(dependencies, probabilities), required, rules=rules)
 
 
 def test_without_filters_it_is_the_optimum() -> None:
