@@ -1,41 +1,181 @@
-"""The folder of a dataset: whose it is, what in it is whole, and who may write to it."""
+"""The folder of a dataset: its manifest and shards, what in it is whole, who may write to it, and its reader."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, TypeAlias, cast
 
-from resilisim.datasets.manifest import DATASET_SCHEMA, identity
-from resilisim.datasets.shards import ShardFacts, is_shard_name
-from resilisim.errors import StoreError
-from resilisim.provenance import (
-    describe_os_error,
-    encode_json,
+from resilisim.datasets.schema import DataType, Record, RecordSchema, SourceSpec, convert_json, require
+from resilisim.errors import StoreError, unknown_name
+from resilisim.evaluation.run.plan import hash_tasks
+from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json, package_versions
+from resilisim.run_folder import (
+    MANIFEST_NAME,
+    Closing,
+    claim,
+    is_temporary,
     load_manifest,
-    refuse_other_arguments,
+    lock,
+    make_folder,
+    read_json_lines,
+    remove_temporaries,
     write_file_atomically,
 )
+from resilisim.tasks.benchmark import benchmark_identity
+from resilisim.tasks.split import SPLITS, Split, split_of
+from resilisim.tasks.types import Task
+from resilisim.tool_library.library import ToolLibrary
 
-if sys.platform != "win32":
-    import fcntl
+Format: TypeAlias = Literal["jsonl", "parquet"]
+FORMATS: tuple[Format, ...] = ("jsonl", "parquet")  # also the endings of the files' names
 
-MANIFEST_NAME = "manifest.json"
+_FILE_NAME = re.compile(rf"({'|'.join(SPLITS)})-(\d{{5,}})-of-(\d{{5,}})\.({'|'.join(FORMATS)})")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One file of a dataset.
+
+    Attributes:
+        split: The part of the data that it belongs to.
+        number: Its place among the shards of its split, from 0.
+        count: Number of shards of its split.
+        tasks: The tasks whose records it holds, in order.
+    """
+
+    split: Split
+    number: int
+    count: int
+    tasks: tuple[Task, ...] = field(repr=False)
+
+    def file_name(self, file_format: Format) -> str:
+        """Return the name of its file, such as "train-00000-of-00012.jsonl"."""
+        return f"{self.split}-{self.number:05d}-of-{self.count:05d}.{file_format}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    """What is in the file of a shard.
+
+    Attributes:
+        file: Name of the file.
+        num_records: Records in it.
+        num_bytes: Its size.
+        sha256: Hash of its bytes, in hex.
+    """
+
+    file: str
+    num_records: int
+    num_bytes: int
+    sha256: str
+
+    @property
+    def split(self) -> Split:
+        """The part of the data that it belongs to."""
+        return cast("Split", self.file.partition("-")[0])
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the facts as JSON values."""
+        return {"file": self.file, "records": self.num_records, "bytes": self.num_bytes, "sha256": self.sha256}
+
+    @classmethod
+    def from_mapping(cls, mapping: dict[str, Any]) -> ShardFacts:
+        """Build the facts from what `to_mapping` returned."""
+        return cls(mapping["file"], mapping["records"], mapping["bytes"], mapping["sha256"])
+
+
+def plan_shards(tasks: Sequence[Task], tasks_per_shard: int) -> list[Shard]:
+    """Divide tasks into shards, splits in the order train, validation, test, tasks in theirs.
+
+    Args:
+        tasks: Any tasks; each goes to the split of its required tools.
+        tasks_per_shard: Tasks of each shard but the last of a split, at least 1.
+    """
+    tasks_of: dict[Split, list[Task]] = {split: [] for split in SPLITS}
+    for task in tasks:
+        tasks_of[split_of(task.required_tools)].append(task)
+    shards: list[Shard] = []
+    for split, chosen in tasks_of.items():
+        starts = range(0, len(chosen), tasks_per_shard)
+        shards += [
+            Shard(split, number, len(starts), tuple(chosen[start : start + tasks_per_shard]))
+            for number, start in enumerate(starts)
+        ]
+    return shards
+
+
+def is_shard_name(name: str) -> bool:
+    """Tell whether a file name is one that a shard can have."""
+    return _FILE_NAME.fullmatch(name) is not None
+
+
+DATASET_SCHEMA = "resilisim-dataset-1"
+
+
+def make_manifest(
+    spec: SourceSpec,
+    tasks: Sequence[Task],
+    schema: RecordSchema,
+    library: ToolLibrary,
+    file_format: Format,
+    **layout: Any,
+) -> dict[str, Any]:
+    """Return the manifest of the records of some tasks.
+
+    Args:
+        spec: Where the records come from.
+        tasks: In the order in which their records stand.
+        schema: What each record looks like.
+        library: The tool library.
+        file_format: "jsonl" or "parquet".
+        **layout: Further arguments that decide bytes, as JSON values.
+
+    Returns:
+        A mapping with the keys schema, hash (of the arguments), arguments, versions (of the packages that write the
+        bytes), records (the schema of the records), tasks_per_split.
+    """
+    given = {
+        "benchmark": benchmark_identity(),
+        "format": file_format,
+        "kind": spec.kind,
+        "library": library.content_hash,
+        "source": spec.arguments(),
+        "tasks": {"count": len(tasks), "sha256": hash_tasks(tasks)},
+        **layout,
+    }
+    arguments = json.loads(canonical_json(given))  # tuples become lists, as they come back from a file
+    splits = [split_of(task.required_tools) for task in tasks]
+    return {
+        "schema": DATASET_SCHEMA,
+        "hash": content_hash(arguments),
+        "arguments": arguments,
+        "versions": package_versions(("resilisim", "pyarrow") if file_format == "parquet" else ("resilisim",)),
+        "records": schema.to_mapping(),
+        "tasks_per_split": {split: splits.count(split) for split in SPLITS},
+    }
+
+
+def identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a manifest that decide the bytes."""
+    return {"arguments": manifest["arguments"], "versions": manifest.get("versions")}
+
+
 CARD_NAME = "README.md"
 SHARDS_NAME = "shards.json"
 DATA_NAME = "data"
 OUR_NAMES = (MANIFEST_NAME, CARD_NAME, SHARDS_NAME, DATA_NAME)
 
-_TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
 
-
-class DatasetFolder:
+class DatasetFolder(Closing):
     """A dataset's folder, open for writing by one process; used as a context.
 
     Args:
@@ -54,13 +194,9 @@ class DatasetFolder:
     def __init__(self, directory: Path, manifest: Mapping[str, Any], *, overwrite: bool) -> None:
         self.directory = directory
         self.data = directory / DATA_NAME
-        self._made: list[Path] = []  # files and folders that were not there before, in the order of their making
-        try:
-            folders = [folder for folder in (directory, *directory.parents) if not folder.exists()]
-            directory.mkdir(parents=True, exist_ok=True)
-            self._made += reversed(folders)
-        except OSError as error:
-            raise StoreError(f"cannot make the folder {directory}: {describe_os_error(error)}") from error
+        self._made = make_folder(
+            directory
+        )  # files and folders that were not there before, in the order of their making
         self._lock = _lock(directory)
         try:
             self._prepare(manifest, overwrite)
@@ -88,10 +224,6 @@ class DatasetFolder:
         self._remove_temporaries()
         self._release()
 
-    def __enter__(self) -> DatasetFolder:
-        """Return the folder itself."""
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -112,33 +244,31 @@ class DatasetFolder:
             self._lock = -1
 
     def _prepare(self, manifest: Mapping[str, Any], overwrite: bool) -> None:
-        there = _manifest_of_ours(self.directory)
-        if there is None:
+        path = self.directory / MANIFEST_NAME
+        try:
+            is_new = load_manifest(path, DATASET_SCHEMA) is None
+        except StoreError as error:
+            raise StoreError(f"{error}: use another folder") from error
+        if is_new:
             self._refuse_foreign_files(overwrite)
-        elif overwrite:
-            if identity(there) != identity(manifest):
-                self._remove_dataset()
-        else:
-            refuse_other_arguments(
-                self.directory,
-                identity(there),
-                identity(manifest),
-                holds="another dataset",
-                advice="use another folder, or allow overwriting",
-            )
+        claim(
+            path,
+            manifest,
+            self.directory,
+            holds="another dataset",
+            advice="use another folder, or allow overwriting",
+            identity=identity,
+            replace=self._remove_dataset if overwrite and not is_new else None,
+        )
         self._remove_temporaries()
-        if there is None or identity(there) != identity(manifest):
-            # The manifest comes first: shards that nobody knows the arguments of would be worthless.
-            write_file_atomically(self.directory / MANIFEST_NAME, _pretty(manifest))
-        if there is None:
-            self._made.append(self.directory / MANIFEST_NAME)
+        if is_new:
+            self._made.append(path)
             if not self.data.exists():
-                self.data.mkdir()
                 self._made.append(self.data)
         self.data.mkdir(exist_ok=True)
 
     def _refuse_foreign_files(self, overwrite: bool) -> None:
-        names = sorted(name for name in os.listdir(self.directory) if not _is_temporary(name, (MANIFEST_NAME,)))
+        names = sorted(name for name in os.listdir(self.directory) if not is_temporary(name, MANIFEST_NAME.__eq__))
         taken = [name for name in names if name in OUR_NAMES]
         if taken:
             # Not even to be overwritten: it was somebody else who wrote it.
@@ -158,10 +288,8 @@ class DatasetFolder:
 
     def _remove_temporaries(self) -> None:
         """Remove what a process that was killed left behind; nobody else writes here."""
-        for folder, ours in ((self.directory, (MANIFEST_NAME, SHARDS_NAME, CARD_NAME)), (self.data, None)):
-            for name in _names_in(folder):
-                if _is_temporary(name, ours):
-                    (folder / name).unlink(missing_ok=True)
+        remove_temporaries(self.directory, (MANIFEST_NAME, SHARDS_NAME, CARD_NAME).__contains__)
+        remove_temporaries(self.data, is_shard_name)
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -170,10 +298,10 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     Raises:
         StoreError: The folder holds none, or it was changed.
     """
-    try:
-        return load_manifest(directory / MANIFEST_NAME, DATASET_SCHEMA)
-    except FileNotFoundError as error:
-        raise StoreError(f"{directory} is no folder of a dataset: it holds no {MANIFEST_NAME}") from error
+    manifest = load_manifest(directory / MANIFEST_NAME, DATASET_SCHEMA)
+    if manifest is None:
+        raise StoreError(f"{directory} is no folder of a dataset: it holds no {MANIFEST_NAME}")
+    return manifest
 
 
 def read_facts(directory: Path) -> list[ShardFacts]:
@@ -196,16 +324,6 @@ def read_facts(directory: Path) -> list[ShardFacts]:
         raise StoreError(f"{path} was changed: it is no list of shards") from error
 
 
-def _manifest_of_ours(directory: Path) -> dict[str, Any] | None:
-    """Return the manifest of the dataset in a folder, or None if there is nothing of that name."""
-    try:
-        return load_manifest(directory / MANIFEST_NAME, DATASET_SCHEMA)
-    except FileNotFoundError:
-        return None
-    except StoreError as error:
-        raise StoreError(f"{error}: use another folder") from error
-
-
 def _lock(directory: Path) -> int:
     """Take the folder for this process; where the system cannot lock a folder, two writers write the same bytes."""
     if sys.platform == "win32":
@@ -215,20 +333,14 @@ def _lock(directory: Path) -> int:
     except OSError as error:
         raise StoreError(f"cannot read {directory}: {describe_os_error(error)}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+        lock(descriptor, directory)
+    except StoreError:
         os.close(descriptor)
-        raise StoreError(f"another process is writing to {directory}: wait for it, or use another folder") from error
+        raise
     except OSError:
         os.close(descriptor)
         return -1
     return descriptor
-
-
-def _is_temporary(name: str, of: Sequence[str] | None) -> bool:
-    """Tell whether a hidden file was to become one of these, or a shard if none are given."""
-    found = _TEMPORARY.fullmatch(name)
-    return found is not None and (is_shard_name(found[1]) if of is None else found[1] in of)
 
 
 def _names_in(folder: Path) -> list[str]:
@@ -243,3 +355,125 @@ def _listed(names: Sequence[str]) -> str:
 
 def _pretty(value: object) -> bytes:
     return encode_json(value, indent=2, sort_keys=True) + b"\n"
+
+
+BLOCK_BYTES = 1 << 20
+ROWS_PER_BATCH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What came out of a look at every byte of a dataset.
+
+    Attributes:
+        num_shards: Files of records that the dataset has.
+        num_records: Records that it has.
+        problems: What is wrong, one line each; empty if nothing is.
+    """
+
+    num_shards: int
+    num_records: int
+    problems: tuple[str, ...]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"shards": self.num_shards, "records": self.num_records, "problems": list(self.problems)}
+
+
+def verify_dataset(directory: Path | str) -> Verification:
+    """Compare every shard of a dataset with the list that the export wrote.
+
+    Raises:
+        StoreError: The folder holds no dataset, or one that is not finished.
+        MissingExtraError: It is Parquet, and pyarrow is not installed.
+    """
+    folder = Path(directory)
+    read_manifest(folder)
+    expected = read_facts(folder)
+    problems: list[str] = []
+    for facts in expected:
+        path = folder / DATA_NAME / facts.file
+        if not path.is_file():
+            problems.append(f"{path} is missing: the same command makes it again")
+            continue
+        try:
+            found = facts_of_file(path)
+        except StoreError as error:
+            problems.append(str(error))
+            continue
+        if found != facts:
+            problems.append(f"{path} was changed: remove it, and the same command makes it again")
+    known = {facts.file for facts in expected}
+    for path in sorted((folder / DATA_NAME).glob("*")):
+        if is_shard_name(path.name) and path.name not in known:
+            problems.append(f"{path} belongs to no dataset in this folder")
+    return Verification(len(expected), sum(facts.num_records for facts in expected), tuple(problems))
+
+
+def read_records(directory: Path | str, split: str | None = None) -> Iterator[Record]:
+    """Yield the records of a dataset one by one, in the order of its shards; of an unfinished one, those there are.
+
+    Args:
+        directory: The dataset's folder.
+        split: "train", "validation" or "test" for that part only.
+
+    Raises:
+        InvalidInputError: The split does not exist.
+        StoreError: The folder holds no dataset, or a shard cannot be read.
+        MissingExtraError: It is Parquet, and pyarrow is not installed.
+    """
+    if split is not None and split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    folder = Path(directory)
+    types = {column["name"]: column["type"] for column in read_manifest(folder)["records"]["columns"]}
+    names = [path.name for path in (folder / DATA_NAME).glob("*") if is_shard_name(path.name)]
+    for part in SPLITS if split is None else (split,):
+        for name in sorted(name for name in names if name.startswith(f"{part}-")):
+            yield from _records_of_file(folder / DATA_NAME / name, types)
+
+
+def facts_of_file(path: Path) -> ShardFacts:
+    """Read what is in the file of a shard.
+
+    Raises:
+        StoreError: It cannot be read, or is not whole.
+        MissingExtraError: It is Parquet, and pyarrow is not installed.
+    """
+    digest = hashlib.sha256()
+    num_bytes = num_lines = 0
+    block = b"\n"
+    try:
+        with path.open("rb") as stream:
+            while True:
+                last, block = block, stream.read(BLOCK_BYTES)
+                if not block:
+                    break
+                digest.update(block)
+                num_bytes += len(block)
+                num_lines += block.count(b"\n")
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
+    if path.suffix == ".parquet":
+        num_records = _open_parquet(path).metadata.num_rows
+    else:
+        if not last.endswith(b"\n"):
+            raise StoreError(f"{path} is not whole: remove it, and the same command makes it again")
+        num_records = num_lines
+    return ShardFacts(path.name, num_records, num_bytes, digest.hexdigest())
+
+
+def _records_of_file(path: Path, types: DataType) -> Iterator[Record]:
+    if path.suffix == ".jsonl":
+        yield from read_json_lines(path)
+        return
+    for batch in _open_parquet(path).iter_batches(batch_size=ROWS_PER_BATCH):
+        for record in batch.to_pylist():
+            yield cast("Record", convert_json(record, types, json.loads))
+
+
+def _open_parquet(path: Path) -> Any:
+    parquet, pyarrow = require("pyarrow.parquet"), require("pyarrow")
+    try:
+        return parquet.ParquetFile(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise StoreError(f"{path} is not whole: remove it, and the same command makes it again") from error
