@@ -24,7 +24,7 @@ from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import LLM_POLICIES, make_policy
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.split import split_of
+from resilisim.tasks.model import split_of
 from tests.chat.loopback import LoopbackServer
 
 AT_ONCE = 16

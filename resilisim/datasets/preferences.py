@@ -25,7 +25,7 @@ from resilisim.simulator.exact import Optimum, solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
-from resilisim.tasks.split import split_of
+from resilisim.tasks.model import split_of
 from resilisim.tool_library import ToolLibrary
 
 
