@@ -25,8 +25,7 @@ from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import PromptTexts
-from resilisim.policies.llm.tool_errors import error_of
-from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec, describe_tools
+from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec, describe_tools, error_of
 
 Reading = TypeVar("Reading")
 

@@ -23,7 +23,7 @@ from resilisim.policies.llm.options import AgentOptions, flag, limit, number
 from resilisim.policies.llm.reading import Unreadable, excerpt, visible
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import PromptTexts
-from resilisim.policies.llm.tool_errors import error_of
+from resilisim.policies.llm.tools import error_of
 
 Component = Literal["tool", "extractor", "reasoner", "planner"]
 Reading = TypeVar("Reading")
