@@ -251,7 +251,7 @@ class Optimum:
         return self._expected(state, message, after_success, after_failure)
 
     def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> tuple[float, float]:
-        """Return Q*(state, message) and V*(after) of the state that the message led to, which saves half of the work."""
+        """Return Q*(state, message) and V*(after) of the state that the message led to, at half of the work."""
         reached = self.value(after)
         if message.kind != "execute" or is_awaiting_closing(self.problem, state):
             return reached, reached
