@@ -244,14 +244,7 @@ def limited_steps(steps: Sequence[Step], limits: Sequence[tuple[int | None, int 
 def fill_steps(
     steps: Sequence[Step], task: Task, library: ToolLibrary, match: SemanticMatch | None
 ) -> tuple[Step, ...]:
-    """Return steps with what depends on the task's inputs and text: parameters and semantic match.
-
-    Args:
-        steps: The steps.
-        task: The task.
-        library: Its tool library.
-        match: Scores how well tools match a task's description; without it, steps have no semantic match.
-    """
+    """Return steps with what depends on the task's inputs and text: parameters and semantic match."""
     matches: Sequence[float | None] = [None] * len(steps)
     if match is not None:
         matches = match(task.description, [step.tool for step in steps])
