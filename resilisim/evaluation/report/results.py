@@ -516,7 +516,6 @@ def _repeats_curve(facts: RunFacts, row: GroupSummary) -> dict[int, tuple[Estima
     present = episodes > 0
     episodes, successes = episodes[present], group.outcome.to_array(num_tasks)[present]
     most = int(np.min(episodes)) if len(episodes) else 0
-    numbers = [
-        k for k in range(1, most + 1) if k <= MOST_TRIES or k & (k - 1) == 0 or k == most
-    ]  # powers of 2, the last
+    # Above the first few only powers of 2, and the last.
+    numbers = [k for k in range(1, most + 1) if k <= MOST_TRIES or k.bit_count() == 1 or k == most]
     return {k: (pass_at_k(successes, episodes, k), pass_hat_k(successes, episodes, k)) for k in numbers}
