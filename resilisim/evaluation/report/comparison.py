@@ -12,7 +12,7 @@ import numpy as np
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import RowLabel, dot_symbol, legend
-from resilisim.evaluation.report.charts.rows import Interval, forest_chart
+from resilisim.evaluation.report.charts.rows import Mark, forest_chart
 from resilisim.evaluation.report.content import (
     NOTHING,
     Block,
@@ -135,15 +135,17 @@ def _doubts(compared: RunComparison) -> list[Block]:
 
 def _forest(compared: RunComparison) -> Block:
     labels: list[RowLabel] = []
-    rows: list[list[Interval]] = []
+    rows: list[list[Mark]] = []
     previous = ""
     for comparison, policy, prompt in _named(compared):
         labels.append(RowLabel("" if policy == previous else policy, prompt, False, f"{policy} {prompt}".strip()))
         previous = policy
-        differences = (
-            (comparison.differences[method], style, METHOD_NAMES[method]) for method, style in _STYLES.items()
-        )
-        rows.append([Interval(one.difference, *one.interval, style, name) for one, style, name in differences])
+        rows.append([])
+        for method, style in _STYLES.items():
+            one = comparison.differences[method]
+            num_tasks = len(comparison.pairs.tasks)
+            estimate = Estimate(one.difference, one.standard_error, *one.interval, num_tasks, one.episodes)
+            rows[-1].append(Mark(estimate, style, METHOD_NAMES[method]))
     return forest_chart(
         "Differences between the two runs",
         "For every policy and prompt type three intervals around zero, one under the other: independent, paired, "
