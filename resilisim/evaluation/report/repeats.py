@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from resilisim.errors import count_of
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import legend, line_symbol, series_legend, series_style
 from resilisim.evaluation.report.charts.lines import NO_ESTIMATE, LinePanel, Series, line_charts
 from resilisim.evaluation.report.content import (
@@ -23,7 +22,8 @@ from resilisim.evaluation.report.content import (
     with_interval,
 )
 from resilisim.evaluation.report.rows import policies_of
-from resilisim.evaluation.summary import GroupSummary
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.evaluation.table.summary import GroupSummary
 from resilisim.statistics import Estimate
 
 MOST_TRIES = 16  # shown one by one; beyond, only powers of two
@@ -105,11 +105,10 @@ def _curve(facts: RunFacts, row: GroupSummary) -> dict[int, tuple[Estimate, Esti
     """Return k -> (pass@k, pass^k) for the k that every task of a group allows."""
     from resilisim.statistics import pass_at_k, pass_hat_k
 
-    group = facts.sums.groups[row.policy, row.prompt_type]
-    num_tasks = len(facts.sums.tasks)
-    episodes = group.count.to_array(num_tasks)
+    group = facts.table.group(row.policy, row.prompt_type)
+    episodes = group.by_task(group.count)
     present = episodes > 0
-    episodes, successes = episodes[present], group.outcome.to_array(num_tasks)[present]
+    episodes, successes = episodes[present], group.by_task(group.outcome)[present]
     most = int(np.min(episodes)) if len(episodes) else 0
     return {
         number: (pass_at_k(successes, episodes, number), pass_hat_k(successes, episodes, number))
