@@ -28,11 +28,11 @@ from benchmarks.filtered_optimum import filtered_optimum
 from benchmarks.measurement import this_machine
 from resilisim.envs.workflow.options import resolve_tasks
 from resilisim.policies.ppo.checkpoint import load_checkpoint
-from resilisim.policies.ppo.closed_loop import Actor, play_closed_loop
 from resilisim.policies.ppo.config import load_config
-from resilisim.policies.ppo.mirror import patterns_of
 from resilisim.policies.ppo.network import WorkflowActor
+from resilisim.policies.ppo.policy import patterns_of
 from resilisim.policies.ppo.training import train
+from resilisim.policies.ppo.validation import Actor, play_closed_loop
 from resilisim.provenance import JsonLinesWriter, read_json_lines
 from resilisim.seeding import EVALUATION_SALT, Draws
 from resilisim.simulator.exact import solve_all

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from benchmarks.habit_models import HABITS, CompetentModel, path_of, right_calls
-from resilisim.chat.errors import RequestRefusedError
-from resilisim.chat.openai_model import OpenAIChatModel
+from resilisim.chat.openai import OpenAIChatModel
+from resilisim.chat.types import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InfrastructureError
 from resilisim.evaluation.episode.play import Rollout, play_agent_episode

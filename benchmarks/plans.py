@@ -11,8 +11,7 @@ from benchmarks.measurement import Measurement, column, repeated
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.run.store import read_records
 from resilisim.policies.ppo.checkpoint import LoadedPolicy, load_checkpoint
-from resilisim.policies.ppo.mirror import Mirror
-from resilisim.policies.ppo.planner import all_success_calls
+from resilisim.policies.ppo.policy import Mirror, all_success_calls
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import best_limits, known_probabilities, obey_plan
 from resilisim.statistics import FloatArray

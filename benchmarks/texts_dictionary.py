@@ -44,7 +44,7 @@ class _Mute:
 
 def said_in(record: EpisodeRecord) -> str:
     """Return what was said in an episode as its record packs it."""
-    agent: dict[str, Any] = record.get("agent", {})
+    agent = record.get("agent", {})
     return json.dumps([record["texts"], agent.get("messages"), agent.get("structure")], separators=(",", ":"))
 
 

@@ -19,11 +19,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from benchmarks.measurement import this_machine
 from resilisim.envs.workflow.env import WorkflowEnv
-from resilisim.policies.ppo.assembly import make_environments, network_of, training_tasks
 from resilisim.policies.ppo.config import load_config
-from resilisim.policies.ppo.sb3_policy import WorkflowPolicy
+from resilisim.policies.ppo.sb3 import WorkflowPolicy, WorkflowVecEnv
+from resilisim.policies.ppo.training import make_environments, network_of, training_tasks
 from resilisim.policies.ppo.validation import Validator
-from resilisim.policies.ppo.vec_env import WorkflowVecEnv
 from resilisim.tool_library import default_library
 
 SCALAR_ENVS = 16

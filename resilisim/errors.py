@@ -7,10 +7,11 @@ What is left are the classes below; anything else that is raised is a bug.
 from __future__ import annotations
 
 import difflib
+import importlib
 import operator
 import re
 from collections.abc import Iterable
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 LONGEST_NAME = 300  # characters of a value that may be a misspelt name, and of a value that an error repeats
 
@@ -98,6 +99,32 @@ def shown_value(value: object, length: int = 60) -> str:
     if isinstance(value, int) and value.bit_length() > 1000:
         return f"a number of {value.bit_length():,} bits"
     return f"{value!r:.{length}}"
+
+
+def one_line(text: object, length: int = 200) -> str:
+    """Return a text (or an error's) as an error repeats it: on one line, and cut with three dots if it is long."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= length else line[: length - 3] + "..."
+
+
+def import_extra(module: str, purpose: str, extra: str) -> Any:
+    """Import a module that an optional dependency brings.
+
+    Args:
+        module: Its name.
+        purpose: What needs it, as a subject and a verb ("a plot needs").
+        extra: The extra to install.
+
+    Raises:
+        MissingExtraError: It is not installed.
+
+    Example:
+        >>> pyplot = import_extra("matplotlib.pyplot", "a plot needs", "plots")
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(f"{purpose} {module!r} ({error}): pip install 'resilisim[{extra}]'") from error
 
 
 def check_integer(name: str, value: object, least: int, most: int | None = None) -> int:

@@ -11,6 +11,7 @@ import functools
 import json
 import math
 import operator
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -48,6 +49,7 @@ _BOUNDS: Mapping[str, str] = {
     "minItems": "at least {:,} items",
     "maxItems": "at most {:,} items",
 }
+_HALF_CHARACTER = re.compile(r"\\ud[89a-f]")  # may be a whole one, too
 _UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -74,7 +76,7 @@ def read_text(path: Path, what: str, expected: str = "the path of a JSON file") 
     """
     place = f"{what} {str(path)!r}"
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")  # line ends as they are
     except FileNotFoundError:
         siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
         near = nearest_name(path.name, siblings)
@@ -88,18 +90,22 @@ def read_text(path: Path, what: str, expected: str = "the path of a JSON file") 
         raise InvalidInputError(f"{place} cannot be read: {error}") from None
 
 
-def json_problem(value: Any) -> str | None:
+def json_problem(value: Any, *, half_characters: bool = False) -> str | None:
     """Say why JSON values cannot be used although each has a form in JSON, or return None.
 
     Nesting that recursion cannot follow, text that is not Unicode (half a surrogate pair, which an escape can smuggle
     in and no file can hold), and whole numbers of absurd length are problems; other kinds of values are not looked at.
+
+    Args:
+        value: The values.
+        half_characters: Whether halves of surrogate pairs are taken: models write them.
     """
     waiting: list[tuple[Any, int]] = [(value, 1)]
     while waiting:
         item, depth = waiting.pop()
         if isinstance(item, str):
             try:
-                item.encode("utf-8")
+                item.encode("utf-8", "surrogatepass" if half_characters else "strict")
             except UnicodeEncodeError as error:
                 return f"{shown(item, 40)} is not Unicode text ({error.reason})"
         elif isinstance(item, (dict, list, tuple, Mapping)):
@@ -112,8 +118,13 @@ def json_problem(value: Any) -> str | None:
     return None
 
 
-def read_json(text: str, source: str) -> Any:
+def read_json(text: str, source: str, *, half_characters: bool = False) -> Any:
     """Parse JSON, refusing doubled keys, numbers that JSON does not have, and what `json_problem` finds.
+
+    Args:
+        text: The JSON text.
+        source: What it is called in refusals, such as its file.
+        half_characters: See `json_problem`.
 
     Raises:
         InvalidInputError: The text is not JSON; the message gives source, line (where there are several) and column.
@@ -148,7 +159,7 @@ def read_json(text: str, source: str) -> Any:
     except RecursionError:
         problem: str | None = f"nested too deeply; expected at most {MAX_NESTING} levels"
     else:
-        problem = json_problem(value)
+        problem = json_problem(value, half_characters=half_characters)
     if problem is not None:
         raise InvalidInputError(f"{source}: JSON cannot be used: {problem}")
     return value
@@ -184,8 +195,11 @@ def validated(
     try:
         if not strict:
             return adapter.validate_python(value)
+        text = json.dumps(value, default=_plain, allow_nan=False)
+        if _HALF_CHARACTER.search(text) and json_problem(value) is not None:
+            return adapter.validate_python(value, strict=True)  # fit for `TypedDict`: pydantic cannot read it as JSON
         # As JSON, because pydantic is strict about containers too where it is given Python values.
-        return adapter.validate_json(json.dumps(value, default=_plain, allow_nan=False), strict=True)
+        return adapter.validate_json(text, strict=True)
     except ValidationError as refusal:
         raise error(_one_line(refusal.errors(include_url=False), adapter, where)) from None
     except (TypeError, ValueError, RecursionError) as problem:
@@ -309,8 +323,9 @@ def expectation(here: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     if "properties" in here:
         text += f" with {', '.join(here['properties'])}"
     bounds = [words.format(here[key]) for key, words in _BOUNDS.items() if key in here]
-    if not bounds:
-        return text
-    # "a number above 0 and at most 1", "a whole number, at least 1", "a string of at most 9 characters"
-    link = " of " if kind in ("string", "array") else ", " if bounds[0].startswith("at") else " "
-    return text + link + " and ".join(bounds)
+    if bounds:
+        # "a number above 0 and at most 1", "a whole number, at least 1", "a string of at most 9 characters"
+        link = " of " if kind in ("string", "array") else ", " if bounds[0].startswith("at") else " "
+        text += link + " and ".join(bounds)
+    # The description of an object is its class's docstring.
+    return f"{text} ({here['description']})" if "description" in here and kind != "object" else text

@@ -1,16 +1,27 @@
 """Language models behind one protocol: what is asked, what is answered, and who answers."""
 
-from resilisim.chat.cache import CachingChatModel, ResponseCache
-from resilisim.chat.errors import ContextOverflowError, EndpointError, RequestRefusedError
-from resilisim.chat.openai_model import OpenAIChatModel
-from resilisim.chat.prices import Price, PriceTable
-from resilisim.chat.rate_limit import RateLimitedChatModel
-from resilisim.chat.registry import ChatModelSettings, make_chat_model, model_identity
-from resilisim.chat.retrying import RetryPolicy
-from resilisim.chat.roles import COMPONENT_ROLES, RoleModels
-from resilisim.chat.script_file import FileScriptedChatModel
-from resilisim.chat.scripted import ScriptedChatModel, ScriptedReply, ScriptError
-from resilisim.chat.types import ChatMessage, ChatModel, ChatReply, ChatRequest, TokenUsage, ToolCall
+from resilisim.chat.middleware import (
+    CachingChatModel,
+    Price,
+    PriceTable,
+    RateLimitedChatModel,
+    ResponseCache,
+    RetryPolicy,
+)
+from resilisim.chat.models import COMPONENT_ROLES, ChatModelSettings, RoleModels, make_chat_model, model_identity
+from resilisim.chat.openai import OpenAIChatModel
+from resilisim.chat.scripted import FileScriptedChatModel, ScriptedChatModel, ScriptedReply, ScriptError
+from resilisim.chat.types import (
+    ChatMessage,
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    ContextOverflowError,
+    EndpointError,
+    RequestRefusedError,
+    TokenUsage,
+    ToolCall,
+)
 
 __all__ = [
     "COMPONENT_ROLES",

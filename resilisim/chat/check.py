@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from resilisim.chat.errors import EndpointError, RequestRefusedError
 from resilisim.chat.json_answers import json_object_in
-from resilisim.chat.types import ChatMessage, ChatModel, ChatReply, ChatRequest
-from resilisim.errors import InfrastructureError, InvalidInputError
+from resilisim.chat.types import ChatMessage, ChatModel, ChatReply, ChatRequest, EndpointError, RequestRefusedError
+from resilisim.errors import InfrastructureError, InvalidInputError, one_line
 
 DEFAULT_SECONDS_PER_CHECK = 20.0
 TEXT_PROTOCOL = "text"
@@ -108,7 +107,7 @@ async def check_model(model: ChatModel, *, seconds_per_check: float = DEFAULT_SE
     )
     native = next(check for check in tried if check.name == "native tool calls")
     counts = not first.usage.is_estimate
-    answer = ModelCheck("answers", True, _excerpt(first.text), first.latency_seconds)
+    answer = ModelCheck("answers", True, one_line(first.text, 60), first.latency_seconds)
     counting = ModelCheck("counts tokens", counts, _tokens(first), 0.0)
     return ModelReport(
         model=model.name,
@@ -157,7 +156,7 @@ async def _tried(name: str, check: Callable[[], Awaitable[_Finding]], seconds: f
 async def _check_stop(model: ChatModel, unstopped: ChatReply) -> _Finding:
     reply = await model.complete(_request(_COUNTING, max_tokens=64, stop=(_STOP,)))
     if _STOP in reply.text:
-        return False, f"the answer goes on past {_STOP!r}: {_excerpt(reply.text)}"
+        return False, f"the answer goes on past {_STOP!r}: {one_line(reply.text, 60)}"
     if _STOP not in unstopped.text:
         return None, f"{_STOP!r} does not come up without them either"
     return True, f"the answer ends before {_STOP!r}"
@@ -166,28 +165,28 @@ async def _check_stop(model: ChatModel, unstopped: ChatReply) -> _Finding:
 async def _check_tool_call(model: ChatModel) -> _Finding:
     reply = await model.complete(_request(_WEATHER, max_tokens=128, tools=(_TOOL,)))
     if not reply.tool_calls:
-        return False, f"answers in text: {_excerpt(reply.text)}"
+        return False, f"answers in text: {one_line(reply.text, 60)}"
     call = reply.tool_calls[0]
     try:
         arguments = json.loads(call.arguments)
     except (ValueError, RecursionError):
-        return False, f"calls {call.name!r} with arguments that are not JSON: {_excerpt(call.arguments)}"
+        return False, f"calls {call.name!r} with arguments that are not JSON: {one_line(call.arguments, 60)}"
     if call.name != "get_weather" or not isinstance(arguments, dict) or not isinstance(arguments.get("city"), str):
-        return False, f"calls something else: {_excerpt(f'{call.name} {call.arguments}')}"
-    return True, f"{call.name} {_excerpt(call.arguments)}"
+        return False, f"calls something else: {one_line(f'{call.name} {call.arguments}', 60)}"
+    return True, f"{call.name} {one_line(call.arguments, 60)}"
 
 
 async def _check_json(model: ChatModel) -> _Finding:
     reply = await model.complete(_request(_CAPITAL, max_tokens=96))
     found = json_object_in(reply.text, ("city", "country"))
-    return (False, found) if isinstance(found, str) else (True, _excerpt(json.dumps(found, ensure_ascii=False)))
+    return (False, found) if isinstance(found, str) else (True, one_line(json.dumps(found, ensure_ascii=False), 60))
 
 
 async def _check_repetition(model: ChatModel) -> _Finding:
     texts = [(await model.complete(_request(_SENTENCE, max_tokens=32))).text for _ in range(2)]
     if texts[0] == texts[1]:
         return True, "the same answer twice at temperature 0 with one seed"
-    return False, f"two answers at temperature 0 with one seed: {_excerpt(texts[0], 40)} / {_excerpt(texts[1], 40)}"
+    return False, f"two answers at temperature 0 with one seed: {one_line(texts[0], 40)} / {one_line(texts[1], 40)}"
 
 
 def _request(question: str, **more: Any) -> ChatRequest:
@@ -204,8 +203,3 @@ def _tokens(reply: ChatReply) -> str:
     usage = reply.usage
     estimate = " (estimated: the endpoint does not say)" if usage.is_estimate else ""
     return f"{usage.prompt_tokens} of a prompt, {usage.completion_tokens} of an answer{estimate}"
-
-
-def _excerpt(text: str, length: int = 60) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 3] + "..."

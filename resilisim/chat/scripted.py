@@ -1,12 +1,43 @@
-"""A chat model that says what it was told to say, and raises when it is asked more: for tests, without a network."""
+"""Chat models that say what they were told to say, from Python or from a file: for tests and runs without a network.
+
+A script file has one JSON object a line:
+
+    {"reply": "Thought: I search first.", "role": "planner", "expect": "Your task"}
+    {"reply": "", "tool_calls": [{"name": "search", "arguments": {"query": "flights"}}]}
+
+`reply` is the text; the rest may be left out. `role` and `expect` are conditions, as in `ScriptedReply`;
+`finish_reason` is what an endpoint would say; `usage` holds prompt_tokens and completion_tokens, which are estimated
+otherwise.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NotRequired
 
-from resilisim.chat.estimates import estimated_prompt_tokens, estimated_tokens
-from resilisim.chat.types import ChatReply, ChatRequest, TokenUsage
+from pydantic import Field, with_config
+from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
+
+from resilisim.chat.types import (
+    ChatReply,
+    ChatRequest,
+    TokenUsage,
+    ToolCall,
+    estimated_prompt_tokens,
+    estimated_tokens,
+)
+from resilisim.errors import InvalidInputError
+from resilisim.inputs import read_json, read_text, validated
+from resilisim.provenance import content_hash
+
+_SCOPE = re.compile(r".*#([0-9]{1,9})", re.DOTALL)
+_NOT_COUNTED = TokenUsage(is_estimate=True)  # stands in replies of a file whose line does not say what it took
+_TokenCount = Annotated[int, Field(ge=0)]
 
 
 class ScriptError(AssertionError):
@@ -69,17 +100,7 @@ class ScriptedChatModel:
         """Do nothing."""
 
 
-def check_condition(line: ScriptedReply, request: ChatRequest, place: int) -> None:
-    """Check that a line of a script is for a request.
-
-    Args:
-        line: The line.
-        request: What is asked.
-        place: Number of the line, from 0.
-
-    Raises:
-        ScriptError: It is for another one.
-    """
+def _check_condition(line: ScriptedReply, request: ChatRequest, place: int) -> None:
     if line.role is not None and line.role != request.role:
         raise ScriptError(f"reply {place + 1} is for {line.role!r}, and {request.role!r} asks")
     if line.expect not in request.messages[-1].content:
@@ -90,13 +111,141 @@ def _reply(line: Line, request: ChatRequest, place: int) -> ChatReply:
     if isinstance(line, Exception):
         raise line
     if isinstance(line, ScriptedReply):
-        check_condition(line, request, place)
+        _check_condition(line, request, place)
         line = line.reply
     if isinstance(line, ChatReply):
         return line
-    text = line if isinstance(line, str) else line(request)
-    return ChatReply(text, usage=TokenUsage(estimated_prompt_tokens(request), estimated_tokens(text), is_estimate=True))
+    return _with_estimate(ChatReply(line if isinstance(line, str) else line(request)), request)
+
+
+def _with_estimate(reply: ChatReply, request: ChatRequest) -> ChatReply:
+    written = reply.text + "".join(call.name + call.arguments for call in reply.tool_calls)
+    usage = TokenUsage(estimated_prompt_tokens(request), estimated_tokens(written), is_estimate=True)
+    return dataclasses.replace(reply, usage=usage)
 
 
 def _end(request: ChatRequest) -> str:
     return repr(request.messages[-1].content[-200:])
+
+
+@with_config({"extra": "forbid"})
+class _Call(TypedDict):
+    """A call of a tool; arguments that are a text go out as they stand, to play a model that writes broken JSON."""
+
+    name: str
+    id: NotRequired[str]
+    arguments: NotRequired[Any]
+
+
+@with_config({"extra": "forbid"})
+class _Usage(TypedDict, total=False):
+    prompt_tokens: _TokenCount
+    completion_tokens: _TokenCount
+
+
+@with_config({"extra": "forbid"})
+class _Line(TypedDict):
+    reply: str
+    role: NotRequired[str]
+    expect: NotRequired[str]
+    tool_calls: NotRequired[list[_Call]]
+    finish_reason: NotRequired[str]
+    usage: NotRequired[_Usage]
+
+
+class ScriptFileError(ScriptError, InvalidInputError):
+    """A script that a user wrote does not fit what is asked: it is too short, or a line expects something else."""
+
+
+def call_number(cache_scope: str) -> int | None:
+    """Return the number of the call within its episode that a scope EPISODE#CALL names; None for other scopes."""
+    match = _SCOPE.fullmatch(cache_scope)
+    return int(match.group(1)) if match else None
+
+
+def read_script(path: Path | str) -> tuple[ScriptedReply, ...]:
+    """Read a script file; empty lines are passed over, and replies without `usage` have no tokens yet.
+
+    Raises:
+        InvalidInputError: The file cannot be read, holds no reply, or a line of it is wrong.
+    """
+    lines = []
+    for number, line in enumerate(
+        read_text(Path(path), "script", "a file with one JSON object a line").split("\n"), start=1
+    ):
+        if line.strip():
+            where = f"script {str(path)!r}, line {number}"
+            lines.append(_scripted(validated(_Line, read_json(line, where, half_characters=True), where)))
+    if not lines:
+        raise InvalidInputError(f'script {str(path)!r} holds no replies: expected lines such as {{"reply": "Hello."}}')
+    return tuple(lines)
+
+
+def _scripted(line: _Line) -> ScriptedReply:
+    calls = tuple(
+        ToolCall(call.get("id", f"call_{place}"), call["name"], _written(call.get("arguments", {})))
+        for place, call in enumerate(line.get("tool_calls", ()))
+    )
+    reply = ChatReply(
+        line["reply"],
+        tool_calls=calls,
+        usage=TokenUsage(**line["usage"]) if "usage" in line else _NOT_COUNTED,
+        finish_reason=line.get("finish_reason", "tool_calls" if calls else "stop"),
+        model="scripted",
+    )
+    return ScriptedReply(reply, line.get("expect", ""), line.get("role"))
+
+
+def _written(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def script_identity(path: Path | str) -> str:
+    """Return what tells a script's replies from those of others, wherever the file stands.
+
+    Raises:
+        InvalidInputError: The file cannot be read.
+    """
+    return f"sha256:{content_hash(read_text(Path(path), 'script'))[:16]}"
+
+
+class FileScriptedChatModel:
+    """Answers requests from a script file; keeps nothing of what it was asked.
+
+    One file serves many episodes at once: a request whose `cache_scope` has the form EPISODE#CALL gets reply number
+    CALL, counted from 0, whatever other episodes ask. Requests of another form get the replies in the order in which
+    they come.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InvalidInputError: The file cannot be read, or a line of it is wrong.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.name = f"scripted:{path}"
+        self._lines = read_script(path)
+        self._asked_in_order = 0
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Answer with the line that the request's scope names, else with the next one.
+
+        Raises:
+            ScriptFileError: The script has no such line, or the line expects another request.
+        """
+        place = call_number(request.cache_scope)
+        if place is None:
+            place = self._asked_in_order
+            self._asked_in_order += 1
+        if place >= len(self._lines):
+            raise ScriptFileError(f"{self.name} has {len(self._lines)} replies and was asked for reply {place + 1}")
+        line = self._lines[place]
+        try:
+            reply = _reply(line, request, place)
+        except ScriptError as error:
+            raise ScriptFileError(f"{self.name}: {error}") from None
+        return _with_estimate(reply, request) if reply.usage is _NOT_COUNTED else reply
+
+    async def aclose(self) -> None:
+        """Do nothing."""

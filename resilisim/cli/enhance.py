@@ -195,7 +195,7 @@ def _refuse_no_address(base_url: str) -> None:
     Raises:
         InvalidInputError: It is none.
     """
-    from resilisim.chat.openai_endpoint import SHORTEST_SECRET, endpoint_url
+    from resilisim.chat.openai import SHORTEST_SECRET, endpoint_url
 
     try:
         endpoint_url(base_url)
@@ -216,7 +216,7 @@ def _make_mode(name: str, library: ToolLibrary, embedding_model: str | None) -> 
 
 def _forecast(run: _Run, out: Path | None, as_json: bool) -> None:
     """Tell what a run would ask."""
-    from resilisim.chat.cache import request_key
+    from resilisim.chat.middleware import request_key
     from resilisim.tasks.enhancement import forecast_calls
     from resilisim.tasks.enhancement.files import num_finished
 

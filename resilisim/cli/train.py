@@ -214,10 +214,9 @@ def measure_policy(checkpoint: str, tasks: Sequence[Task], episodes: int, librar
         JSON values: success, optimum, ratio with its interval, by_type, episodes, tasks, open_loop, training.
     """
     from resilisim.policies.ppo.checkpoint import load_checkpoint
-    from resilisim.policies.ppo.closed_loop import play_closed_loop
-    from resilisim.policies.ppo.mirror import observation_options, patterns_of
     from resilisim.policies.ppo.network import WorkflowActor
-    from resilisim.policies.ppo.planner import PolicyPlanner
+    from resilisim.policies.ppo.policy import PolicyPlanner, observation_options, patterns_of
+    from resilisim.policies.ppo.validation import play_closed_loop
     from resilisim.seeding import EVALUATION_SALT
     from resilisim.simulator.exact import solve_all
     from resilisim.simulator.law import BenchmarkLaw, EndRules

@@ -31,7 +31,7 @@ PLANNER_NAMES = ("exact", "auto", "exact-path")
 # Planners whose names have two parts, such as policy:runs/1: the first part -> module:attribute of a function that is
 # called with the second part, then library, law, rules, similar and match as `resolve_planner` has them. The modules
 # stand on higher floors and need packages that not everybody has, so they are imported when such a planner is made.
-PLANNER_PREFIXES: Mapping[str, str] = {"policy": "resilisim.policies.ppo.planner:PolicyPlanner"}
+PLANNER_PREFIXES: Mapping[str, str] = {"policy": "resilisim.policies.ppo.policy:PolicyPlanner"}
 # What plans where the law cannot be solved.
 FALLBACK = "policy:default"
 # How names with two parts are shown in messages.

@@ -21,7 +21,7 @@ from resilisim.chat import (
     TokenUsage,
     ToolCall,
 )
-from resilisim.chat.cache import request_key
+from resilisim.chat.middleware import request_key
 
 QUESTION = ChatRequest((ChatMessage("user", "Hello?"),), max_tokens=5)
 REPLY = ChatReply("Hi. \ud83d", (ToolCall("1", "add", "{}"),), TokenUsage(3, 4), "length", "m", 0.25, 2)

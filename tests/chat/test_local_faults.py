@@ -15,7 +15,7 @@ from resilisim.chat import (
     RequestRefusedError,
     make_chat_model,
 )
-from resilisim.chat.local import gguf_model
+from resilisim.chat.local import gguf
 
 QUESTION = ChatRequest((ChatMessage("user", "Hello?"),))
 ANSWER = {"choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}], "model": "/a/whole/path/m.gguf"}
@@ -41,8 +41,8 @@ def serve(monkeypatch):
 
     def put(answer):
         server = Server(answer)
-        monkeypatch.setattr(gguf_model, "_engines", {})
-        monkeypatch.setattr(gguf_model, "_load", lambda loading: server)
+        monkeypatch.setattr(gguf, "_engines", {})
+        monkeypatch.setattr(gguf, "_load", lambda loading: server)
         return server
 
     return put
@@ -78,8 +78,8 @@ def test_what_is_asked(serve):
 
 def test_context_threads_and_slots_follow_the_settings(monkeypatch):
     loadings = []
-    monkeypatch.setattr(gguf_model, "_engines", {})
-    monkeypatch.setattr(gguf_model, "_load", lambda loading: loadings.append(loading) or Server(ANSWER))
+    monkeypatch.setattr(gguf, "_engines", {})
+    monkeypatch.setattr(gguf, "_load", lambda loading: loadings.append(loading) or Server(ANSWER))
     ask(local_threads=3, max_concurrency=2)
     ask(local_threads=1, local_context=100_000)
     ask(local_threads=9, local_context=256, max_concurrency=64)

@@ -23,7 +23,7 @@ from resilisim.chat import (
     model_identity,
 )
 from resilisim.chat.local import LONGEST_CONTEXT, shipped_model_path
-from resilisim.chat.local.gguf_file import GgufFacts, fingerprint, read_gguf_facts
+from resilisim.chat.local.gguf import GgufFacts, fingerprint, read_gguf_facts
 from resilisim.errors import InvalidInputError, MissingExtraError
 
 # One thread: two spin while they wait for a core that another test process has.
@@ -115,12 +115,12 @@ def test_messages_of_tools_and_broken_text_are_taken(model):
 
 
 def test_two_models_of_one_file_share_one_in_memory(model, reply):
-    from resilisim.chat.local import gguf_model
+    from resilisim.chat.local import gguf
 
-    before = len(gguf_model._engines)
+    before = len(gguf._engines)
     other = make_chat_model(f"local:{shipped_model_path()}", SMALL)
     assert ask(other).text == reply.text
-    assert len(gguf_model._engines) == before
+    assert len(gguf._engines) == before
 
 
 def test_nothing_is_printed(tmp_path):

@@ -17,10 +17,9 @@ from resilisim.chat import (
     RequestRefusedError,
     RetryPolicy,
 )
-from resilisim.chat import openai_model as openai_module
-from resilisim.chat.errors import tells_context_overflow
-from resilisim.chat.openai_model import LONGEST_BODY
-from resilisim.chat.openai_wire import read_reply, request_body
+from resilisim.chat import openai as openai_module
+from resilisim.chat.openai import LONGEST_BODY, read_reply, request_body
+from resilisim.chat.types import tells_context_overflow
 from tests.chat.loopback import (
     Answer,
     LoopbackServer,

@@ -18,7 +18,7 @@ from resilisim.chat import (
     TokenUsage,
     make_chat_model,
 )
-from resilisim.chat.rate_limit import LONGEST_CATCH_UP
+from resilisim.chat.middleware import LONGEST_CATCH_UP
 from resilisim.errors import InvalidInputError
 
 

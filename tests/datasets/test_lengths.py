@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from resilisim.chat.local import shipped_model_path
-from resilisim.chat.local.tokens import TokenCounter
+from resilisim.chat.local.gguf import TokenCounter
 from resilisim.datasets import export_dataset, read_records
+from resilisim.datasets.card import record_length
 from resilisim.datasets.conversations import ConversationSpec
-from resilisim.datasets.lengths import record_length
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.errors import InvalidInputError

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
+import re
 from functools import cache
 from typing import Any
 
@@ -11,15 +13,15 @@ import pytest
 from rich.console import Console
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.errors import MissingExtraError
+from resilisim.errors import MissingExtraError, StoreError
 from resilisim.evaluation import EvaluationResult, evaluate
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import (
     CEILING_FIELDS,
     EpisodeRecord,
     ceiling_of,
+    checked_record,
     fitting_ceiling,
-    record_problem,
 )
 from resilisim.evaluation.run.replay import first_difference
 from resilisim.evaluation.run.rescoring import first_disagreement, reattribute
@@ -183,7 +185,7 @@ def test_records_say_what_their_ceiling_is(monkeypatch: pytest.MonkeyPatch) -> N
             searches = record["searches_needed"]
             problem = build_problem(LIBRARY, record["required_tools"], rules=EndRules(10 - (searches or 0)))
             assert ceiling_of(record) == pytest.approx(solve(problem).after_search(0))
-            assert record_problem(record) is None
+            assert checked_record(record, "the line") is record
     told = records_of("plan-follower", "optimal") + records_of("exact-optimum", "baseline")
     told += records_of("random", "baseline", tools="listed")
     assert {(r["known_after_search"], r["searches_needed"], r["no_search_ceiling"]) for r in told} == {(None,) * 3}
@@ -210,14 +212,15 @@ def test_saved_ceilings_are_computed_again_and_old_records_are_read() -> None:
     other: Any = {**record, "known_after_search": (record["known_after_search"] or 0.0) + 0.01}
     assert "known_after_search" in (first_disagreement(other, reattribute(other, LIBRARY)) or "")
     old: Any = {name: value for name, value in record.items() if name not in CEILING_FIELDS}
-    assert record_problem(old) is None
+    assert checked_record(old, "the line") is old
     assert reattribute(old, LIBRARY) == old
     assert first_difference(old, record) is None  # played again, it says more
     assert "known_after_search" in (first_difference(other, record) or "")
     row = summarise(sums_of([old]))[0]
     assert (row.ceiling, row.num_without_ceiling) == (row.optimum, 1)
     for name, wrong in zip(CEILING_FIELDS, ("0.5", 1.5, 3), strict=True):
-        assert f"field '{name}' is" in (record_problem({**record, name: wrong}) or "")
+        with pytest.raises(StoreError, match=f"the line, field '{name}': got {re.escape(json.dumps(wrong))}; expected"):
+            checked_record({**record, name: wrong}, "the line")
 
 
 def shown_at(width: int, table: Any) -> str:

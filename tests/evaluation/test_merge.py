@@ -177,7 +177,7 @@ def test_episodes_that_cannot_be_of_the_run_are_refused(tmp_path: Path) -> None:
         [
             (encode_json_line({**RECORDS[1], "manifest": "1" * 64}), "episode 1 in .* does not belong to the run"),
             (encode_json_line({**RECORDS[1], "index": NUM_EPISODES}), "episode 24 in .* does not belong to the run"),
-            (encode_json_line({**RECORDS[1], "index": -1}), "line 2 of .* is no episode: field 'index' is -1"),
+            (encode_json_line({**RECORDS[1], "index": -1}), "line 2 of .*, field 'index': got -1; expected"),
             (b"{}\n", "line 2 of .*episodes.jsonl is no episode"),
             (b"{\n", "line 2 of .*episodes.jsonl is not JSON"),
         ]

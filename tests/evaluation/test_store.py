@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ def test_records_that_cannot_be_of_this_run_are_refused(tmp_path: Path) -> None:
         (
             "schema",
             [{**record, "schema": "other"}],
-            "line 1 of .*: has the schema 'other', expected 'resilisim-episode-1'",
+            "line 1 of .*: it has the schema 'other', expected 'resilisim-episode-1'",
         ),
     ):
         write(tmp_path / name, *wrong)
@@ -123,49 +123,49 @@ def test_records_that_cannot_be_of_this_run_are_refused(tmp_path: Path) -> None:
         RunStore(tmp_path / name, ARGUMENTS, 6).close()
 
 
-def without(name: str, record: Any) -> dict[str, Any]:
-    return {key: value for key, value in record.items() if key != name}
+GONE = object()
+# What is changed in a record (a path of keys and the value there, or no value to take it away), and the refusal.
+MALFORMED: list[tuple[tuple[Any, ...], Any, str]] = [
+    (("optimum_gap",), GONE, "field 'optimum_gap': is missing; expected a number"),
+    (("seed",), "0", "field 'seed': got \"0\"; expected a whole number"),
+    (("seed",), 10**30, "field 'seed': got 10+...; expected a whole number, at least 0 and at most"),
+    (("planner",), 3, "field 'planner': got 3; expected a string or null"),
+    (("steps",), [], r"field 'steps': got \[\]; expected a non-empty array"),
+    (("steps", 0), 5, "field 'steps', item 1: got 5; expected an object"),
+    (("steps", 0, "luck"), GONE, "field 'steps', item 1, field 'luck': is missing; expected a number"),
+    (("steps", 0, "luck"), 1e308, "field 'steps', item 1, field 'luck': got 1e.308; expected a number, at least -1"),
+    (("score",), {}, "field 'score', field 'level': is missing; expected a string"),
+    (("luck",), 1e308, "field 'luck': got 1e.308; expected a number, at least -1,000,000"),
+    (("index",), -1, "field 'index': got -1; expected a whole number, at least 0"),
+    (("index",), True, "field 'index': got true; expected a whole number"),
+    (("outcome",), 2, "field 'outcome': got 2; expected a whole number, at least 0 and at most 1"),
+    (("required_tools", 0), 5, "field 'required_tools', item 1: got 5; expected a string"),
+    (("flaw",), {"type": 5}, "field 'flaw', field 'type': got 5; expected a string"),
+    (("agent",), {"calls": 5}, "field 'agent', field 'calls': got 5; expected an array"),
+    (
+        ("agent",),
+        {"calls": [{"reply": {"usage": 5}}]},
+        "field 'agent', field 'calls', item 1, field 'reply', field 'usage': got 5; expected an object",
+    ),
+    (("agent",), {"restarts": "x"}, "field 'agent', field 'restarts': got \"x\"; expected a whole number"),
+    (("losses",), {"x": None}, "field 'losses', field 'x': got null; expected a number"),
+    (("schema",), "other", "is no episode: it has the schema 'other', expected 'resilisim-episode-1'"),
+]
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (lambda record: {"schema": record["schema"]}, "lacks the field 'index'"),
-        (lambda record: without("optimum_gap", record), "lacks the field 'optimum_gap'"),
-        (lambda record: {**record, "seed": "0"}, "field 'seed' is '0', expected a number"),
-        (lambda record: {**record, "planner": 3}, "field 'planner' is 3, expected a text or null"),
-        (lambda record: {**record, "steps": []}, "field 'steps' is empty"),
-        (lambda record: {**record, "steps": [5]}, r"field 'steps\[0\]' is 5, expected an object"),
-        (
-            lambda record: {**record, "steps": [without("luck", record["steps"][0])]},
-            r"lacks the field 'steps\[0\].luck'",
-        ),
-        (lambda record: {**record, "score": {}}, "lacks the field 'score.level'"),
-        (lambda record: {**record, "luck": 1e308}, r"field 'luck' is 1e\+308, expected a number up to 1e\+06"),
-        (lambda record: {**record, "index": -1}, "field 'index' is -1, expected 0 or more"),
-        (lambda record: {**record, "index": True}, "field 'index' is True, expected a number"),
-        (lambda record: {**record, "seed": 10**30}, "field 'seed' is 10+, expected a number up to"),
-        (lambda record: {**record, "outcome": 2}, "field 'outcome' is 2, expected 0 or 1"),
-        (lambda record: {**record, "required_tools": [5]}, r"field 'required_tools\[0\]' is 5, expected a text"),
-        (lambda record: {**record, "flaw": {"type": 5}}, "field 'flaw.type' is 5, expected a text"),
-        (lambda record: {**record, "agent": {"calls": 5}}, "field 'agent.calls' is 5, expected a list"),
-        (
-            lambda record: {**record, "agent": {"calls": [{"reply": {"usage": 5}}]}},
-            r"field 'agent\.calls\[0\]\.reply\.usage' is 5, expected an object",
-        ),
-        (lambda record: {**record, "agent": {"restarts": "x"}}, "field 'agent.restarts' is 'x', expected a number"),
-        (
-            lambda record: {**record, "steps": [{**record["steps"][0], "luck": 1e308}]},
-            r"field 'steps\[0\].luck' is 1e\+308, expected a number up to 1e\+06",
-        ),
-        (lambda record: {**record, "losses": {"x": None}}, "field 'losses.x' is None, expected a number"),
-        (lambda record: [record], "has the schema None"),
-    ],
-)
-def test_lines_that_are_no_episodes_are_named(tmp_path: Path, change: Callable[[Any], Any], expected: str) -> None:
-    records: list[Any] = some_records(2)
-    write(tmp_path / "run", records[0], change(records[1]))
-    with pytest.raises(StoreError, match=rf"line 2 of .*episodes\.jsonl is no episode: {expected}") as refusal:
+@pytest.mark.parametrize(("place", "value", "expected"), MALFORMED)
+def test_lines_that_are_no_episodes_are_named(
+    tmp_path: Path, place: tuple[Any, ...], value: Any, expected: str
+) -> None:
+    first, second = copy.deepcopy(some_records(2))
+    inner: Any = second
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    if value is GONE:
+        del inner[place[-1]]
+    write(tmp_path / "run", first, second)
+    with pytest.raises(StoreError, match=rf"^line 2 of .*episodes\.jsonl,? {expected}") as refusal:
         list(read_records(tmp_path / "run"))
     assert "\n" not in str(refusal.value)
     with pytest.raises(StoreError, match="line 2"):

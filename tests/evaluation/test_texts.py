@@ -20,9 +20,9 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate, merge_runs, opened, read_records, rescore_record
 from resilisim.evaluation.episode.play import play_episode
-from resilisim.evaluation.episode.record import EpisodeRecord, record_problem
+from resilisim.evaluation.episode.record import EpisodeRecord, checked_record
 from resilisim.evaluation.episode.texts import FORMAT, newly_told, opened_if_whole, prompt_of, replies_of, stored
-from resilisim.evaluation.report.viewer.talks import TalkRows, talk_of
+from resilisim.evaluation.report.viewer.texts import TalkRows, talk_of
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
@@ -40,8 +40,7 @@ USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "is_estimate": False}
 def on_disk(record: EpisodeRecord) -> EpisodeRecord:
     """Return a record as somebody reads it who did not write it."""
     read = json.loads(encode_json_line(record))
-    assert record_problem(read) is None
-    return cast("EpisodeRecord", read)
+    return checked_record(read, "the line")
 
 
 @given(st.lists(TEXTS, min_size=3, max_size=6), st.booleans())

@@ -17,7 +17,7 @@ from resilisim.chat import (
     ScriptedReply,
     TokenUsage,
 )
-from resilisim.chat.estimates import estimated_prompt_tokens
+from resilisim.chat.types import estimated_prompt_tokens
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.enhancement import (

@@ -14,7 +14,7 @@ from strategies import hostile_texts, names, nested_objects, workflows_of
 
 from resilisim import benchmark_tasks
 from resilisim.chat.local import shipped_model_path
-from resilisim.chat.local.tokens import TokenCounter
+from resilisim.chat.local.gguf import TokenCounter
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import Policy

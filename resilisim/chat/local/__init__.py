@@ -11,8 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resilisim.chat.local.gguf_file import fingerprint, read_gguf_facts
-from resilisim.chat.local.gguf_model import GgufChatModel
+from resilisim.chat.local.gguf import GgufChatModel, fingerprint, read_gguf_facts
 from resilisim.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:

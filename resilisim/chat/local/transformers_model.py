@@ -15,9 +15,8 @@ from typing import Any
 import torch
 import transformers
 
-from resilisim.chat.errors import ContextOverflowError
-from resilisim.chat.types import ChatReply, ChatRequest, TokenUsage
-from resilisim.errors import InvalidInputError
+from resilisim.chat.types import ChatReply, ChatRequest, ContextOverflowError, TokenUsage
+from resilisim.errors import InvalidInputError, one_line
 
 DEFAULT_TEMPERATURE = 1.0
 
@@ -102,8 +101,7 @@ def _load(path: Path) -> tuple[Any, Any]:
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(str(path), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InvalidInputError(f"local model {str(path)!r} cannot be loaded: {reason}") from error
+        raise InvalidInputError(f"local model {str(path)!r} cannot be loaded: {one_line(error)}") from error
     if not tokenizer.chat_template:
         expected = "expected a model that was trained for conversations"
         raise InvalidInputError(f"local model {str(path)!r} has no chat template: {expected}")

@@ -16,7 +16,14 @@ from resilisim.evaluation.episode.attribution import (
     identity_error,
     total_losses,
 )
-from resilisim.evaluation.episode.record import RECORD_SCHEMA, EpisodeRecord, SpokenTexts, StepRecord, fitting_ceiling
+from resilisim.evaluation.episode.record import (
+    RECORD_SCHEMA,
+    EpisodeRecord,
+    FlawRecord,
+    SpokenTexts,
+    StepRecord,
+    fitting_ceiling,
+)
 from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import EpisodeHooks, Journal
@@ -157,19 +164,19 @@ class Rollout:
             )
         return record
 
-    def _flaw_with_plan(self) -> dict[str, Any] | None:
+    def _flaw_with_plan(self) -> FlawRecord | None:
         """Return what is wrong with the plan in the prompt, together with the plan's tools and limits as shown."""
         flaw = self._info["flaw"]
         if flaw is None:
             return None
         prompt = self._prompt if isinstance(self._prompt, Prompt) else self._env.prompt(self._task, self._prompt)
         if prompt.workflow is None:
-            return dict(flaw)
+            return cast("FlawRecord", dict(flaw))
         steps = prompt.workflow.steps
         shown: dict[str, Any] = {"plan": [step.tool for step in steps]}
         if any(step.is_limited for step in steps):
             shown["limits"] = [[step.max_tries, step.skip_from] for step in steps]
-        return {**flaw, **shown}
+        return cast("FlawRecord", {**flaw, **shown})
 
 
 def play_episode(
@@ -273,7 +280,7 @@ async def play_agent_episode(
         part = await agent.conclude(rollout.observation, rollout.view)
     finally:
         await agent.abandon()
-    record["agent"] = dict(part)
+    record["agent"] = part
     record["privileged"] = part["oracle"]  # it was told what no agent may know
     return record
 

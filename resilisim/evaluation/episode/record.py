@@ -1,27 +1,24 @@
-"""The shape of an episode's record: one JSON line that holds everything needed to judge, re-score and replay it."""
+"""The shape of an episode's record: one JSON line that holds everything needed to judge, re-score and replay it.
+
+`EpisodeRecord` and what stands in it are the only description of that shape: records are built, read and checked by it.
+"""
 
 from __future__ import annotations
 
 import functools
-import types
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import (
-    Any,
-    Final,
-    Literal,
-    NotRequired,
-    TypedDict,
-    TypeGuard,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeGuard, cast
 
-from resilisim.policies.llm.record import AgentRecord
+from annotated_types import Ge, Le, MinLen
+from typing_extensions import TypedDict  # pydantic cannot read that of `typing` before Python 3.12
+
+from resilisim.errors import StoreError
+from resilisim.inputs import validated
+from resilisim.policies.llm.record import AgentRecord, Number, WholeNumber
 from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES
+
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator
 
 RECORD_SCHEMA: Final = "resilisim-episode-1"
 FAILURE_SCHEMA: Final = "resilisim-failure-1"
@@ -47,6 +44,12 @@ LOSS_LABELS: Final[dict[str, str]] = {
 REGRET_TOLERANCE: Final = 1e-12
 
 
+# A number that is not negative, of which sums stay in range.
+Count = Annotated[int, Ge(0), Le(2**63 - 1)]
+# A probability, or what a message changed of one.
+Share = Annotated[float, Ge(-1.000001), Le(1.000001)]
+
+
 class StepRecord(TypedDict):
     """One message of an agent and what it cost.
 
@@ -57,19 +60,46 @@ class StepRecord(TypedDict):
     "rejected" or "format_error" (older records lack it).
     """
 
-    turn: int
+    turn: WholeNumber
     message: str
     kind: str
     tool: str | None
-    attempt: int | None
+    attempt: WholeNumber | None
     success: bool | None
     error: str | None
-    success_probability: float | None
-    value: float
-    action_value: float
-    regret: float
-    luck: float
+    success_probability: Number | None
+    value: Share
+    action_value: Share
+    regret: Share
+    luck: Share
     label: str | None
+
+
+class ScoreRecord(TypedDict):
+    """The score (SPEC section 4): its level, and the criteria that held."""
+
+    level: str
+    coverage: NotRequired[Number]
+    minimum: NotRequired[bool]
+    order: NotRequired[bool]
+    output: NotRequired[bool]
+    completion: NotRequired[bool]
+    ended_by: NotRequired[str]
+
+
+class FlawRecord(TypedDict):
+    """What is wrong with the plan in a prompt, and that plan as it was shown.
+
+    `edits` are those of `workflows.flaws.Edit`; `plan` are the tools of the steps, `limits` their `max_tries`
+    and `skip_from`, left out if no step has any.
+    """
+
+    type: str
+    method: NotRequired[str]
+    severity: NotRequired[str]
+    edits: NotRequired[list[dict[str, Any]]]
+    plan: NotRequired[list[str]]
+    limits: NotRequired[list[list[Any]]]
 
 
 class SpokenTexts(TypedDict):
@@ -97,37 +127,37 @@ class EpisodeRecord(TypedDict):
     was not kept.
     """
 
-    schema: str
-    index: int
+    schema: Literal["resilisim-episode-1"]
+    index: Count
     policy: str
     privileged: bool
     prompt_type: str
     planner: str | None
-    flaw: dict[str, Any] | None
+    flaw: FlawRecord | None
     protocol: str
     instance_id: str
     task_type: str
     complexity: str
     required_tools: list[str]
     required_outputs: list[str]
-    seed: int
-    steps: list[StepRecord]
+    seed: Count
+    steps: Annotated[list[StepRecord], MinLen(1)]
     ended_by: str
-    score: dict[str, Any]
-    outcome: int
-    optimum: float
-    optimum_gap: float
-    known_after_search: NotRequired[float | None]
-    searches_needed: NotRequired[int | None]
+    score: ScoreRecord
+    outcome: Annotated[int, Ge(0), Le(1)]
+    optimum: Number
+    optimum_gap: Number
+    known_after_search: NotRequired[Number | None]
+    searches_needed: NotRequired[WholeNumber | None]
     no_search_ceiling: NotRequired[str | None]
-    regret: float
-    luck: float
-    losses: dict[str, float]
-    law: dict[str, float]
-    rules: dict[str, int]
+    regret: Number
+    luck: Number
+    losses: dict[str, Number]
+    law: dict[str, Number]
+    rules: dict[str, WholeNumber]
     salt: str
     manifest: str
-    agent: NotRequired[dict[str, Any]]
+    agent: NotRequired[AgentRecord]
     texts: NotRequired[SpokenTexts | str]
 
 
@@ -197,189 +227,26 @@ def lacks_ceiling(record: Mapping[str, Any]) -> bool:
 CEILING_FIELDS: Final = ("known_after_search", "searches_needed", "no_search_ceiling")
 
 
-class _ScoreShape(TypedDict):
-    """What readers take from `score`."""
-
-    level: str
-    coverage: NotRequired[float]
-    minimum: NotRequired[bool]
-    order: NotRequired[bool]
-    output: NotRequired[bool]
-    completion: NotRequired[bool]
-    ended_by: NotRequired[str]
-
-
-class _FlawShape(TypedDict):
-    """What readers take from `flaw`."""
-
-    type: str
-    method: NotRequired[str]
-    severity: NotRequired[str]
-    edits: NotRequired[list[dict[str, Any]]]
-    plan: NotRequired[list[str]]
-
-
-class _UsageShape(TypedDict):
-    prompt_tokens: int
-    completion_tokens: int
-
-
-class _ReplyShape(TypedDict):
-    text: str
-    tool_calls: list[dict[str, Any]]
-    usage: _UsageShape
-    latency_seconds: float
-
-
-class _CallShape(TypedDict):
-    role: str
-    model: str
-    messages: list[int]
-    reply: _ReplyShape
-    from_cache: bool
-
-
-class _EventShape(TypedDict):
-    kind: str
-    component: str
-    text: str
-
-
-# What stands within fields whose own type says no more than "an object" or "a list".
-_SHAPES: Final[Mapping[str, Any]] = {
-    "required_tools": list[str],
-    "required_outputs": list[str],
-    "score": _ScoreShape,
-    "flaw": _FlawShape | None,
-    "losses": dict[str, float],
-    "law": dict[str, float],
-    "rules": dict[str, int],
-    "texts": str,  # on disk
-    "agent": AgentRecord,
-    "agent.messages": list[dict[str, Any]],
-    "agent.calls": list[_CallShape],
-    "agent.events": list[_EventShape],
-    "agent.first_failure": _EventShape | None,
-}
-# Probabilities, and sums of their differences over the messages of an episode; anything larger is no figure of ours,
-# and sums over it would run out of range.
-_MOST_IN_STEP: Final = 1.0 + 1e-6
-_MOST: Final = 1e6
-_MOST_WHOLE: Final = 2**63
-
-
-def _runtime_types(hint: Any) -> tuple[type, ...]:
-    """Return what `isinstance` accepts for a field: an int where a float is expected, no mapping where a list is."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return tuple(accepted for part in get_args(hint) for accepted in _runtime_types(part))
-    if is_typeddict(hint):
-        return (dict,)
-    return (float, int) if hint is float else (get_origin(hint) or hint,)
-
-
-@functools.lru_cache(maxsize=64)
-def _fields_of(shape: type) -> dict[str, tuple[Any, bool]]:
-    """Return the type of each field of a `TypedDict`, and whether it may be missing."""
-    hints = get_type_hints(shape, include_extras=True)
-    return {
-        name: (get_args(hint)[0], True) if get_origin(hint) is NotRequired else (hint, False)
-        for name, hint in hints.items()
-    }
-
-
-_STEP_TYPES: Final = {name: _runtime_types(hint) for name, hint in get_type_hints(StepRecord).items()}
-
-
-def record_problem(value: object) -> str | None:
-    """Say in a few words why a JSON value is no episode record, or return None if it is one."""
-    if not isinstance(value, Mapping) or value.get("schema") != RECORD_SCHEMA:
-        found = value.get("schema") if isinstance(value, Mapping) else None
-        return f"has the schema {found!r:.60}, expected {RECORD_SCHEMA!r}"
-    problem = _problem(value, EpisodeRecord, "")
-    if problem is not None:
-        return problem
-    if not value["steps"]:
-        return "field 'steps' is empty"
-    if value["outcome"] not in (0, 1):
-        return f"field 'outcome' is {value['outcome']!r:.60}, expected 0 or 1"
-    for name in ("index", "seed"):
-        if value[name] < 0:
-            return f"field '{name}' is {value[name]!r:.60}, expected 0 or more"
-    return None
-
-
-def _problem(given: object, hint: Any, place: str) -> str | None:
-    """Say what is wrong with a value of a record, at any depth.
+def checked_record(value: object, where: str) -> EpisodeRecord:
+    """Return a JSON value that is an episode's record as it stands on disk, the same object.
 
     Args:
-        given: A JSON value.
-        hint: Its type.
-        place: The field's name; empty for the whole record.
+        value: The value.
+        where: Where it stands, for the refusal.
+
+    Raises:
+        StoreError: It is none; the text names the first field that is not as it should be.
     """
-    value: Any = given
-    hint = _SHAPES.get(place, hint)
-    kinds = _runtime_types(hint)
-    if Any in kinds:
-        return None
-    if not isinstance(given, kinds) or (isinstance(given, bool) and bool not in kinds):
-        expected = " or ".join(dict.fromkeys(_JSON_NAMES[kind] for kind in kinds))
-        return f"field '{place}' is {value!r:.60}, expected {expected}"
-    if isinstance(given, int | float):
-        most = _MOST_WHOLE if int in kinds and float not in kinds else _MOST
-        within = -most <= value <= most  # false for NaN
-        return None if within else f"field '{place}' is {value!r:.60}, expected a number up to {most:g}"
-    if get_origin(hint) in (Union, types.UnionType):
-        hint = next((part for part in get_args(hint) if isinstance(given, _runtime_types(part))), Any)
-    if is_typeddict(hint):
-        return _problem_of_fields(value, hint, place)
-    inner = (*get_args(hint), Any)[0 if isinstance(given, list) else -2] if get_args(hint) else Any
-    if inner is StepRecord:
-        found = (_problem_of_step(step, number) for number, step in enumerate(value))
-    elif isinstance(given, list):
-        found = (_problem(item, inner, f"{place}[{number}]") for number, item in enumerate(value))
-    elif isinstance(given, dict):
-        found = (_problem(item, inner, f"{place}.{name}") for name, item in value.items())
-    else:
-        return None
-    return next((problem for problem in found if problem is not None), None)
+    schema = value.get("schema") if isinstance(value, Mapping) else None
+    if schema != RECORD_SCHEMA:
+        raise StoreError(f"{where} is no episode: it has the schema {schema!r:.60}, expected {RECORD_SCHEMA!r}")
+    if not _validator().isinstance_python(value, strict=True):
+        validated(EpisodeRecord, value, where, error=StoreError)
+    return cast("EpisodeRecord", value)
 
 
-def _problem_of_fields(value: Mapping[str, Any], shape: type, place: str) -> str | None:
-    where = f"{place}." if place else ""
-    for name, (hint, may_be_missing) in _fields_of(shape).items():
-        if name not in value:
-            if may_be_missing or place.startswith("agent"):  # what an agent tells has grown with the versions
-                continue
-            return f"lacks the field '{where}{name}'"
-        problem = _problem(value[name], hint, f"{where}{name}")
-        if problem is not None:
-            return problem
-    return None
+@functools.cache
+def _validator() -> SchemaValidator:
+    from pydantic import TypeAdapter
 
-
-def _problem_of_step(step: Any, number: int) -> str | None:
-    # Files hold whole records but for accidents, so the loop that finds words for one is begun only after one.
-    with suppress(KeyError, TypeError, AttributeError):
-        if all(map(isinstance, map(step.__getitem__, _STEP_TYPES), _STEP_TYPES.values())) and (
-            max(map(abs, (step["value"], step["action_value"], step["regret"], step["luck"]))) <= _MOST_IN_STEP
-        ):
-            return None
-    place = f"steps[{number}]"
-    if not isinstance(step, dict):
-        return f"field '{place}' is {step!r:.60}, expected an object"
-    problem = _problem_of_fields(step, StepRecord, place)
-    if problem is not None:
-        return problem
-    name = max(("value", "action_value", "regret", "luck"), key=lambda name: abs(step[name]))
-    return f"field '{place}.{name}' is {step[name]!r:.60}, expected a number from -1 to 1"
-
-
-_JSON_NAMES: Final[Mapping[type, str]] = {
-    str: "a text",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-    dict: "an object",
-    types.NoneType: "null",
-}
+    return cast("SchemaValidator", TypeAdapter(EpisodeRecord).validator)

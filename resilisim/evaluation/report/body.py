@@ -28,8 +28,7 @@ from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL, flaws_section
 from resilisim.evaluation.report.losses import broken_episodes, broken_section, errors_section, losses_section
 from resilisim.evaluation.report.pooling import difference
 from resilisim.evaluation.report.rendering import meanings
-from resilisim.evaluation.report.repeats import repeats_section
-from resilisim.evaluation.report.results import must_search, results_section, task_types_section
+from resilisim.evaluation.report.results import must_search, repeats_section, results_section, task_types_section
 from resilisim.evaluation.report.rows import PromptPools, merit
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary

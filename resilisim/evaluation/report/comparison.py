@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -54,13 +54,31 @@ NOTE: Final = (
 _STYLES: Final[Mapping[str, str]] = {INDEPENDENT: "raw-beside", PAIRED: "series-1", PAIRED_LUCK_ADJUSTED: "raw"}
 
 
-def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Path | str) -> Section:
-    """Return the comparison of a run (A) with another one (B).
+def refuse_unlike_runs(facts: RunFacts, directory: Path | str, compare_with: Path | str) -> None:
+    """Refuse, before anything is computed, a run that cannot be compared with this one.
 
     Args:
         facts: Facts of the run.
         directory: Its folder.
         compare_with: Folder of the other run.
+
+    Raises:
+        StoreError: The other folder is none of results.
+        InvalidInputError: The two cannot be compared.
+    """
+    other = read_manifest(compare_with)
+    refuse_incomparable([facts.manifest, other], [directory, compare_with])
+    mine = list(dict.fromkeys(row.policy for row in facts.rows))
+    its = other["arguments"].get("policy_names", [])
+    if len(mine) > 1 and its and not set(mine) & set(its):
+        raise InvalidInputError(
+            f"{compare_with} holds {', '.join(its[:4])} and none of this run's policies ({', '.join(mine[:4])}): a "
+            "report compares policies of one name; 'resilisim compare' also compares others"
+        )
+
+
+def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Path | str) -> Section:
+    """Return the comparison of a run (A), which has these facts, with another one (B).
 
     Raises:
         StoreError: The other folder is none of results.
@@ -86,155 +104,20 @@ def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Pat
     return Section("comparison", "Compared with another run", blocks)
 
 
-def differences_table(compared: RunComparison) -> Table:
-    """Return the best difference, its interval and p-values for every matched policy and prompt, and for all."""
-    several = len(compared.comparisons) > 1
-    methods = {comparison.best.method for comparison in (*compared.comparisons, compared.pooled)}
-    method = PAIRED_LUCK_ADJUSTED if methods == {PAIRED_LUCK_ADJUSTED} else PAIRED
-    corrected = compared.holm_p_values(method)
-    rows: list[list[CellLike]] = []
-    for place, comparison in enumerate(compared.comparisons):
-        rows.append([*_names(comparison), *_cells(comparison, method), p_text(corrected[place])])
-    if several:
-        rows.append([ALL, "", *_cells(compared.pooled, method), NOTHING])
-    return Table(
-        f"A − B in points of success ({METHOD_NAMES[method]}), with 95% intervals clustered by task and p-values "
-        "against no difference",
-        ("policy", "prompt", "pairs", "A", "B", "A − B", "p", "p (Holm)"),
-        rows,
-        text_columns=2,
-        notes=("p (Holm) is corrected for the number of policies and prompts.",) if several else (),
-        summary_rows=1 if several else 0,
-    )
-
-
-def methods_table(compared: RunComparison) -> Table:
-    """Return each method's difference, interval and p-value for every matched policy and prompt, and for all."""
-    corrected = {method: compared.holm_p_values(method) for method in METHOD_NAMES}
-    rows: list[list[CellLike]] = []
-    for place, comparison in enumerate(compared.comparisons):
-        rows += _method_rows(comparison, _names(comparison), [corrected[method][place] for method in METHOD_NAMES])
-    if len(compared.comparisons) > 1:
-        rows += _method_rows(compared.pooled, (ALL, ""), [math.nan] * len(METHOD_NAMES))
-    return Table(
-        "A − B in points of success by every method, with 95% intervals and p-values against no difference",
-        ("policy", "prompt", "method", "pairs", "A − B", "standard error", "p", "p (Holm)"),
-        rows,
-        text_columns=3,
-        notes=(NOTE,),
-    )
-
-
-def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:
-    """Return the tasks on which the runs differ most, or None if they differ on none."""
-    sums: dict[str, list[float]] = {}
-    adjusted = all(comparison.terms is not None for comparison in compared.comparisons)
-    for comparison in compared.comparisons:
-        pairs = comparison.pairs
-        terms = comparison.terms if adjusted and comparison.terms is not None else pairs.outcome_a - pairs.outcome_b
-        columns = [
-            pairs.task_counts,
-            *(pairs.task_sums(values) for values in (pairs.outcome_a, pairs.outcome_b, terms)),
-        ]
-        for task, own in zip(pairs.tasks, np.stack(columns, axis=1).tolist(), strict=True):
-            total = sums.setdefault(task, [0.0, 0.0, 0.0, 0.0])
-            for place, value in enumerate(own):
-                total[place] += value
-    types = {task.instance_id: task.task_type for task in facts.table.tasks}
-    ordered = sorted(sums.items(), key=lambda item: (-round(abs(item[1][3] / item[1][0]), 9), item[0]))
-    rows: list[list[CellLike]] = []
-    for task, (count, outcome_a, outcome_b, difference) in ordered[:MOST_TASKS]:
-        if abs(difference / count) < SHOWN_DIFFERENCE:
-            break
-        rows.append(
-            [
-                Cell(task, style="id"),
-                plain(types.get(task, NOTHING)),
-                f"{count:,.0f}",
-                percent(outcome_a / count),
-                percent(outcome_b / count),
-                signed_points(difference / count),
-            ]
-        )
-    if not rows:
-        return None
-    return Table(
-        f"The {count_of(len(rows), 'task')} on which A and B differ most, in percent of their pairs",
-        ("task", "type", "pairs", "A", "B", "A − B, luck-adjusted" if adjusted else "A − B"),
-        rows,
-        text_columns=2,
-        notes=("No intervals: each line is a single task, picked because it is extreme.",),
-    )
-
-
-def refuse_unlike_runs(facts: RunFacts, directory: Path | str, compare_with: Path | str) -> None:
-    """Refuse, before anything is computed, a run that cannot be compared with this one.
-
-    Args:
-        facts: Facts of the run.
-        directory: Its folder.
-        compare_with: Folder of the other run.
-
-    Raises:
-        StoreError: The other folder is none of results.
-        InvalidInputError: The two cannot be compared.
-    """
-    other = read_manifest(compare_with)
-    refuse_incomparable([facts.manifest, other], [directory, compare_with])
-    mine = list(dict.fromkeys(row.policy for row in facts.rows))
-    its = other["arguments"].get("policy_names", [])
-    if len(mine) > 1 and its and not set(mine) & set(its):
-        raise InvalidInputError(
-            f"{compare_with} holds {', '.join(its[:4])} and none of this run's policies ({', '.join(mine[:4])}): a "
-            "report compares policies of one name; 'resilisim compare' also compares others"
-        )
-
-
 def _names(comparison: Comparison) -> tuple[str, str]:
     policy, other = comparison.label_a.removesuffix(" (A)"), comparison.label_b.removesuffix(" (B)")
     return policy if policy == other else "A − B", comparison.prompt
 
 
-def _cells(comparison: Comparison, method: str) -> list[CellLike]:
-    difference = comparison.differences[method]
-    return [
-        f"{comparison.episodes:,}",
-        with_interval(comparison.success_a),
-        with_interval(comparison.success_b),
-        _difference_cell(difference),
-        p_text(difference.p_value),
-    ]
+def _named(compared: RunComparison) -> list[tuple[Comparison, str, str]]:
+    """Return every matched policy and prompt and, where they are several, all together, each with its names."""
+    found = [(comparison, *_names(comparison)) for comparison in compared.comparisons]
+    return [*found, (compared.pooled, ALL, "")] if len(found) > 1 else found
 
 
-def _method_rows(comparison: Comparison, names: tuple[str, str], corrected: Sequence[float]) -> list[list[CellLike]]:
-    rows: list[list[CellLike]] = []
-    for place, (method, name) in enumerate(METHOD_NAMES.items()):
-        difference = comparison.differences[method]
-        rows.append(
-            [
-                *(names if place == 0 else ("", "")),
-                Cell(name, explanation=difference.note),
-                f"{difference.episodes:,}",
-                _difference_cell(difference),
-                percent(difference.standard_error),
-                p_text(difference.p_value),
-                p_text(corrected[place]),
-            ]
-        )
-    return rows
-
-
-def _difference_cell(difference: Difference) -> Cell:
-    low, high = difference.interval
-    detail = "" if math.isnan(low) or math.isnan(high) else f"[{signed_points(low)}, {signed_points(high)}]"
-    return Cell(signed_points(difference.difference), detail=detail, explanation=difference.note)
-
-
-def p_text(value: float) -> str:
-    """Return a p-value with three digits, or a dash for NaN."""
-    if math.isnan(value):
-        return NOTHING
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+def _corrected(compared: RunComparison, method: str) -> list[float]:
+    """Return p-values that allow for the number of comparisons; what is said of all together needs none."""
+    return [*compared.holm_p_values(method), math.nan]
 
 
 def _doubts(compared: RunComparison) -> list[Block]:
@@ -251,27 +134,16 @@ def _doubts(compared: RunComparison) -> list[Block]:
 
 
 def _forest(compared: RunComparison) -> Block:
-    several = len(compared.comparisons) > 1
-    shown: Sequence[Comparison] = [*compared.comparisons, compared.pooled] if several else compared.comparisons
-    labels, rows = [], []
+    labels: list[RowLabel] = []
+    rows: list[list[Interval]] = []
     previous = ""
-    for place, comparison in enumerate(shown):
-        together = several and place == len(shown) - 1
-        policy = ALL if together else _names(comparison)[0]
-        prompt = "" if together else comparison.prompt
+    for comparison, policy, prompt in _named(compared):
         labels.append(RowLabel("" if policy == previous else policy, prompt, False, f"{policy} {prompt}".strip()))
         previous = policy
-        rows.append(
-            [
-                Interval(
-                    comparison.differences[method].difference,
-                    *comparison.differences[method].interval,
-                    style,
-                    METHOD_NAMES[method],
-                )
-                for method, style in _STYLES.items()
-            ]
+        differences = (
+            (comparison.differences[method], style, METHOD_NAMES[method]) for method, style in _STYLES.items()
         )
+        rows.append([Interval(one.difference, *one.interval, style, name) for one, style, name in differences])
     return forest_chart(
         "Differences between the two runs",
         "For every policy and prompt type three intervals around zero, one under the other: independent, paired, "
@@ -280,4 +152,94 @@ def _forest(compared: RunComparison) -> Block:
         rows,
         "B is better",
         "A is better",
+    )
+
+
+def differences_table(compared: RunComparison) -> Table:
+    """Return the best difference, its interval and p-values for every matched policy and prompt, and for all."""
+    several = len(compared.comparisons) > 1
+    methods = {comparison.best.method for comparison in (*compared.comparisons, compared.pooled)}
+    method = PAIRED_LUCK_ADJUSTED if methods == {PAIRED_LUCK_ADJUSTED} else PAIRED
+    rows: list[list[CellLike]] = []
+    for (comparison, *names), corrected in zip(_named(compared), _corrected(compared, method), strict=False):
+        difference = comparison.differences[method]
+        rates = (with_interval(comparison.success_a), with_interval(comparison.success_b))
+        p_values = (p_text(difference.p_value), p_text(corrected))
+        rows.append([*names, f"{comparison.episodes:,}", *rates, _difference_cell(difference), *p_values])
+    return Table(
+        f"A − B in points of success ({METHOD_NAMES[method]}), with 95% intervals clustered by task and p-values "
+        "against no difference",
+        ("policy", "prompt", "pairs", "A", "B", "A − B", "p", "p (Holm)"),
+        rows,
+        text_columns=2,
+        notes=("p (Holm) is corrected for the number of policies and prompts.",) if several else (),
+        summary_rows=1 if several else 0,
+    )
+
+
+def methods_table(compared: RunComparison) -> Table:
+    """Return each method's difference, interval and p-value for every matched policy and prompt, and for all."""
+    corrected = {method: _corrected(compared, method) for method in METHOD_NAMES}
+    rows: list[list[CellLike]] = []
+    for place, (comparison, *names) in enumerate(_named(compared)):
+        for method, name in METHOD_NAMES.items():
+            difference = comparison.differences[method]
+            p_values = (p_text(difference.p_value), p_text(corrected[method][place]))
+            numbers = (_difference_cell(difference), percent(difference.standard_error), *p_values)
+            called = Cell(name, explanation=difference.note)
+            rows.append([*names, called, f"{difference.episodes:,}", *numbers])
+            names = ["", ""]
+    return Table(
+        "A − B in points of success by every method, with 95% intervals and p-values against no difference",
+        ("policy", "prompt", "method", "pairs", "A − B", "standard error", "p", "p (Holm)"),
+        rows,
+        text_columns=3,
+        notes=(NOTE,),
+    )
+
+
+def _difference_cell(difference: Difference) -> Cell:
+    low, high = difference.interval
+    detail = "" if math.isnan(low) or math.isnan(high) else f"[{signed_points(low)}, {signed_points(high)}]"
+    return Cell(signed_points(difference.difference), detail=detail, explanation=difference.note)
+
+
+def p_text(value: float) -> str:
+    """Return a p-value with three digits, or a dash for NaN."""
+    if math.isnan(value):
+        return NOTHING
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:
+    """Return the tasks on which the runs differ most, or None if they differ on none."""
+    sums: dict[str, list[float]] = {}
+    adjusted = all(comparison.terms is not None for comparison in compared.comparisons)
+    for comparison in compared.comparisons:
+        pairs = comparison.pairs
+        terms = comparison.terms if adjusted and comparison.terms is not None else pairs.outcome_a - pairs.outcome_b
+        columns = [pairs.task_counts, *map(pairs.task_sums, (pairs.outcome_a, pairs.outcome_b, terms))]
+        for task, own in zip(pairs.tasks, np.stack(columns, axis=1).tolist(), strict=True):
+            total = sums.setdefault(task, [0.0, 0.0, 0.0, 0.0])
+            for place, value in enumerate(own):
+                total[place] += value
+    means = {task: [value / total[0] for value in total[1:]] for task, total in sums.items()}
+    ordered = sorted(means, key=lambda task: (-round(abs(means[task][2]), 9), task))
+    shown = [task for task in ordered[:MOST_TASKS] if abs(means[task][2]) >= SHOWN_DIFFERENCE]
+    if not shown:
+        return None
+    types = {task.instance_id: task.task_type for task in facts.table.tasks}
+    return Table.of(
+        f"The {count_of(len(shown), 'task')} on which A and B differ most, in percent of their pairs",
+        shown,
+        [
+            ("task", lambda task: Cell(task, style="id")),
+            ("type", lambda task: plain(types.get(task, NOTHING))),
+            ("pairs", lambda task: f"{sums[task][0]:,.0f}"),
+            ("A", lambda task: percent(means[task][0])),
+            ("B", lambda task: percent(means[task][1])),
+            ("A − B, luck-adjusted" if adjusted else "A − B", lambda task: signed_points(means[task][2])),
+        ],
+        text_columns=2,
+        notes=("No intervals: each line is a single task, picked because it is extreme.",),
     )

@@ -10,6 +10,7 @@ tables 2, 3, 4 and 13.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from resilisim.evaluation.report.content import Fold, Table
@@ -84,74 +85,49 @@ OTHER_LABELS: Final = (
 
 def prompts_reference() -> Fold:
     """Return table 2 of the paper."""
-    rows = [(name, *_levels(levels)) for name, levels in PROMPTS.items()]
-    rows.append(("mean (as printed)", *_levels(PROMPTS_MEAN)))
-    return _reference(
-        2,
-        "full, partial and failed runs by prompt",
-        ("model", *LEVEL_NAMES * 3),
-        rows,
-        groups=(("", 1), ("baseline", 3), ("chain of thought", 3), ("optimal", 3)),
-        summary_rows=1,
-    )
+    return _levels_reference(2, "by prompt", ("baseline", "chain of thought", "optimal"), PROMPTS, PROMPTS_MEAN)
 
 
 def flawed_reference() -> Fold:
     """Return table 3 of the paper, with the drop from optimal to flawed."""
-    rows = [(name, *_levels(levels), _drop(levels)) for name, levels in FLAWED.items()]
-    rows.append(("mean (as printed)", *_levels(FLAWED_MEAN), _drop(FLAWED_MEAN)))
-    return _reference(
-        3,
-        "full, partial and failed runs under optimal and flawed plans",
-        ("model", *LEVEL_NAMES * 2, "drop in points"),
-        rows,
-        groups=(("", 1), ("optimal", 3), ("flawed", 3), ("", 1)),
-        summary_rows=1,
-    )
+    return _levels_reference(3, "under optimal and flawed plans", ("optimal", "flawed"), FLAWED, FLAWED_MEAN, drop=True)
 
 
 def scaling_reference() -> Fold:
     """Return table 4 of the paper."""
-    rows = [(name, *_levels((levels,))) for name, levels in SCALING.items()]
-    return _reference(4, "full, partial and failed runs by size of the model", ("model", *LEVEL_NAMES), rows)
+    rows = [(name, *(f"{value:.1f}" for value in levels)) for name, levels in SCALING.items()]
+    what = "full, partial and failed runs by size of the model"
+    return _reference(4, what, Table("", ("model", *LEVEL_NAMES), rows))
 
 
 def task_types_reference() -> Fold:
     """Return table 13 of the paper under its own labels."""
     rows = [(name, *(f"{value:.1f}" for value in values)) for name, values in TASK_TYPES.items()]
-    return _reference(
-        13,
-        "success by kind of task",
-        ("kind of task (the paper's label)", *TASK_TYPE_MODELS),
-        rows,
-        notes=(OTHER_LABELS,),
-    )
+    headings = ("kind of task (the paper's label)", *TASK_TYPE_MODELS)
+    return _reference(13, "success by kind of task", Table("", headings, rows, notes=(OTHER_LABELS,)))
 
 
-def _reference(
+def _levels_reference(
     number: int,
     what: str,
-    headings: tuple[str, ...],
-    rows: list[tuple[str, ...]],
-    groups: tuple[tuple[str, int], ...] = (),
-    summary_rows: int = 0,
-    notes: tuple[str, ...] = (),
+    prompts: tuple[str, ...],
+    published: Mapping[str, tuple[Levels, ...]],
+    mean: tuple[Levels, ...],
+    drop: bool = False,
 ) -> Fold:
-    table = Table(
-        caption=f"Published, not of this run: {what}, in percent ({CITATION}, table {number})",
-        headings=headings,
-        rows=rows,
-        groups=groups,
-        summary_rows=summary_rows,
-        notes=(*notes, NOT_OURS),
-    )
-    return Fold(f"Published figures of other systems ({CITATION}, table {number})", (table,), is_published=True)
+    rows = []
+    for name, levels in (*published.items(), ("mean (as printed)", mean)):
+        cells = [f"{value:.1f}" for level in levels for value in level]
+        cells += [f"{levels[0][0] - levels[1][0]:.1f}".replace("-", "−")] * drop
+        rows.append([name, *cells])
+    headings = ("model", *LEVEL_NAMES * len(prompts), *["drop in points"] * drop)
+    groups = (("", 1), *((prompt, len(LEVEL_NAMES)) for prompt in prompts), *[("", 1)] * drop)
+    table = Table("", headings, rows, groups=groups, summary_rows=1)
+    return _reference(number, f"full, partial and failed runs {what}", table)
 
 
-def _levels(levels: tuple[Levels, ...]) -> tuple[str, ...]:
-    return tuple(f"{value:.1f}" for level in levels for value in level)
-
-
-def _drop(levels: tuple[Levels, Levels]) -> str:
-    drop = levels[0][0] - levels[1][0]
-    return f"{drop:.1f}".replace("-", "−")
+def _reference(number: int, what: str, table: Table) -> Fold:
+    source = f"{CITATION}, table {number}"
+    caption = f"Published, not of this run: {what}, in percent ({source})"
+    shown = replace(table, caption=caption, notes=(*table.notes, NOT_OURS))
+    return Fold(f"Published figures of other systems ({source})", (shown,), is_published=True)

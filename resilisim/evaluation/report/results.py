@@ -6,12 +6,25 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
+import numpy as np
 from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS
-from resilisim.evaluation.report.charts import RowLabel, dot_symbol, legend, square_symbol, upright_symbol
+from resilisim.evaluation.report.charts import (
+    RowLabel,
+    dot_symbol,
+    legend,
+    line_symbol,
+    series_legend,
+    series_style,
+    square_symbol,
+    upright_symbol,
+)
+from resilisim.evaluation.report.charts.lines import NO_ESTIMATE, LinePanel, Series, line_charts
 from resilisim.evaluation.report.charts.rows import Part, ResultGroup, ResultRow, results_chart
 from resilisim.evaluation.report.content import (
     NOTHING,
@@ -33,14 +46,18 @@ from resilisim.evaluation.report.content import (
 )
 from resilisim.evaluation.report.pooling import Rate, level_rates, mean_of, proportion
 from resilisim.evaluation.report.published import LEVEL_NAMES, prompts_reference, task_types_reference
-from resilisim.evaluation.report.rows import PromptPools, ranked
+from resilisim.evaluation.report.rows import PromptPools, policies_of, ranked
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary, bound_note, summarise_group
+from resilisim.statistics import Estimate, pass_at_k, pass_hat_k
 
 MOST_COLUMNS = 8  # of policies beside each other
 MOST_TASK_TYPES = 8  # shown one by one; the rest of a run with more stands in its records
 LEAST_CEILING = 0.05  # below it a share says nothing
 SHADES = 10  # of cells, from 0 to 100 % of the ceiling; style.css has a class for each
+MOST_TRIES = 16  # of an agent at a task shown one by one; beyond, only powers of two
+MOST_DRAWN = 4  # policies in a chart of repeats, and such charts
+REPEATS = ("pass@k", "pass^k")
 FINDING_TOOLS = "finding-tools"  # CSS class of what the fewest searches cost that show the tools
 TEXT = (
     "The score is success with the luck of the draws taken out, as a share of the ceiling: the best success rate that "
@@ -74,6 +91,12 @@ LUCK = (
     "estimates the same success rate with less noise. β is fitted on other tasks than those it is applied to, so the "
     "score stays unbiased; with β = 1 luck is taken out entirely. The last column says how many times the episodes the "
     "raw rate would need for an interval as narrow."
+)
+
+REPEATS_TEXT = (
+    "pass@k: the chance that at least one of k episodes of a task succeeds; pass^k: the chance that all k do. Both "
+    "are raw: unbiased estimates from the episodes of each task, averaged over tasks (Chen et al., 2021; Yao et "
+    "al., 2024)."
 )
 
 
@@ -408,3 +431,90 @@ def task_types_table(rows: Sequence[tuple[str, GroupSummary]]) -> Table:
         text_columns=4,
         is_stacked=True,
     )
+
+
+def repeats_section(facts: RunFacts) -> Section | None:
+    """Return pass@k and pass^k, or None where no task has several episodes of one policy and prompt."""
+    order = policies_of(facts)
+    rows = sorted((row for row in facts.rows if not row.tries_again), key=lambda row: order.index(row.policy))
+    curves = [(row, curve) for row in rows if len(curve := _repeats_curve(facts, row)) > 1]
+    if not curves:
+        return None
+    tries = sorted({number for _, curve in curves for number in curve})
+    none = (NO_ESTIMATE, NO_ESTIMATE)
+    lines = [
+        _RepeatsLine(row, side, [curve.get(number, none)[side] for number in tries])
+        for row, curve in curves
+        for side in range(len(REPEATS))
+    ]
+    table = Table.of(
+        "pass@k and pass^k in percent of tasks, with 95% intervals over tasks",
+        lines,
+        [
+            ("policy", lambda line: policy_cell(line.row)),
+            ("prompt", lambda line: line.row.prompt_type),
+            ("", lambda line: REPEATS[line.side]),
+            *((f"k = {number}", partial(_RepeatsLine.cell, place=place)) for place, number in enumerate(tries)),
+        ],
+        text_columns=3,
+        is_stacked=True,
+        notes=_starred(rows),
+    )
+    blocks: list[Block] = [REPEATS_TEXT, *_repeats_charts(lines, tries), beside_a_chart(table)]
+    return Section("repeats", "Repeats: pass@k and pass^k", blocks)
+
+
+class _RepeatsLine(NamedTuple):
+    """Pass@k (side 0) or pass^k (side 1) of a policy under a prompt, for each k that is shown."""
+
+    row: GroupSummary
+    side: int
+    estimates: list[Estimate]
+
+    def cell(self, place: int) -> Cell:
+        return with_interval(self.estimates[place])
+
+
+def _repeats_charts(lines: Sequence[_RepeatsLine], tries: Sequence[int]) -> list[Block]:
+    """Return one chart per prompt type, for the first few of these and of the policies."""
+    prompts = list(dict.fromkeys(line.row.prompt_type for line in lines))
+    policies = list(dict.fromkeys(line.row.policy for line in lines))
+    drawn = policies[:MOST_DRAWN]
+    panels = []
+    for prompt in prompts[:MOST_DRAWN]:
+        own = (line for line in lines if line.row.prompt_type == prompt and line.row.policy in drawn)
+        series = [
+            Series(
+                f"{line.row.policy}, {REPEATS[line.side]}",
+                series_style(drawn.index(line.row.policy)),
+                line.estimates,
+                hollow=line.side == 1,
+            )
+            for line in own
+        ]
+        panels.append(LinePanel(f"pass@k and pass^k under {prompt}", f"{prompt} prompt", series))
+    description = "Over the number of episodes k: full lines pass@k, dashed lines pass^k, with 95% intervals."
+    full, dashed = (line_symbol("line"), REPEATS[0]), (line_symbol("line dashed"), REPEATS[1])
+    blocks: list[Block] = [
+        legend(*series_legend(drawn), full, dashed),
+        line_charts(description, [str(number) for number in tries], "k episodes of a task", panels),
+    ]
+    hidden_policies, hidden_prompts = len(policies) - len(drawn), len(prompts) - len(panels)
+    hidden = [count_of(hidden_policies, "more policy", "more policies")] if hidden_policies else []
+    hidden += [count_of(hidden_prompts, "more prompt type")] if hidden_prompts else []
+    if hidden:
+        blocks.append(Paragraph(f"{' and '.join(hidden)} in the table only.", "note"))
+    return blocks
+
+
+def _repeats_curve(facts: RunFacts, row: GroupSummary) -> dict[int, tuple[Estimate, Estimate]]:
+    """Return k -> (pass@k, pass^k) for the k that every task of a group allows: above `MOST_TRIES` only some."""
+    group = facts.table.group(row.policy, row.prompt_type)
+    episodes = group.by_task(group.count)
+    present = episodes > 0
+    episodes, successes = episodes[present], group.by_task(group.outcome)[present]
+    most = int(np.min(episodes)) if len(episodes) else 0
+    numbers = [
+        k for k in range(1, most + 1) if k <= MOST_TRIES or k & (k - 1) == 0 or k == most
+    ]  # powers of 2, the last
+    return {k: (pass_at_k(successes, episodes, k), pass_hat_k(successes, episodes, k)) for k in numbers}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from resilisim.chat import RoleModels
-from resilisim.chat.prices import PriceTable
+from resilisim.chat.middleware import PriceTable
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import Policy, policy_name
 from resilisim.policies.llm.policy import LlmPolicy

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import IO
 
 from resilisim.chat import ChatReply, ChatRequest
-from resilisim.chat.cache import request_key
+from resilisim.chat.middleware import request_key
 from resilisim.errors import StoreError
 from resilisim.provenance import describe_os_error, encode_json_line, write_file_atomically
 

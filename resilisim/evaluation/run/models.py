@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from resilisim.chat import ChatModelSettings, ResponseCache, RoleModels
-from resilisim.chat.prices import PriceTable
-from resilisim.chat.roles import split_specs
+from resilisim.chat.middleware import PriceTable
+from resilisim.chat.models import split_specs
 from resilisim.errors import InvalidInputError
 
 DEFAULT_CONCURRENCY = 8

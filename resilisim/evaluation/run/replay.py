@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from resilisim.chat import ChatModel, ChatReply, ChatRequest, RoleModels
-from resilisim.chat.errors import ContextOverflowError
+from resilisim.chat.types import ContextOverflowError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, cast
 from resilisim.envs.protocol import decode_native, read_native, read_text
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Course, attribute, total_losses
-from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord, record_problem
+from resilisim.evaluation.episode.record import EpisodeRecord, ScoreRecord, StepRecord, checked_record
 from resilisim.evaluation.run.store import EPISODES_NAME, MANIFEST_NAME, RunStore, read_manifest
 from resilisim.processes import answers_in_order
 from resilisim.provenance import encode_json_line
@@ -119,7 +119,7 @@ def reattribute(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage |
     searches = record.get("searches_needed")  # taken as it stands: records do not hold what was searched
     if searches is not None:
         again["known_after_search"] = optimum.after_search(searches)
-    again["score"] = rescore(dict(again)).to_mapping()
+    again["score"] = cast("ScoreRecord", rescore(dict(again)).to_mapping())
     again["outcome"] = int(again["score"]["level"] == "full_success")
     return again
 
@@ -441,10 +441,7 @@ def _record_of(line: bytes, number: int, path: str) -> EpisodeRecord:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"line {number} of {path} is not JSON: {error}") from error
-    problem = record_problem(record)
-    if problem is not None:
-        raise StoreError(f"line {number} of {path} is no episode: {problem}")
-    return cast("EpisodeRecord", record)
+    return checked_record(record, f"line {number} of {path}")
 
 
 def _line_of(answer: _Answer, source: Path) -> bytes:

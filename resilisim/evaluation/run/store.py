@@ -10,10 +10,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 from resilisim.errors import StoreError
-from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure, record_problem
+from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, checked_record, is_failure
 from resilisim.provenance import (
     MANIFEST_SCHEMA,
     JsonLinesWriter,
@@ -169,10 +169,7 @@ def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
         read_manifest(directory)  # a run that was stopped before its first episode has one; nothing else does
         return
     for number, record in enumerate(read_json_lines(path), start=1):
-        problem = record_problem(record)
-        if problem is not None:
-            raise StoreError(f"line {number} of {path} is no episode: {problem}")
-        yield cast("EpisodeRecord", record)
+        yield checked_record(record, f"line {number} of {path}")
 
 
 def read_own_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iterator[EpisodeRecord]:

@@ -65,7 +65,8 @@ class AgentSums:
         self.num_episodes += 1
         self.num_right += is_right
         self.protocols[agent["protocol"]] += 1
-        for role, usage in agent["components"].items():
+        usages: Mapping[str, Mapping[str, Any]] = agent["components"]
+        for role, usage in usages.items():
             sums = self.components.setdefault(role, dict.fromkeys(SUM_FIELDS, 0))
             for name in SUM_FIELDS:
                 sums[name] += usage[name]

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from resilisim.chat import ChatModel, RoleModels
-from resilisim.chat.prices import PriceTable
+from resilisim.chat.middleware import PriceTable
 from resilisim.envs.conversation import public_info
 from resilisim.envs.feedback import FINISH_HINT
 from resilisim.errors import InvalidInputError

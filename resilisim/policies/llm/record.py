@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
-from typing import Any, Final, TypedDict
+from typing import Annotated, Any, Final, cast
+
+from annotated_types import Ge, Le
+from typing_extensions import TypedDict  # pydantic cannot read that of `typing` before Python 3.12
 
 from resilisim.chat import ChatMessage, ChatReply, ChatRequest
 
@@ -55,19 +58,71 @@ FAILING_COMPONENTS: Final = (
 )
 
 
-class ComponentUsage(TypedDict):
+# Anything larger is no figure of ours, and sums over it would run out of range.
+Number = Annotated[float, Ge(-1e6), Le(1e6)]
+WholeNumber = Annotated[int, Ge(-(2**63)), Le(2**63 - 1)]
+
+
+class ComponentUsage(TypedDict, total=False):
     """Calls of one component: their number, tokens, seconds, how many came from a cache, and US dollars if known."""
 
-    calls: int
-    prompt_tokens: int
-    completion_tokens: int
+    calls: WholeNumber
+    prompt_tokens: WholeNumber
+    completion_tokens: WholeNumber
     is_estimate: bool
-    latency_seconds: float
-    from_cache: int
-    cost: float | None
+    latency_seconds: Number
+    from_cache: WholeNumber
+    cost: Number | None
 
 
-class AgentRecord(TypedDict):
+class UsageRecord(TypedDict, total=False):
+    """Tokens of one call."""
+
+    prompt_tokens: WholeNumber
+    completion_tokens: WholeNumber
+    is_estimate: bool
+
+
+class ReplyRecord(TypedDict, total=False):
+    """The reply to one call (`ChatReply.to_mapping`); a record on disk holds its texts packed."""
+
+    text: str
+    tool_calls: list[dict[str, Any]]
+    thoughts: str
+    usage: UsageRecord
+    finish_reason: str
+    model: str
+    latency_seconds: Number
+    attempts: WholeNumber
+    dropped: list[str]
+
+
+class CallRecord(TypedDict, total=False):
+    """One call of a model; `messages` are places in the table of the agent's record."""
+
+    role: str
+    model: str
+    messages: list[WholeNumber]
+    tools: list[str]
+    settings: dict[str, Any]
+    reply: ReplyRecord
+    from_cache: bool
+    turn: WholeNumber
+    cost: Number | None
+
+
+class EventRecord(TypedDict, total=False):
+    """What happened in an agent."""
+
+    kind: str
+    component: str
+    text: str
+    call: WholeNumber
+    turn: WholeNumber
+    details: dict[str, Any]
+
+
+class AgentRecord(TypedDict, total=False):
     """What an LLM agent did in one episode.
 
     `protocol` says how the model called tools: "text" or "native". `models` is component -> model. `messages` is the
@@ -84,15 +139,15 @@ class AgentRecord(TypedDict):
     protocol: str
     models: dict[str, str]
     messages: list[dict[str, Any]]
-    calls: list[dict[str, Any]]
-    events: list[dict[str, Any]]
-    counters: dict[str, int]
+    calls: list[CallRecord]
+    events: list[EventRecord]
+    counters: dict[str, WholeNumber]
     components: dict[str, ComponentUsage]
-    first_failure: dict[str, Any] | None
+    first_failure: EventRecord | None
     structure: dict[str, Any]
     answer: str | None
     ended_by: str
-    restarts: int
+    restarts: WholeNumber
     oracle: bool
 
 
@@ -101,8 +156,8 @@ class Transcript:
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
-        self.calls: list[dict[str, Any]] = []
-        self.events: list[dict[str, Any]] = []
+        self.calls: list[CallRecord] = []
+        self.events: list[EventRecord] = []
         self.counters: Counter[str] = Counter()
         self.total_tokens = 0
         self.restarts = 0
@@ -125,7 +180,7 @@ class Transcript:
                 "messages": [self._number(message) for message in request.messages],
                 "tools": [tool["function"]["name"] for tool in request.tools],
                 "settings": {name: value for name, value in settings.items() if value not in (None, [])},
-                "reply": reply.to_mapping(),
+                "reply": cast("ReplyRecord", reply.to_mapping()),
                 "from_cache": reply.from_cache,
                 "turn": turn,
                 "cost": cost,
@@ -134,10 +189,12 @@ class Transcript:
 
     def add_event(self, kind: str, component: str, text: str, turn: int, details: dict[str, Any]) -> None:
         """Write down one event."""
-        event = {"kind": kind, "component": component, "text": text, "call": len(self.calls), "turn": turn}
-        self.events.append({**event, "details": details} if details else event)
+        event = EventRecord(kind=kind, component=component, text=text, call=len(self.calls), turn=turn)
+        if details:
+            event["details"] = details
+        self.events.append(event)
 
-    def first_failure(self) -> dict[str, Any] | None:
+    def first_failure(self) -> EventRecord | None:
         """Return the first event in which a component gave up."""
         return next((event for event in self.events if event["kind"] == "failure"), None)
 
@@ -155,7 +212,7 @@ class Transcript:
                 "is_estimate": any(call["reply"]["usage"]["is_estimate"] for call in calls),
                 "latency_seconds": sum(call["reply"]["latency_seconds"] for call in calls),
                 "from_cache": sum(call["from_cache"] for call in calls),
-                "cost": None if None in costs else sum(costs),
+                "cost": None if None in costs else sum(cast("list[float]", costs)),
             }
         return usages
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Protocol
 
 from resilisim.chat import ChatMessage, ChatReply, ChatRequest, RoleModels
-from resilisim.chat.errors import ContextOverflowError
-from resilisim.chat.prices import PriceTable
+from resilisim.chat.middleware import PriceTable
+from resilisim.chat.types import ContextOverflowError
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.conversation import Action, Reply
 from resilisim.policies.llm.options import AgentOptions

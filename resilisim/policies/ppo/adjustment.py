@@ -12,6 +12,7 @@ The paper gives lambda_position, delta_rag and delta_pattern no value; `Adjustme
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,9 +20,13 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
+from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.buffers import MaskableDictRolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 
-from resilisim.envs.workflow.curriculum import check_number
+from resilisim.envs.workflow import columns
+from resilisim.envs.workflow.training import check_number
+from resilisim.envs.workflow.vector import WorkflowVectorEnv
 
 # mu_performance: from this final score on, this factor; the first that fits counts.
 PERFORMANCE_FACTORS = ((0.9, 1.5), (0.7, 1.2), (0.5, 1.0))
@@ -217,3 +222,74 @@ class AdjustingRolloutBuffer(MaskableDictRolloutBuffer):
             self.rewards = adjust_rewards(self.rewards, self._data, self.weights)
             self._is_adjusted = True
         super().compute_returns_and_advantage(last_values, dones)
+
+
+# What the environments tell about an episode at its end.
+EPISODE_FIGURES = ("success", "full_success", "score", "coverage", "sequence", "steps", "episode_return")
+
+
+class EpisodeRecorder(BaseCallback):
+    """Collects what the environments tell about episodes that end.
+
+    Args:
+        tool_names: Names of the library's tools, or None if nobody asks for the tools of episodes.
+    """
+
+    def __init__(self, tool_names: Sequence[str] | None = None) -> None:
+        super().__init__()
+        self._tool_names = tool_names
+        self._rows: list[tuple[float, ...]] = []
+        self.sequences: list[tuple[str, ...]] = []
+
+    @property
+    def figures(self) -> dict[str, NDArray[np.float64]]:
+        """For each of EPISODE_FIGURES the values of the episodes that ended: float64 (num_finished,)."""
+        table = np.array(self._rows, dtype=np.float64).reshape(len(self._rows), len(EPISODE_FIGURES))
+        return {name: table[:, place] for place, name in enumerate(EPISODE_FIGURES)}
+
+    def _on_rollout_start(self) -> None:
+        self._rows = []
+        self.sequences = []
+
+    def _on_step(self) -> bool:
+        infos = self.locals["infos"]
+        for env in np.flatnonzero(self.locals["dones"]):
+            info = infos[env]
+            self._rows.append(tuple(float(info[name]) for name in EPISODE_FIGURES))
+            if self._tool_names is not None:
+                tools = successful_tools(info["terminal_observation"]["tools"])
+                self.sequences.append(tuple(self._tool_names[tool] for tool in tools))
+        return True
+
+
+class AdjustmentRecorder(BaseCallback):
+    """Tells the adjusting rollout buffer what each step did (D.5.1).
+
+    Args:
+        envs: The environments, which keep similarity and mined pattern of their latest step.
+    """
+
+    def __init__(self, envs: WorkflowVectorEnv) -> None:
+        super().__init__()
+        self._episodes = envs.core.episodes
+
+    def _on_step(self) -> bool:
+        buffer: object = self.model.rollout_buffer if isinstance(self.model, MaskablePPO) else None
+        before = self.model._last_obs
+        if not isinstance(buffer, AdjustingRolloutBuffer) or not isinstance(before, dict):
+            raise RuntimeError("rewards can be adjusted in an AdjustingRolloutBuffer only")
+        dones, infos = self.locals["dones"], self.locals["infos"]
+        final_scores = np.zeros(len(dones))
+        for env in np.flatnonzero(dones):
+            final_scores[env] = infos[env]["score"]
+        steps = before["task"][:, columns.STEPS_USED].astype(np.int64)
+        similarity = np.maximum(self._episodes["named_similarity"], 0.0)
+        buffer.record_step(dones, steps, final_scores, similarity, self._episodes["pattern"] > 0.0)
+        return True
+
+
+def successful_tools(tools: NDArray[Any]) -> list[int]:
+    """Return the tools that have succeeded, by first success, from `tools` of one observation."""
+    order = tools[:, columns.SUCCESS_ORDER]
+    found = np.flatnonzero(order)
+    return [int(tool) for tool in found[np.argsort(order[found], kind="stable")]]

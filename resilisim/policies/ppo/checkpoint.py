@@ -12,27 +12,244 @@ from __future__ import annotations
 import hashlib
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import ConfigDict, Field
 from safetensors import SafetensorError
 from safetensors.torch import load as read_tensors
 from safetensors.torch import save as write_tensors
 from torch import Tensor
 
+from resilisim.envs.workflow.actions import ACTION_TYPES, META_ACTIONS
+from resilisim.envs.workflow.columns import STATUSES, TASK_COLUMNS, TOOL_COLUMNS
 from resilisim.errors import InvalidInputError, StoreError, unknown_name
-from resilisim.inputs import read_json, shown
-from resilisim.policies.ppo.description import (
-    DESCRIPTION_FILE,
+from resilisim.inputs import read_json, shown, validated
+from resilisim.policies.ppo.network import (
+    TASK_GROUPS,
+    TOOL_GROUPS,
+    Layer,
     Network,
-    PolicyDescription,
-    decode_text,
-    read_description,
+    WorkflowMLP,
+    make_network,
 )
-from resilisim.policies.ppo.network import make_network
 from resilisim.provenance import content_hash, describe_os_error, encode_json, write_file_atomically
+from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
+from resilisim.tool_library import ToolLibrary
+
+DESCRIPTION_FILE = "policy.json"
+CHECKPOINT_FORMAT = "resilisim-policy-1"
+# To be raised when a network computes something else from weights of the same names and shapes.
+NETWORKS_VERSION = 1
+
+Text = Annotated[str, Field(min_length=1)]
+NumTools = Annotated[int, Field(ge=1, le=100_000)]
+Width = Annotated[int, Field(ge=1, le=4096)]
+
+
+class _Strict:
+    """What is read from `policy.json`: nothing more, nothing less, and nothing converted."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerArguments(_Strict):
+    """What `WorkflowTransformer` is built with, within the limits of a stranger's file."""
+
+    num_tools: NumTools
+    width: Width
+    layers: Annotated[int, Field(ge=1, le=64)]
+    heads: Annotated[int, Field(ge=1, le=64)]
+    attention_tokens: NumTools | None
+    tool_embeddings: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MLPArguments(_Strict):
+    """What `WorkflowMLP` is built with."""
+
+    num_tools: NumTools
+    width: Width
+
+
+# The kinds of networks, by the names that `network` knows.
+NETWORK_ARGUMENTS: Mapping[str, type[TransformerArguments] | type[MLPArguments]] = {
+    "transformer": TransformerArguments,
+    "mlp": MLPArguments,
+}
+
+
+@cache
+def layout_version() -> str:
+    """Return a hash of what the columns of observations, networks and their inputs, and the numbers of actions mean.
+
+    A policy that was trained on another layout would read nonsense, so it is refused.
+    """
+    return content_hash(
+        {
+            "tools": TOOL_COLUMNS,
+            "task": TASK_COLUMNS,
+            "statuses": STATUSES,
+            "inputs": [asdict(group) for group in (*TOOL_GROUPS, *TASK_GROUPS)],
+            "networks": NETWORKS_VERSION,
+            "actions": ACTION_TYPES,
+            "meta_actions": META_ACTIONS,
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkIdentity(_Strict):
+    """The task set that a policy was trained on.
+
+    Attributes:
+        version: Its name.
+        sha256: Hash of its bytes.
+    """
+
+    version: Text
+    sha256: Text
+
+
+@dataclass(frozen=True, slots=True)
+class _NetworkFields(_Strict):
+    kind: Literal["transformer", "mlp"]
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _DescriptionFields(_Strict):
+    """The fields of `policy.json`."""
+
+    format: Literal["resilisim-policy-1"]
+    network: _NetworkFields
+    weights_sha256: Text
+    layout: str
+    library: Text
+    benchmark: BenchmarkIdentity
+    training: dict[str, Any]
+    provenance: dict[str, Any]
+    results: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDescription:
+    """What stands about a policy in `policy.json`.
+
+    Attributes:
+        kind: Kind of the network, one of `NETWORK_ARGUMENTS`.
+        arguments: Arguments that the network is built with.
+        library_hash: Content hash of the tool library that it was trained on.
+        benchmark: The task set that it was trained on.
+        training: Configuration of the training.
+        provenance: Command, versions, platform, time.
+        results: What was measured with it.
+        layout: Version of observations and actions, see `layout_version`.
+    """
+
+    kind: str
+    arguments: Mapping[str, int | bool | None]
+    library_hash: str
+    benchmark: BenchmarkIdentity = BenchmarkIdentity(BENCHMARK_VERSION, BENCHMARK_SHA256)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    results: Mapping[str, Any] = field(default_factory=dict)
+    layout: str = field(default_factory=layout_version)
+
+    def to_mapping(self, weights_sha256: str) -> dict[str, Any]:
+        """Return the description as plain JSON values.
+
+        Args:
+            weights_sha256: SHA-256, in hex, of the file with the weights that it belongs to.
+        """
+        return {
+            "format": CHECKPOINT_FORMAT,
+            "network": {"kind": self.kind, "arguments": dict(self.arguments)},
+            "weights_sha256": weights_sha256,
+            "layout": self.layout,
+            "library": self.library_hash,
+            "benchmark": asdict(self.benchmark),
+            "training": dict(self.training),
+            "provenance": dict(self.provenance),
+            "results": dict(self.results),
+        }
+
+
+def describe_policy(
+    network: Network,
+    library: ToolLibrary,
+    training: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+    results: Mapping[str, Any],
+) -> PolicyDescription:
+    """Return the description of a network that was trained on a library; the rest is free JSON objects."""
+    arguments: dict[str, int | bool | None] = {"num_tools": network.num_tools}
+    if isinstance(network, WorkflowMLP):
+        kind = "mlp"
+        arguments["width"] = network.hidden.out_features
+    else:
+        kind = "transformer"
+        layers = [layer for layer in network.layers if isinstance(layer, Layer)]
+        arguments |= {
+            "width": network.context.out_features,
+            "layers": len(layers),
+            "heads": layers[0].heads,
+            "attention_tokens": network.attention_tokens,
+            "tool_embeddings": network.tool_vectors is not None,
+        }
+    return PolicyDescription(
+        kind,
+        arguments,
+        library.content_hash,
+        training=training,
+        provenance=provenance,
+        results=results,
+    )
+
+
+def read_description(data: bytes, where: str) -> tuple[PolicyDescription, str]:
+    """Return a description and the hash of the weights that it belongs to.
+
+    Args:
+        data: The file.
+        where: What the checkpoint is called in messages.
+
+    Raises:
+        InvalidInputError: It is no description, or not one for this version's observations and actions.
+    """
+    place = f"{where}, {DESCRIPTION_FILE}"
+    read = validated(_DescriptionFields, read_json(decode_text(data, place), place), place)
+    if read.layout != layout_version():
+        raise InvalidInputError(
+            f"{place}, field 'layout': {shown(read.layout, 20)} is for other observations or actions; expected "
+            f"{layout_version()[:12]}..., trained with this version of ResiliSim"
+        )
+    kind: type[Any] = NETWORK_ARGUMENTS[read.network.kind]
+    arguments = validated(kind, read.network.arguments, f"{place}, field 'network', field 'arguments'")
+    description = PolicyDescription(
+        kind=read.network.kind,
+        arguments=asdict(arguments),
+        library_hash=read.library,
+        benchmark=read.benchmark,
+        training=read.training,
+        provenance=read.provenance,
+        results=read.results,
+        layout=read.layout,
+    )
+    return description, read.weights_sha256
+
+
+def decode_text(data: bytes, place: str) -> str:
+    """Return the text of a file or of a part of it; `place` is what it is called in messages."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{place}: not UTF-8 text at byte {error.start:,}: expected JSON") from error
+
 
 DEFAULT_CHECKPOINT = "default"
 WEIGHTS_FILE = "policy.safetensors"

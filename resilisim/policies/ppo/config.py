@@ -6,22 +6,21 @@ value, what was expected, and the nearest valid name.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from resilisim.errors import InvalidInputError, MissingExtraError, nearest_name, unknown_name
+from resilisim.errors import InvalidInputError, MissingExtraError, unknown_name
+from resilisim.inputs import read_text, validated
 
 Filter = Literal["semantic", "dependency", "constraint"]
 
 PRESETS = ("quick", "full", "paper")
 _PRESETS_FOLDER = Path(__file__).parent / "presets"
 NOTHING = ("none", "null", "")  # what a command line can say for "no value"
-FALSE_OR_TRUE = "true or false"
 
 
 class TrainingConfig(BaseModel):
@@ -132,11 +131,12 @@ class TrainingConfig(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_for_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true and false where a number or a text is meant (pydantic would read them as 1 and 0)."""
-        if isinstance(value, bool) and _kind(str(info.field_name)) != FALSE_OR_TRUE:
-            raise ValueError("not a truth value")
-        if isinstance(value, str) and value.strip().lower() in NOTHING and _may_be_nothing(str(info.field_name)):
+    def _as_typed(cls, value: Any, info: ValidationInfo) -> Any:
+        """Read `none` as no value, and take no truth value for a number (pydantic would read it as 1 or 0)."""
+        kinds = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and kinds is not bool:
+            return str(value).lower()
+        if isinstance(value, str) and value.strip().lower() in NOTHING and type(None) in get_args(kinds):
             return None
         return value
 
@@ -204,7 +204,8 @@ def load_config(
     """
     merged = _read_yaml(preset_text(preset), f"preset {preset!r}")
     if file is not None:
-        merged |= _read_file(Path(file))
+        text = read_text(Path(file), "configuration", "a YAML file")
+        merged |= _read_yaml(text, f"configuration {str(file)!r}")
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator:
@@ -222,32 +223,7 @@ def make_config(settings: Mapping[str, Any]) -> TrainingConfig:
     Raises:
         InvalidInputError: A setting does not exist, is wrong, or contradicts another one.
     """
-    for key in settings:
-        if key not in TrainingConfig.model_fields:
-            raise unknown_name("setting", key, TrainingConfig.model_fields, "the training configuration")
-    try:
-        return TrainingConfig.model_validate(dict(settings))
-    except ValidationError as error:
-        raise InvalidInputError(_one_line(error, settings)) from None
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InvalidInputError(_missing_file(path)) from None
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"configuration {str(path)!r} is not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise InvalidInputError(f"configuration {str(path)!r} cannot be read: {error.strerror or error}") from None
-    return _read_yaml(text, f"configuration {str(path)!r}")
-
-
-def _missing_file(path: Path) -> str:
-    siblings = [entry.name for entry in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-    near = nearest_name(path.name, siblings)
-    hint = f"; did you mean {str(path.parent / near)!r}?" if near else ": expected a YAML file"
-    return f"configuration {str(path)!r} does not exist{hint}"
+    return validated(TrainingConfig, dict(settings), "training configuration", strict=False)
 
 
 def _read_yaml(text: str, where: str) -> dict[str, Any]:
@@ -264,47 +240,3 @@ def _read_yaml(text: str, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInputError(f"{where} holds a {type(value).__name__}: expected lines of `setting: value`")
     return {str(key): item for key, item in value.items()}
-
-
-def _may_be_nothing(field: str) -> bool:
-    return type(None) in get_args(TrainingConfig.model_fields[field].annotation)
-
-
-def _kind(field: str) -> str:
-    """Say what a field takes: its choices, or its type and limits."""
-    info = TrainingConfig.model_fields[field]
-    annotation = info.annotation
-    options = [option for option in get_args(annotation) if option is not type(None)]
-    if field == "filters":
-        return "some of " + ", ".join(get_args(Filter))
-    if options and all(isinstance(option, str) for option in options):
-        return "one of " + ", ".join(options)
-    base = options[0] if options else annotation
-    if base is bool:
-        return FALSE_OR_TRUE
-    words = "an integer" if base is int else "a number" if base is float else "a text"
-    limits = []
-    for entry in info.metadata:
-        for name, sign in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
-            limit = getattr(entry, name, None)
-            if limit is not None:
-                limits.append(f"{sign} {limit}")
-    text = f"{words}, {' and '.join(limits)}" if limits else words
-    return f"{text}, or none" if type(None) in get_args(annotation) else text
-
-
-def _one_line(error: ValidationError, settings: Mapping[str, Any]) -> str:
-    """Say the first problem of a validation in one line."""
-    first = error.errors()[0]
-    if not first["loc"]:  # one of `_consistent`
-        return f"training configuration: {first['msg'].removeprefix('Value error, ')}"
-    field = str(first["loc"][0])
-    value = settings.get(field)
-    choices = list(get_args(TrainingConfig.model_fields[field].annotation))
-    if field == "filters":
-        choices = list(get_args(Filter))
-        value = first["input"] if len(first["loc"]) > 1 else value
-    near = nearest_name(str(value), [choice for choice in choices if isinstance(choice, str)])
-    hint = f"; did you mean {near!r}?" if near is not None else ""
-    shown = value if isinstance(value, float) and not math.isfinite(value) else repr(value)
-    return f"training configuration: {field} is {shown}: expected {_kind(field)}{hint}"

@@ -1,18 +1,277 @@
-"""A trained policy in Conversation-v0."""
+"""A trained policy at work: in Conversation-v0, and as a planner that says what it would call if every call succeeded.
+
+It sees what it was trained to read: an episode of Workflow-v0 (`Mirror`) is kept beside the conversation or the plan.
+"""
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from resilisim.envs.workflow import columns
+from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index, tool_of
+from resilisim.envs.workflow.env import Observation, WorkflowEnv
+from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
+from resilisim.errors import InvalidInputError
 from resilisim.policies.base import Info
-from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, load_checkpoint
-from resilisim.policies.ppo.mirror import Mirror, check_library, observation_options
+from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
+from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.scripted import messages
-from resilisim.simulator.problem import Problem
+from resilisim.simulator.exact import best_limits
+from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw, EndRules
+from resilisim.simulator.problem import Problem, build_problem
+from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
-from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary
-from resilisim.workflows.steps import step_parameters
+from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
+from resilisim.workflows.model import Step, Workflow
+from resilisim.workflows.planner import KEPT_PLANS, NUM_ALTERNATIVES, SimilarTools, fill_steps, limited_steps
+from resilisim.workflows.steps import SemanticMatch, Wording, expected_outcome, reason, step_parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A call that a policy may make now.
+
+    Attributes:
+        action: The action of Workflow-v0.
+        tool: Index of the tool that it executes.
+        probability: Probability that the policy gives to it, in [0, 1].
+    """
+
+    action: int
+    tool: int
+    probability: float
+
+
+class Mirror:
+    """One episode that a trained policy looks at.
+
+    Args:
+        loaded: The policy.
+        task: The task.
+        library: Its tool library.
+        law: Success law.
+        rules: End rules.
+
+    Raises:
+        InvalidInputError: The policy was trained for another library.
+        MissingExtraError: The task's similarities have to be computed and the extra `retrieval` is not installed.
+    """
+
+    def __init__(
+        self, loaded: LoadedPolicy, task: Task, library: ToolLibrary, law: BenchmarkLaw, rules: EndRules
+    ) -> None:
+        check_library(loaded, library)
+        self._actor = WorkflowActor(loaded.network)
+        options = observation_options(loaded)
+        options["tasks"] = [task]
+        options["library"] = library
+        options["base"], options["not_executed"] = law.base, law.not_executed
+        options["failed"], options["history"] = law.failed, law.history
+        options["max_turns"] = rules.max_turns
+        options["max_consecutive_failures"] = rules.max_consecutive_failures
+        options["loop_length"] = rules.loop_length
+        self._env = WorkflowEnv(**options)
+        self._env.set_patterns(patterns_of(loaded, library))
+        self._num_tools = len(library)
+        self.restart()
+
+    def restart(self) -> None:
+        """Go back to the start of the episode."""
+        self._observation: Observation = self._env.reset(seed=0, options={"task": 0, "episode_seed": 0})[0]
+        self.ended = False
+
+    @property
+    def state(self) -> EpisodeState:
+        """The state of the episode."""
+        return self._env.core.episode_state(0)
+
+    def preferences(self) -> list[Preference]:
+        """Return the legal calls, the most probable first; equal ones in the order of the actions."""
+        mask = self._observation["action_mask"]
+        batch = {name: self._observation[name][None] for name in ("tools", "task")}
+        probabilities: NDArray[np.float32] = self._actor.probabilities(batch, mask[None])[0]
+        legal = np.flatnonzero(mask)
+        best_first = legal[np.argsort(-probabilities[legal], kind="stable")]
+        calls = ((int(action), tool_of(int(action), self._num_tools)) for action in best_first)
+        return [Preference(action, tool, float(probabilities[action])) for action, tool in calls if tool >= 0]
+
+    def execute(self, tool: int, status: int) -> None:
+        """Let a tool be executed.
+
+        Args:
+            tool: Index of the tool.
+            status: What comes of it: SUCCESS, FAILED, TIMEOUT or DEPENDENCY_FAILED of `envs.workflow.columns`.
+        """
+        invoke, retry = (action_index(kind, tool, self._num_tools) for kind in (INVOKE_TOOL, RETRY_TOOL))
+        self._step(invoke if self._observation["action_mask"][invoke] else retry, status)
+
+    def waste(self) -> None:
+        """Let a turn pass in which nothing is executed."""
+        illegal = int(np.flatnonzero(self._observation["action_mask"] == 0)[0])
+        self._step(illegal, columns.FAILED)
+
+    def _step(self, action: int, status: int) -> None:
+        if not self.ended:
+            self._observation, _, self.ended, _, _ = self._env.step_with_outcome(action, status)
+
+
+def observation_options(loaded: LoadedPolicy) -> WorkflowKeywords:
+    """Return how Workflow-v0 has to show itself to a policy: as in its training, required list and filters alike.
+
+    Raises:
+        InvalidInputError: The checkpoint names something that does not exist.
+    """
+    training = loaded.description.training
+    options = WorkflowKeywords(required=training.get("required", "shown"), filters=training.get("filters", ()))
+    try:
+        WorkflowOptions.from_keywords(options)
+    except (InvalidInputError, TypeError) as error:
+        raise InvalidInputError(f"checkpoint {str(loaded.folder)!r:.200}: training: {error!s:.200}") from error
+    return options
+
+
+def patterns_of(loaded: LoadedPolicy, library: ToolLibrary) -> dict[tuple[str, ...], float]:
+    """Return the patterns that were mined in a policy's training, those of tools that the library has.
+
+    Raises:
+        InvalidInputError: The checkpoint holds something else in their place.
+    """
+    found = loaded.description.training.get("pattern_scores", [])
+    try:
+        scores = {tuple(str(name) for name in names): float(score) for names, score in found}
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"checkpoint {str(loaded.folder)!r:.200}: training.pattern_scores: expected pairs of tool names and a score"
+        ) from error
+    return {names: score for names, score in scores.items() if all(name in library for name in names)}
+
+
+def check_library(loaded: LoadedPolicy, library: ToolLibrary) -> None:
+    """Refuse a library for which a policy's weights say nothing.
+
+    A transformer without embeddings of single tools knows them by their columns only, so it works with any library.
+    """
+    description = loaded.description
+    general = description.kind == "transformer" and not description.arguments["tool_embeddings"]
+    if not general and description.library_hash != library.content_hash:
+        raise InvalidInputError(
+            f"checkpoint {str(loaded.folder)!r:.200} was trained for the tool library {description.library_hash[:12]}, "
+            f"got {library.content_hash[:12]}: expected the same, or a transformer without tool_embeddings"
+        )
+
+
+# Probabilities come from 32 bit arithmetic, whose last bits differ between machines; plans should not.
+CONFIDENCE_DECIMALS = 4
+WORDING = Wording(left_out="the trained policy does not run {} first", unexplained="but called by the trained policy")
+
+
+class PolicyPlanner:
+    """Plans by a trained policy: the calls that it prefers along the path on which every call succeeds.
+
+    The policy sees Workflow-v0's observations under the given law and end rules. A step is a tool to run until it has
+    succeeded, so each tool is a step once: where the policy would rather call a tool that has succeeded, its best other
+    call is taken. The plan ends when all required tools are steps, or with as many steps as there are turns; so every
+    policy gives a plan, a bad one perhaps one that cannot succeed. Its steps outside the required list get limits, or
+    are left out, so that the plan succeeds as often as it can (`simulator.exact.best_limits`).
+
+    A step's confidence is the probability that the policy gave to the call. The predicted success probability is not
+    the policy's opinion: it is the computed chance of full success of following this plan to the letter, and so at most
+    V*.
+
+    Args:
+        checkpoint: Folder of the policy, or "default" for the one that ships.
+        library: Tool library of the tasks; the default one if omitted.
+        law: Success law; the benchmark's if omitted.
+        rules: End rules; the benchmark's if omitted.
+        similar: Names the alternatives of a tool; without it they are the policy's next most probable calls.
+        match: Scores how well tools match a task's description; without it, steps have no semantic match.
+
+    Raises:
+        InvalidInputError: There is no such checkpoint, it is broken, or it was trained for another library.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path | str,
+        library: ToolLibrary | None = None,
+        law: BenchmarkLaw | None = None,
+        rules: EndRules | None = None,
+        similar: SimilarTools | None = None,
+        match: SemanticMatch | None = None,
+    ) -> None:
+        self.name = f"policy:{checkpoint}"
+        self.library = library if library is not None else default_library()
+        self.law = law or BenchmarkLaw()
+        self.rules = rules or EndRules()
+        self.similar = similar
+        self.match = match
+        self._loaded = load_checkpoint(checkpoint)
+        check_library(self._loaded, self.library)
+        # By task, not by required list as the exact planner's: the policy reads the task's text, too.
+        self._made = functools.lru_cache(maxsize=KEPT_PLANS)(self._make)
+
+    def plan(self, task: Task) -> Workflow:
+        """Return the workflow for a task.
+
+        Raises:
+            InvalidInputError: The required list does not fit the library.
+            MissingExtraError: The task's similarities have to be computed, and the extra `retrieval` is not installed.
+        """
+        steps, chance = self._made(task)
+        return Workflow(task.instance_id, fill_steps(steps, task, self.library, self.match), self.name, chance)
+
+    def _make(self, task: Task) -> tuple[tuple[Step, ...], float]:
+        problem = build_problem(self.library, task.required_tools, self.law, self.rules)
+        mirror = Mirror(self._loaded, task, self.library, self.law, self.rules)
+        calls = all_success_calls(mirror, problem)
+        chosen = best_limits(problem, [options[0].tool for options in calls])
+        calls = [calls[place] for place in chosen.kept]
+        tools = [self.library.names[options[0].tool] for options in calls]
+        steps = [self._step(problem, tools, place, options) for place, options in enumerate(calls)]
+        return limited_steps(steps, chosen.limits), chosen.success
+
+    def _step(self, problem: Problem, tools: list[str], place: int, options: list[Preference]) -> Step:
+        name = tools[place]
+        tool = self.library[name]
+        if self.similar is not None:
+            alternatives = tuple(self.similar(name))
+        else:
+            alternatives = tuple(self.library.names[option.tool] for option in options[1 : 1 + NUM_ALTERNATIVES])
+        return Step(
+            tool=name,
+            reason=reason(problem, tools, place, WORDING),
+            requires=tuple(tool.dependencies),
+            alternatives=alternatives,
+            expected_outcome=expected_outcome(tool),
+            confidence=round(min(options[0].probability, 1.0), CONFIDENCE_DECIMALS),
+            chosen_by="semantics" if name in problem.required_tools else "policy",
+        )
+
+
+def all_success_calls(mirror: Mirror, problem: Problem) -> list[list[Preference]]:
+    """Return, for each call of a policy when every call succeeds, the calls of new tools that it considers, best first.
+
+    Args:
+        mirror: An episode at its start; it is played to the end.
+        problem: Numbers of the same task.
+    """
+    calls: list[list[Preference]] = []
+    missing = set(problem.required)
+    while missing and not mirror.ended and len(calls) < problem.rules.max_turns:
+        status = mirror.state.status
+        options = [option for option in mirror.preferences() if status[option.tool] != SUCCEEDED]
+        if not options:  # filters or a library without another tool
+            break
+        calls.append(options)
+        mirror.execute(options[0].tool, columns.SUCCESS)
+        missing.discard(options[0].tool)
+    return calls
+
 
 TIMEOUT_ERROR = "TIMEOUT"
 

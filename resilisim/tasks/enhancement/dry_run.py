@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resilisim.chat import ChatRequest
-from resilisim.chat.estimates import estimated_prompt_tokens
+from resilisim.chat.types import estimated_prompt_tokens
 from resilisim.tasks.enhancement.enhancer import EnhancementMode, EnhancementOptions
 from resilisim.tasks.enhancement.outcomes import MAX_DETAIL_LENGTH
 from resilisim.tasks.enhancement.prompting import LONGEST_REPEATED_ANSWER, correction
@@ -24,7 +24,7 @@ class CallForecast:
         cached: First questions whose answers are in the cache.
         calls: Calls if each first answer can be used.
         most_calls: Calls if each answer but the last is sent back.
-        prompt_tokens_estimate: Prompt tokens of `calls`, by the rule of `resilisim.chat.estimates`.
+        prompt_tokens_estimate: Prompt tokens of `calls`, by the rule of `resilisim.chat.types`.
         most_prompt_tokens_estimate: Prompt tokens of `most_calls`, by the same rule.
         most_completion_tokens: Largest number of tokens that the answers of `calls` can have.
         most_completion_tokens_with_re_asks: The same of `most_calls`.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from resilisim.evaluation.report import agents, losses, repeats, results
+from resilisim.evaluation.report import agents, losses, results
 from resilisim.evaluation.report.content import Cell, CellLike, Fold, Section, Table
 from resilisim.evaluation.report.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
 from resilisim.evaluation.report.losses import broken_episodes, broken_section
@@ -197,7 +197,7 @@ def test_errors_are_counts_of_failed_executions(facts: RunFacts, records: list[R
 
 
 def test_pass_at_k_and_pass_hat_k_of_k_1_are_success(facts: RunFacts) -> None:
-    (table,) = tables_of(repeats.repeats_section(facts))
+    (table,) = tables_of(results.repeats_section(facts))
     assert [text_of(heading) for heading in table.headings[3:]] == ["k = 1", "k = 2", "k = 3"]
     by_group = {(row.policy, row.prompt_type): row for row in facts.rows}
     for row in table.rows:
@@ -210,7 +210,7 @@ def test_pass_at_k_and_pass_hat_k_of_k_1_are_success(facts: RunFacts) -> None:
 def test_a_run_without_flaws_models_or_repeats_has_no_such_section(tmp_path: Path) -> None:
     facts = read_facts(write_run(tmp_path, list(synthetic_run(num_tasks=3, num_seeds=1))))
     assert flaws_section(facts, PromptPools(facts)) is None
-    assert repeats.repeats_section(facts) is None
+    assert results.repeats_section(facts) is None
     assert agents.agents_section(facts) is None
     assert agents.scaling_section(facts, PromptPools(facts)) is None
 

@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import tracemalloc
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,28 @@ from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.episode.texts import opened, replies_of, stored
 from resilisim.evaluation.report.rendering import page_policy
 from resilisim.evaluation.report.viewer import Packer, viewer_assets, viewer_section
-from resilisim.evaluation.report.viewer.blocks import (
+from resilisim.evaluation.report.viewer.packing import (
     CHUNK_BYTES,
     CHUNK_ROWS,
-    encode,
+    COLUMNS,
+    LONGEST_NAME,
+    MOST_NAMES,
+    OTHER,
+    Budget,
+    Numbering,
+    Pack,
+    Rank,
+    Shortlist,
     pack_block,
     pack_chunks,
-    unpack_block,
+    rank_of,
+    short,
 )
-from resilisim.evaluation.report.viewer.names import LONGEST_NAME, MOST_NAMES, OTHER, NameTable, short
-from resilisim.evaluation.report.viewer.packing import COLUMNS, Budget, Pack
-from resilisim.evaluation.report.viewer.ranking import Rank, Shortlist, rank_of
 from resilisim.evaluation.report.viewer.texts import (
     EPISODE_LENGTH,
     MESSAGE_LENGTH,
     MOST_EVENTS,
+    encode,
     episode_texts,
     readable_message,
 )
@@ -49,6 +57,10 @@ FLAW = {
     "method": "middle_step_removal",
     "edits": [{"what": "removed", "where": {"step": 2}, "before": "data_processing_parser", "after": None}],
 }
+
+
+def unpack_block(block: str) -> Any:
+    return json.loads(zlib.decompress(base64.b64decode(block)))
 
 
 def packed(records: list[EpisodeRecord], budget: Budget | None = None) -> Pack:
@@ -368,13 +380,13 @@ def test_what_an_agent_says_of_itself_is_there_and_cut() -> None:
 
 
 def test_made_up_names_cannot_fill_the_page() -> None:
-    table = NameTable()
+    table = Numbering()
     for number in range(MOST_NAMES + 50):
-        table.number_if_room(f"made up {number}")
-    assert len(table.names) == MOST_NAMES + 1
-    assert table.names[-1] == OTHER
-    assert table.number("a real tool") == MOST_NAMES + 1
-    assert table.number_if_room("a real tool") == MOST_NAMES + 1
+        table.made_up(f"made up {number}")
+    assert len(table.entries) == MOST_NAMES + 1
+    assert table.entries[-1] == OTHER
+    assert table.name("a real tool") == MOST_NAMES + 1
+    assert table.made_up("a real tool") == MOST_NAMES + 1
     assert len(short("n" * 10_000)) == LONGEST_NAME
 
 

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.chat import ChatMessage, ChatReply, RoleModels, ScriptedChatModel, ToolCall
-from resilisim.chat.errors import ContextOverflowError, EndpointError, RequestRefusedError
-from resilisim.chat.prices import Price, PriceTable
-from resilisim.chat.types import TokenUsage
+from resilisim.chat.middleware import Price, PriceTable
+from resilisim.chat.types import ContextOverflowError, EndpointError, RequestRefusedError, TokenUsage
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.policies.llm.options import AgentOptions, read_options
 from resilisim.policies.llm.reading import Unreadable

@@ -7,8 +7,7 @@ import torch
 
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL
-from resilisim.policies.ppo.checkpoint import save_checkpoint
-from resilisim.policies.ppo.description import describe_policy
+from resilisim.policies.ppo.checkpoint import describe_policy, save_checkpoint
 from resilisim.policies.ppo.network import make_network
 from resilisim.tool_library import default_library
 

@@ -24,11 +24,14 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.policies.ppo import checkpoint as checkpoint_module
 from resilisim.policies.ppo.checkpoint import (
     MAX_DESCRIPTION_BYTES,
+    BenchmarkIdentity,
+    PolicyDescription,
     checkpoint_folder,
+    describe_policy,
+    layout_version,
     load_checkpoint,
     save_checkpoint,
 )
-from resilisim.policies.ppo.description import PolicyDescription, describe_policy, layout_version
 from resilisim.policies.ppo.network import WorkflowActor, make_network
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tool_library import default_library
@@ -120,7 +123,7 @@ def test_what_stands_about_a_policy_comes_back(saved):
         "attention_tokens": 4,
         "tool_embeddings": False,
     }
-    assert description.benchmark == {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256}
+    assert description.benchmark == BenchmarkIdentity(BENCHMARK_VERSION, BENCHMARK_SHA256)
     assert description.library_hash == default_library().content_hash
     assert description.layout == layout_version()
     assert sorted(os.listdir(saved)) == ["policy.json", "policy.safetensors"]
@@ -223,21 +226,21 @@ def test_a_folder_that_is_a_loop_of_links_is_told(tmp_path):
 
 
 BAD_FIELDS = [
-    ({"format": "resilisim-policy-2"}, "field 'format': got \"resilisim-policy-2\"; expected 'resilisim-policy-1'"),
+    ({"format": "resilisim-policy-2"}, "field 'format': got \"resilisim-policy-2\"; expected resilisim-policy-1"),
     ({"format": ...}, "field 'format': is missing"),
     ({"format": 1}, "field 'format': got 1"),
     ({"network": ...}, "field 'network': is missing"),
     ({"network": []}, "expected an object"),
-    ({"network": {"kind": "transformr", "arguments": {}}}, "unknown kind of network 'transformr'"),
-    ({"network": {"kind": "os:system", "arguments": {}}}, "unknown kind of network 'os:system'"),
+    ({"network": {"kind": "transformr", "arguments": {}}}, "did you mean 'transformer'?"),
+    ({"network": {"kind": "os:system", "arguments": {}}}, "expected one of transformer, mlp"),
     ({"network": {"kind": "mlp", "arguments": {}}}, "field 'num_tools': is missing"),
     ({"network": {"kind": "mlp", "arguments": {"num_tools": 30, "width": 4, "x": 1}}}, "unknown field 'x'"),
-    ({"network": {"kind": "mlp"}}, "field 'num_tools': is missing"),
+    ({"network": {"kind": "mlp"}}, "field 'arguments': is missing"),
     ({"layout": "0" * 64}, "is for other observations or actions"),
     ({"library": 7}, "field 'library': got 7"),
     ({"benchmark": {}}, "field 'version': is missing"),
     ({"training": 3}, "field 'training': got 3"),
-    ({"weights_sha256": ""}, "field 'weights_sha256': is empty"),
+    ({"weights_sha256": ""}, "field 'weights_sha256': got \"\"; expected a non-empty string"),
     ({"weights_sha256": "0" * 64}, "policy.safetensors is not the file that policy.json describes"),
     ({"weights": "x"}, "unknown field 'weights'"),
     ({"__reduce__": ["os.system", "true"]}, "unknown field '__reduce__'"),

@@ -59,18 +59,18 @@ def test_settings_are_read_as_people_write_them(setting, field, value):
     ("setting", "words"),
     [
         ("num_env=3", ["'num_env'", "'num_envs'"]),
-        ("num_envs=many", ["num_envs", "'many'", "an integer, at least 1"]),
-        ("num_envs=0", ["num_envs", "'0'", "at least 1"]),
-        ("law=bench", ["law", "'bench'", "benchmark, training", "did you mean 'benchmark'?"]),
-        ("filters=semantik", ["filters", "'semantik'", "did you mean 'semantic'?"]),
-        ("gamma=nan", ["gamma", "'nan'", "above 0 and at most 1"]),
-        ("gamma=1.5", ["gamma", "'1.5'", "at most 1"]),
-        ("curriculum=7", ["curriculum", "'7'", "true or false"]),
-        ("device=gpu", ["device", "'gpu'", "auto, cpu, cuda"]),
+        ("num_envs=many", ["num_envs", "many", "a whole number, at least 1"]),
+        ("num_envs=0", ["num_envs", "0", "at least 1"]),
+        ("law=bench", ["law", "bench", "did you mean 'benchmark'?"]),
+        ("filters=semantik", ["filters", "semantik", "did you mean 'semantic'?"]),
+        ("gamma=nan", ["gamma", "nan", "above 0 and at most 1"]),
+        ("gamma=1.5", ["gamma", "1.5", "at most 1"]),
+        ("curriculum=7", ["curriculum", "7", "true or false"]),
+        ("device=gpu", ["device", "gpu", "cpu"]),
         ("heads=5", ["heads is 5", "divisor of width", "32"]),
         ("batch_size=9999999", ["batch_size is 9999999", "num_envs x rollout_steps"]),
         ("max_minutes=none", ["max_steps", "max_minutes", "at least one"]),
-        ("patience=-3", ["patience", "'-3'", "or none"]),
+        ("patience=-3", ["patience", "-3", "or null"]),
         ("seed", ["'seed'", "key=value"]),
     ],
 )
@@ -84,9 +84,13 @@ def test_what_is_wrong_is_refused_in_one_line(setting, words):
 
 
 def test_truth_is_no_number_and_files_are_checked(tmp_path):
-    with pytest.raises(InvalidInputError, match="num_envs is True"):
+    with pytest.raises(InvalidInputError, match=r"field 'num_envs': got .true"):
         make_config({"num_envs": True, "max_steps": 1})
-    for text, words in (("- a\n", "holds a list"), ("a: [", "is not YAML"), ("width: wide", "width is 'wide'")):
+    for text, words in (
+        ("- a\n", "holds a list"),
+        ("a: [", "is not YAML"),
+        ("width: wide", "field 'width': got .wide"),
+    ):
         file = tmp_path / "config.yaml"
         file.write_text(text, encoding="utf-8")
         with pytest.raises(InvalidInputError, match=words) as refused:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.policies.ppo.monitors import Convergence, ConvergenceMonitor
+from resilisim.policies.ppo.parts import Convergence, ConvergenceMonitor
 
 SHARE = st.floats(0.0, 1.0)
 WINDOWS = st.lists(st.tuples(st.integers(0, 1), SHARE, SHARE, st.none() | st.floats(1.0, 20.0)), max_size=30)

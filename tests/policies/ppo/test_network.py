@@ -14,8 +14,9 @@ from resilisim.envs.workflow.actions import (
     num_actions,
 )
 from resilisim.errors import InvalidInputError
-from resilisim.policies.ppo.features import (
+from resilisim.policies.ppo.network import (
     AGE,
+    INITIAL_PRIOR,
     NUM_TASK_INPUTS,
     NUM_TOOL_FEATURES,
     SLACK,
@@ -24,11 +25,8 @@ from resilisim.policies.ppo.features import (
     TOOL_GROUPS,
     ColumnFeatures,
     Group,
-)
-from resilisim.policies.ppo.mlp import WorkflowMLP
-from resilisim.policies.ppo.network import (
-    INITIAL_PRIOR,
     WorkflowActor,
+    WorkflowMLP,
     WorkflowTransformer,
     draw,
     is_awaited,

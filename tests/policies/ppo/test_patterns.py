@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.policies.ppo.patterns import PatternLibrary, extract_patterns, pattern_confidence
+from resilisim.policies.ppo.parts import PatternLibrary, extract_patterns, pattern_confidence
 
 TOOLS = st.sampled_from(["a", "b", "c", "d"])
 EPISODES = st.lists(st.tuples(st.lists(TOOLS, max_size=6), st.floats(0.0, 1.0)), max_size=12)

@@ -13,17 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.workflow import similarity as similarity_module
+from resilisim.envs.workflow import context as similarity_module
 from resilisim.envs.workflow.actions import tool_of
 from resilisim.envs.workflow.columns import SUCCESS
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.policies.checks import CommonWordSearch
-from resilisim.policies.ppo import mirror as mirror_module
-from resilisim.policies.ppo import planner as planner_module
+from resilisim.policies.ppo import policy as mirror_module
+from resilisim.policies.ppo import policy as planner_module
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
-from resilisim.policies.ppo.planner import PolicyPlanner
+from resilisim.policies.ppo.policy import PolicyPlanner
 from resilisim.simulator.exact import plan_following, solve
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import build_problem
@@ -57,7 +57,7 @@ def no_retrieval(monkeypatch):
     def zeros(library, descriptions):
         return np.zeros((len(descriptions), len(library)), np.int16)
 
-    monkeypatch.setattr(similarity_module, "_retrieved_scores", zeros)
+    monkeypatch.setattr(similarity_module, "retrieved_scores", zeros)
 
 
 def problem_of(one, library=None, rules=None):

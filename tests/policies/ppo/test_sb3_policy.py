@@ -13,8 +13,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import INVOKE_TOOL, action_index, num_actions
 from resilisim.errors import InvalidInputError
-from resilisim.policies.ppo.mlp import WorkflowMLP
-from resilisim.policies.ppo.sb3_policy import MaskedActions, WorkflowPolicy
+from resilisim.policies.ppo.network import WorkflowMLP
+from resilisim.policies.ppo.sb3 import MaskedActions, WorkflowPolicy
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.policies.ppo.schedules import (
+from resilisim.policies.ppo.parts import (
     DECLINE_WINDOW,
     RECENT_ITERATIONS,
     Schedule,

@@ -13,16 +13,15 @@ import pytest
 import torch
 
 from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.curriculum import MAX_STAGE, SEQUENCE_PHASE
+from resilisim.envs.workflow.training import MAX_STAGE, SEQUENCE_PHASE
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.policies.ppo import resume, training
-from resilisim.policies.ppo.assembly import choose_device, make_environments, make_model, training_tasks
-from resilisim.policies.ppo.callbacks import Parts
+from resilisim.policies.ppo.adjustment import EPISODE_FIGURES, successful_tools
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.config import load_config
-from resilisim.policies.ppo.recorders import EPISODE_FIGURES, successful_tools
+from resilisim.policies.ppo.parts import Parts
 from resilisim.policies.ppo.resume import PROGRESS_FILE, RESUME_FILE, read_resume_point
-from resilisim.policies.ppo.training import train
+from resilisim.policies.ppo.training import choose_device, make_environments, make_model, train, training_tasks
 from resilisim.policies.ppo.validation import Validator
 from resilisim.tasks.split import split_of
 from resilisim.tool_library import default_library

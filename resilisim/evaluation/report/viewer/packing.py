@@ -4,29 +4,34 @@ A pack has four parts. The index holds what the list of episodes shows, in colum
 page opens. Steps, texts (what an agent sent) and talks (what it was told, thought and heard) lie in chunks, which are
 unpacked when an episode of theirs is opened, or when words are looked for in them. Rows of all four are in one order,
 failures first and the costliest first, so that whatever does not fit is missing at the end; talks are the first to go,
-then texts, then episodes.
+then texts, then episodes. All are JSON that is deflated and written in base64, so that no text of a record can end the
+element in which it stands.
 """
 
 from __future__ import annotations
 
+import base64
+import heapq
 import math
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
 from resilisim.evaluation.report.content import printable
-from resilisim.evaluation.report.viewer.blocks import encode, pack_block, pack_chunks
-from resilisim.evaluation.report.viewer.names import EntryTable, NameTable, short
-from resilisim.evaluation.report.viewer.ranking import Shortlist, rank_of
-from resilisim.evaluation.report.viewer.talks import TalkRows, talk_of
-from resilisim.evaluation.report.viewer.texts import episode_texts
+from resilisim.evaluation.report.viewer.texts import TalkRows, encode, episode_texts, talk_of
 from resilisim.evaluation.run.contestants import model_of, policy_of
 
 PACK_FORMAT: Final = "resilisim-viewer-2"
 DESCRIPTION_LENGTH = 1_500
+LONGEST_NAME = 100
+MOST_NAMES = 5_000  # after so many no further name that an agent made up is kept
+OTHER = "(one of many made-up names)"
 MILLION = 1_000_000  # shares are kept in millionths
 ROW_BYTES = 400  # that a row of the index takes in memory, about
+COMPRESSION_LEVEL = 6
+CHUNK_BYTES, CHUNK_ROWS = 262_144, 256  # of JSON that a browser unpacks to show one episode
 
 # Columns of the index in the order of `_PackedEpisode.row`; to them come the sets "causes" and "tools".
 COLUMNS: Final = (
@@ -45,6 +50,153 @@ COLUMNS: Final = (
     "cause",
 )
 
+Kept = TypeVar("Kept")
+
+
+class Rank(NamedTuple):
+    """How much there is to see in an episode; the highest rank comes first.
+
+    Attributes:
+        failed: Whether it missed full success.
+        regret: What its calls cost, rounded so that sums that differ in the last bit count as equal.
+        earliness: Minus its index: of equals the earlier one comes first, whatever order they arrived in.
+    """
+
+    failed: bool
+    regret: float
+    earliness: int
+
+
+def rank_of(record: EpisodeRecord) -> Rank:
+    """Return the rank of an episode."""
+    return Rank(not record["outcome"], round(record["regret"], 9), -record["index"])
+
+
+class Shortlist(Generic[Kept]):
+    """Keeps what ranks highest, as much as fits; everything above the highest rank that had to go is there.
+
+    Args:
+        most_bytes: How much may be kept.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._heap: list[tuple[Rank, int, Kept]] = []
+        self._refused: Rank | None = None
+
+    def accepts(self, rank: Rank) -> bool:
+        """Return whether something of this rank can still be kept."""
+        return self._refused is None or rank > self._refused
+
+    def add(self, rank: Rank, size: int, kept: Kept) -> None:
+        """Keep something, at the cost of what ranks lower. No two may have one rank."""
+        if not self.accepts(rank):
+            return
+        heapq.heappush(self._heap, (rank, size, kept))
+        self._bytes += size
+        while self._bytes > self._most_bytes:
+            self._refused, size, _ = heapq.heappop(self._heap)
+            self._bytes -= size
+
+    def in_order(self) -> list[Kept]:
+        """Return what was kept, the highest rank first."""
+        return [kept for _, _, kept in sorted(self._heap, key=lambda entry: entry[0], reverse=True)]
+
+
+class Numbering:
+    """Numbers entries in the order of their first use: columns of a pack hold numbers.
+
+    Attributes:
+        entries: What each number stands for: a name, or the values of an entry.
+        keys: The keys of the entries.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[object] = []
+        self.keys: dict[Hashable, int] = {}
+
+    def entry(self, key: Hashable, values: Sequence[object]) -> int:
+        """Return the number of an entry."""
+        number = self.keys.setdefault(key, len(self.entries))
+        if number == len(self.entries):
+            self.entries.append(values)
+        return number
+
+    def name(self, name: str) -> int:
+        """Return the number of a name."""
+        number = self.keys.setdefault(name, len(self.entries))
+        if number == len(self.entries):
+            self.entries.append(short(name))
+        return number
+
+    def made_up(self, name: str, other: str = OTHER) -> int:
+        """Return the number of a name that an agent may have made up; all that find no place share that of `other`."""
+        return self.name(name if name in self.keys or len(self.entries) < MOST_NAMES else other)
+
+    def optional(self, name: str | None) -> int:
+        """Return the number of a name, or -1 for None."""
+        return -1 if name is None else self.name(name)
+
+
+def short(name: str) -> str:
+    """Return a name fit to be printed, cut if it is very long."""
+    shown = printable(name)
+    return shown if len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 1] + "…"
+
+
+def pack_block(value: object) -> str:
+    """Return JSON values as a block of a page."""
+    return _packed(encode(value))
+
+
+def pack_chunks(rows: Iterable[bytes], most_bytes: int) -> tuple[list[str], list[int]]:
+    """Pack rows into blocks, each a JSON array, until a budget is used up.
+
+    Args:
+        rows: The JSON of each row, the most important first.
+        most_bytes: How long all blocks may be together.
+
+    Returns:
+        The blocks; and for each the number of its first row, with the number of all packed rows at the end.
+    """
+    blocks: list[str] = []
+    starts = [0]
+    left = most_bytes
+    for chunk in _chunks(rows):
+        fitting, block = chunk, _packed_array(chunk)
+        while len(block) > left and fitting:
+            fitting = fitting[: len(fitting) // 2]
+            block = _packed_array(fitting)
+        if fitting:
+            blocks.append(block)
+            starts.append(starts[-1] + len(fitting))
+            left -= len(block)
+        if len(fitting) < len(chunk):
+            break
+    return blocks, starts
+
+
+def _chunks(rows: Iterable[bytes]) -> Iterator[list[bytes]]:
+    chunk: list[bytes] = []
+    size = 0
+    for row in rows:
+        if chunk and (size + len(row) > CHUNK_BYTES or len(chunk) == CHUNK_ROWS):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(row)
+        size += len(row)
+    if chunk:
+        yield chunk
+
+
+def _packed_array(rows: list[bytes]) -> str:
+    return _packed(b"[" + b",".join(rows) + b"]")
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, COMPRESSION_LEVEL)).decode("ascii")
+
 
 @dataclass(frozen=True, slots=True)
 class _PackedEpisode:
@@ -52,20 +204,6 @@ class _PackedEpisode:
     causes: tuple[int, ...]
     tools: tuple[int, ...]
     steps: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Starts:
-    """For each kind of chunk the number of each chunk's first row, with the number of all rows at the end.
-
-    `strings` numbers the texts that rows of talks bring with them; `with_talks` is the row of the index of each talk.
-    """
-
-    steps: list[int]
-    texts: Sequence[int] = (0,)
-    talks: Sequence[int] = (0,)
-    strings: Sequence[int] = (0,)
-    with_talks: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +265,7 @@ class Packer:
         self._num_episodes = 0
         self._num_talks = 0
         names = ("prompts", "types", "seeds", "levels", "endings", "causes", "tools", "kinds", "errors")
-        self._names = {name: NameTable() for name in names}
-        entries = ("policies", "tasks", "flaws")
-        self._entries = {name: EntryTable() for name in entries}
+        self._tables = {name: Numbering() for name in (*names, "policies", "tasks", "flaws")}
 
     def add(self, record: EpisodeRecord) -> None:
         """Take in one episode."""
@@ -154,19 +290,16 @@ class Packer:
             command: The command that shows an episode in a terminal, but for the episode's number.
             descriptions: Descriptions of tasks by instance id, as far as they are known.
         """
-        known = [
-            printable(descriptions.get(str(name), "")[:DESCRIPTION_LENGTH]) for name in self._entries["tasks"].keys
-        ]
+        tasks = self._tables["tasks"].keys
+        known = [printable(descriptions.get(str(name), "")[:DESCRIPTION_LENGTH]) for name in tasks]
         extra = {"command": printable(command), "descriptions": known}
         kept = self._numbers.in_order()
         steps, step_starts = pack_chunks((episode.steps for episode in kept), self._budget.numbers)
-        starts = _Starts(step_starts)
-        index = self._index(kept, starts, extra)
+        index = self._index(kept, extra, step_starts)
         while steps and (size := len(index) + sum(map(len, steps))) > self._budget.numbers:
             staying = min(len(steps) - 1, len(steps) * self._budget.numbers // size)
             steps, step_starts = steps[:staying], step_starts[: staying + 1]
-            starts = _Starts(step_starts)
-            index = self._index(kept, starts, extra)
+            index = self._index(kept, extra, step_starts)
         texts, text_starts = pack_chunks(self._texts.in_order()[: step_starts[-1]], self._budget.texts)
         room = self._budget.whole - len(index) - sum(map(len, steps)) - sum(map(len, texts))
         row_of = {episode.row[0]: row for row, episode in enumerate(kept[: text_starts[-1]])}
@@ -175,120 +308,99 @@ class Packer:
         blocks, talk_starts = pack_chunks(rows, room)
         with_talks = [row for row, _ in talks[: talk_starts[-1]]]
         string_starts = [sum(rows.num_strings[:start]) for start in talk_starts]
-        starts = _Starts(step_starts, text_starts, talk_starts, string_starts, with_talks)
-        index = self._index(kept, starts, extra)
-        return Pack(
-            index,
-            steps,
-            texts,
-            blocks,
-            self._num_episodes,
-            step_starts[-1],
-            text_starts[-1],
-            talk_starts[-1],
-            self._num_talks,
-        )
+        index = self._index(kept, extra, step_starts, text_starts, talk_starts, string_starts, with_talks)
+        counts = (self._num_episodes, step_starts[-1], text_starts[-1], talk_starts[-1], self._num_talks)
+        return Pack(index, steps, texts, blocks, *counts)
 
     def _index(
         self,
         kept: list[_PackedEpisode],
-        starts: _Starts,
         extra: Mapping[str, object],
+        steps: Sequence[int],
+        texts: Sequence[int] = (0,),
+        talks: Sequence[int] = (0,),
+        strings: Sequence[int] = (0,),
+        with_talks: Sequence[int] = (),
     ) -> str:
-        shown = kept[: starts.steps[-1]]
+        """Return the block of the index.
+
+        Of each kind of chunk it has the number of each chunk's first row, with the number of all rows at the end;
+        `strings` numbers the texts that rows of talks bring with them, `with_talks` is the row of each talk.
+        """
+        shown = kept[: steps[-1]]
         columns = {name: [episode.row[place] for episode in shown] for place, name in enumerate(COLUMNS)}
-        causes, tools = EntryTable(), EntryTable()  # of the shown episodes alone: sets can be as many as episodes
-        columns["causes"] = [causes.number(episode.causes) for episode in shown]
-        columns["tools"] = [tools.number(episode.tools) for episode in shown]
-        tables = {name: table.names for name, table in self._names.items()}
-        entries = {name: table.entries for name, table in self._entries.items()}
-        sets = {"cause_sets": causes.entries, "tool_sets": tools.entries}
+        causes, tools = Numbering(), Numbering()  # of the shown episodes alone: sets can be as many as episodes
+        columns["causes"] = [causes.entry(episode.causes, episode.causes) for episode in shown]
+        columns["tools"] = [tools.entry(episode.tools, episode.tools) for episode in shown]
+        tables = {name: table.entries for name, table in self._tables.items()}
         return pack_block(
             {
                 "format": PACK_FORMAT,
                 "episodes": self._num_episodes,
-                "tables": {**tables, **entries, **sets},
+                "tables": {**tables, "cause_sets": causes.entries, "tool_sets": tools.entries},
                 "columns": columns,
-                "starts": {name: getattr(starts, name) for name in ("steps", "texts", "talks", "strings")},
-                "with_talks": starts.with_talks,
+                "starts": {"steps": steps, "texts": texts, "talks": talks, "strings": strings},
+                "with_talks": with_talks,
                 "num_talks": self._num_talks,
                 **extra,
             }
         )
 
     def _packed(self, record: EpisodeRecord) -> _PackedEpisode:
-        names = self._names
-        losses = record["losses"]
+        tables = self._tables
+        losses, policy, instance_id, flaw = record["losses"], record["policy"], record["instance_id"], record["flaw"]
         costliest = max(losses, key=lambda label: losses[label]) if losses else None
         called = (step["tool"] for step in record["steps"] if step["kind"] in ("execute", "info") and step["tool"])
+        model = model_of(policy)
+        names = (short(policy), short(policy_of(policy)), None if model is None else short(model))
+        required = [tables["tools"].name(tool) for tool in record["required_tools"]]
+        task = (short(instance_id), tables["types"].name(record["task_type"]), required)
         row = [
             record["index"],
-            self._policy(record),
-            names["prompts"].number(record["prompt_type"]),
-            self._task(record),
-            self._flaw(record),
-            names["seeds"].number(str(record["seed"])),  # as text: JavaScript has no whole numbers beyond 2^53
-            names["levels"].number(record["score"]["level"]),
-            names["endings"].number(record["ended_by"]),
+            tables["policies"].entry(policy, (*names, record["privileged"])),
+            tables["prompts"].name(record["prompt_type"]),
+            tables["tasks"].entry(instance_id, task),
+            -1 if flaw is None else self._flaw(flaw),
+            tables["seeds"].name(str(record["seed"])),  # as text: JavaScript has no whole numbers beyond 2^53
+            tables["levels"].name(record["score"]["level"]),
+            tables["endings"].name(record["ended_by"]),
             _millionths(record["optimum"]),
             _millionths(record["regret"]),
             _millionths(record["luck"]),
             len(record["steps"]),
-            names["causes"].optional(costliest),
+            tables["causes"].optional(costliest),
         ]
         return _PackedEpisode(
             row,
-            causes=tuple(sorted(names["causes"].number(label) for label in losses)),
-            tools=tuple(sorted({names["tools"].number(tool) for tool in called})),
+            causes=tuple(sorted(tables["causes"].name(label) for label in losses)),
+            tools=tuple(sorted({tables["tools"].name(tool) for tool in called})),
             steps=encode([self._step(step) for step in record["steps"]]),
         )
 
-    def _policy(self, record: EpisodeRecord) -> int:
-        name = record["policy"]
-        number = self._entries["policies"].find(name)
-        if number is not None:
-            return number
-        model = model_of(name)
-        entry = (short(name), short(policy_of(name)), None if model is None else short(model), record["privileged"])
-        return self._entries["policies"].add(name, entry)
-
-    def _task(self, record: EpisodeRecord) -> int:
-        instance_id = record["instance_id"]
-        number = self._entries["tasks"].find(instance_id)
-        if number is not None:
-            return number
-        tools = [self._names["tools"].number(tool) for tool in record["required_tools"]]
-        entry = (short(instance_id), self._names["types"].number(record["task_type"]), tools)
-        return self._entries["tasks"].add(instance_id, entry)
-
-    def _flaw(self, record: EpisodeRecord) -> int:
-        flaw = record["flaw"]
-        if flaw is None:
-            return -1
-        return self._entries["flaws"].number(tuple(short(str(flaw.get(key))) for key in ("type", "severity", "method")))
+    def _flaw(self, flaw: Mapping[str, object]) -> int:
+        names = tuple(short(str(flaw.get(key))) for key in ("type", "severity", "method"))
+        return self._tables["flaws"].entry(names, names)
 
     def _step(self, step: StepRecord) -> list[int | None]:
-        names = self._names
-        chance = step["success_probability"]
+        tables = self._tables
+        tool, success, chance = step["tool"], step["success"], step["success_probability"]
         return [
-            names["kinds"].number(step["kind"]),
-            -1 if step["tool"] is None else names["tools"].number_if_room(step["tool"]),
-            -1 if step["success"] is None else int(step["success"]),
+            tables["kinds"].name(step["kind"]),
+            -1 if tool is None else tables["tools"].made_up(tool),
+            -1 if success is None else int(success),
             self._error(step),
             step["attempt"],
             None if chance is None else _millionths(chance),
             _millionths(step["value"]),
             _millionths(step["action_value"]),
             _millionths(step["luck"]),
-            names["causes"].optional(step["label"]),
+            tables["causes"].optional(step["label"]),
         ]
 
     def _error(self, step: StepRecord) -> int:
         """Return the number of an execution's code, of which there are few, or of why a message was not obeyed."""
-        errors, error = self._names["errors"], step["error"]
-        return (
-            errors.optional(error) if step["success"] is not None or error is None else errors.number_if_room(error, "")
-        )
+        errors, error = self._tables["errors"], step["error"]
+        return errors.optional(error) if step["success"] is not None or error is None else errors.made_up(error, "")
 
 
 def _millionths(share: float) -> int | None:

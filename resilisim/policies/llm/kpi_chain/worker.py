@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from resilisim.chat import ChatMessage
-from resilisim.chat.estimates import BYTES_PER_TOKEN, estimated_tokens
+from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.policies.llm.kpi_chain.chain_plan import TOOL_CALL, PlanTask, Reference, resolve
 from resilisim.policies.llm.kpi_chain.entities import (
     DICT,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from resilisim.chat import ChatMessage, ChatModel, RoleModels
-from resilisim.chat.prices import PriceTable
+from resilisim.chat.middleware import PriceTable
 from resilisim.policies.llm.agents.react import LoopResult, loop_tools, react_loop
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.options import AgentOptions, limit, number, text

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from resilisim.chat.estimates import estimated_tokens
+from resilisim.chat.types import estimated_tokens
 from resilisim.policies.llm.rp_react.variables import Variable, Variables
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.sandbox.tool_values import value_for_code

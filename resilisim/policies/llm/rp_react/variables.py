@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from resilisim.chat.estimates import BYTES_PER_TOKEN, estimated_tokens
+from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.policies.llm.sandbox import CodeResult, JsonValue, Sandbox
 
 PREFIX: Final = "output_"

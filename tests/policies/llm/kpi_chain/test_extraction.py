@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.chat.estimates import estimated_tokens
+from resilisim.chat.types import estimated_tokens
 from resilisim.policies.llm.kpi_chain.entities import EntitySpec, Finding, evaluate_kpi, merge_findings
 from resilisim.policies.llm.kpi_chain.worker import chunks_of, read_extraction, read_reasoning
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError

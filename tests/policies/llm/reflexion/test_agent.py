@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from resilisim.chat import ChatReply, ScriptedChatModel, ScriptedReply, ToolCall
-from resilisim.chat.errors import ContextOverflowError
+from resilisim.chat.types import ContextOverflowError
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.reflexion import Reflexion
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded, EpisodeHooks

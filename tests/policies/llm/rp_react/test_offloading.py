@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.chat.estimates import estimated_tokens
+from resilisim.chat.types import estimated_tokens
 from resilisim.policies.llm.rp_react.variables import first_tokens
 from resilisim.policies.llm.tools import ToolResult
 from tests.policies.llm.rp_react.scripts import act, ask, done, end, play

@@ -1,4 +1,4 @@
-"""Replies from a file."""
+"""Scripted models, from Python and from a file; estimates of tokens."""
 
 from __future__ import annotations
 
@@ -13,17 +13,54 @@ from hypothesis import strategies as st
 from resilisim.chat import (
     ChatMessage,
     ChatModelSettings,
+    ChatReply,
     ChatRequest,
     FileScriptedChatModel,
     ResponseCache,
+    ScriptedChatModel,
+    ScriptedReply,
     ScriptError,
     TokenUsage,
     ToolCall,
     make_chat_model,
     model_identity,
 )
-from resilisim.chat.script_file import call_number
+from resilisim.chat.scripted import call_number
+from resilisim.chat.types import estimated_prompt_tokens, estimated_tokens
 from resilisim.errors import InvalidInputError
+
+
+def test_estimates_follow_their_rule():
+    assert [estimated_tokens(text) for text in ("", "abcd", "abcde", "äöü", "\ud83d")] == [0, 1, 2, 2, 1]
+    request = ChatRequest((ChatMessage("user", "abcd"),), tools=({"a": 1},))
+    assert estimated_prompt_tokens(request) == 4 + 1 + 2
+
+
+def test_a_script_is_followed_and_not_exceeded():
+    question = ChatRequest((ChatMessage("user", "What now?"),), role="planner")
+    script = [
+        "first",
+        ChatReply("second"),
+        ScriptedReply("third", expect="now", role="planner"),
+        lambda request: request.messages[0].content,
+    ]
+    model = ScriptedChatModel(script)
+
+    def ask():
+        return asyncio.run(model.complete(question))
+
+    first = ask()
+    assert (first.text, first.usage) == ("first", TokenUsage(7, 2, is_estimate=True))
+    assert [ask().text for _ in range(3)] == ["second", "third", "What now?"]
+    assert model.remaining == 0
+    with pytest.raises(ScriptError, match=r"4 replies .*What now\?"):
+        ask()
+    assert len(model.requests) == 5
+    for line in (ScriptedReply("x", expect="later"), ScriptedReply("x", role="extractor")):
+        with pytest.raises(ScriptError, match="reply 1"):
+            asyncio.run(ScriptedChatModel([line]).complete(question))
+    with pytest.raises(OSError, match="as scripted"):
+        asyncio.run(ScriptedChatModel([OSError("as scripted")]).complete(question))
 
 
 def write(tmp_path, *lines):
@@ -78,6 +115,15 @@ def test_only_line_ends_end_lines(tmp_path):
     assert [asked(model).text for _ in range(2)] == ["a\u2028b\u0085", "c"]
 
 
+def test_a_script_can_play_a_model_that_writes_halves_of_characters(tmp_path):
+    path = write(tmp_path, {"reply": "a\ud83d", "usage": {"prompt_tokens": 1}}, {"reply": "\ud83d", "role": 5})
+    with pytest.raises(InvalidInputError, match="line 2, field 'role': got 5; expected a string"):
+        make_chat_model(f"scripted:{path}")
+    write(tmp_path, {"reply": "a\ud83d"})
+    model = make_chat_model(f"scripted:{path}")
+    assert asked(model).text == "a\ud83d"
+
+
 def test_conditions_are_checked(tmp_path):
     path = write(tmp_path, {"reply": "a", "role": "planner"}, {"reply": "b", "expect": "later"})
     model = make_chat_model(f"scripted:{path}")
@@ -122,21 +168,24 @@ def test_a_scripted_model_is_never_cached_and_told_by_its_content(tmp_path):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{", "line 2 is not JSON"),
-        ("[1]", "line 2: got [1]; expected a JSON object"),
+        ("{", "line 2: not valid JSON at column 2"),
+        ("[1]", "line 2: got [1]; expected an object with reply"),
         ('{"reply": 1}', "line 2, field 'reply': got 1; expected a string"),
         ('{"rply": "a"}', "line 2: unknown field 'rply': did you mean 'reply'?"),
-        ("{}", "line 2: 'reply' is missing"),
-        ('{"reply": "a", "reply": "b"}', "line 2 is not JSON: a key stands twice"),
+        ("{}", "line 2, field 'reply': is missing; expected a string"),
+        ('{"reply": "a", "reply": "b"}', "line 2: key 'reply' stands twice"),
         ('{"reply": "a", "role": null}', "field 'role': got null; expected a string"),
-        ('{"reply": "a", "tool_calls": {}}', "field 'tool_calls': got {}; expected a list of calls"),
-        ('{"reply": "a", "tool_calls": [{"arguments": {}}]}', "expected an object such as"),
+        ('{"reply": "a", "tool_calls": {}}', "field 'tool_calls': got {}; expected an array of objects"),
+        ('{"reply": "a", "tool_calls": [{"arguments": {}}]}', "item 1, field 'name': is missing; expected a string"),
         ('{"reply": "a", "tool_calls": [{"name": "b", "argument": {}}]}', "did you mean 'arguments'?"),
         ('{"reply": "a", "tool_calls": [{"name": "b", "id": 1}]}', "field 'id': got 1"),
-        ('{"reply": "a", "usage": {"prompt_tokens": -1}}', "whole numbers of tokens"),
+        (
+            '{"reply": "a", "usage": {"prompt_tokens": -1}}',
+            "'prompt_tokens': got -1; expected a whole number, at least 0",
+        ),
         ('{"reply": "a", "usage": 5}', "field 'usage': got 5"),
-        ('{"reply": NaN}', "NaN is no JSON value"),
-        ("[" * 100_000, "line 2 is not JSON: nested too deeply"),
+        ('{"reply": NaN}', "NaN is not a finite number"),
+        ("[" * 100_000, "line 2: JSON cannot be used: nested too deeply"),
     ],
 )
 def test_wrong_lines_are_refused_with_their_place(tmp_path, line, words):
@@ -149,7 +198,7 @@ def test_wrong_lines_are_refused_with_their_place(tmp_path, line, words):
 
 
 def test_what_is_no_script_is_refused(tmp_path):
-    for name, words in (("missing", "no such file"), (".", "is a directory")):
+    for name, words in (("missing", "does not exist"), (".", "is a directory")):
         with pytest.raises(InvalidInputError, match=words):
             make_chat_model(f"scripted:{tmp_path / name}")
     (tmp_path / "empty").write_text("\n")

@@ -1,4 +1,4 @@
-"""Models for the components of an agent."""
+"""Models by their spelling, and for the components of an agent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import asyncio
 
 import pytest
 
-from resilisim.chat import COMPONENT_ROLES, ChatModelSettings, RoleModels, ScriptedChatModel
+from resilisim.chat import (
+    COMPONENT_ROLES,
+    CachingChatModel,
+    ChatModelSettings,
+    OpenAIChatModel,
+    ResponseCache,
+    RoleModels,
+    ScriptedChatModel,
+    make_chat_model,
+    model_identity,
+)
+from resilisim.chat.openai import DEFAULT_BASE_URL
 from resilisim.errors import InvalidInputError
 
 SETTINGS = ChatModelSettings(base_url="http://127.0.0.1:1/v1", api_key="sk-secret-0123456789")
@@ -75,3 +86,31 @@ def test_models_of_ones_own_are_taken_and_each_is_closed_once():
         models.by_role["planner"] = one
     with pytest.raises(InvalidInputError, match="did you mean 'planner'"):
         RoleModels(one, {"planer": other})
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("opneai:gpt", "did you mean 'openai'?"),
+        ("gpt-4o-mini", "expected KIND:NAME"),
+        ("openai", "such as 'openai:gpt-4o-mini'"),
+        ("openai: ", "such as 'openai:gpt-4o-mini'"),
+        ("", "expected KIND:NAME"),
+    ],
+)
+def test_wrong_spellings_are_refused(spec, words):
+    for use in (make_chat_model, model_identity):
+        with pytest.raises(InvalidInputError) as caught:
+            use(spec)
+        assert words in str(caught.value)
+
+
+def test_models_are_made_by_their_spelling(tmp_path):
+    settings = ChatModelSettings(base_url="http://127.0.0.1:1/v1/", api_key="sk-secret")
+    model = make_chat_model("openai:org/name:tag", settings)
+    assert isinstance(model, OpenAIChatModel)
+    assert model.name == "openai:org/name:tag"
+    assert isinstance(make_chat_model("openai:x", settings, ResponseCache(tmp_path)), CachingChatModel)
+    assert "sk-" not in repr(settings)
+    assert model_identity("openai:x", settings) == "openai:x at http://127.0.0.1:1/v1"
+    assert model_identity("openai:x") == f"openai:x at {DEFAULT_BASE_URL}"

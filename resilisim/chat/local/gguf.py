@@ -1,0 +1,354 @@
+"""GGUF files: what their heads say, models that run through llama.cpp, and tokens counted without loading a model.
+
+The format: magic, version, number of tensors, number of facts, then each fact as key, type and value
+(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). The server of llama.cpp is called directly: no HTTP lies
+between (package xllamacpp).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import hashlib
+import importlib
+import os
+import secrets
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from resilisim.chat.openai import UnreadableAnswerError, error_message, read_completion, request_body
+from resilisim.chat.types import ChatReply, ChatRequest, ContextOverflowError, EndpointError, RequestRefusedError
+from resilisim.errors import InvalidInputError, import_extra, one_line
+from resilisim.provenance import describe_os_error
+
+_MAGIC = b"GGUF"
+_STRING, _ARRAY = 8, 9
+# Types of facts by their number in the format, as `struct` spells them.
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_MOST_FACTS = 10_000  # real files have some dozens
+_LONGEST_STRING = 1 << 24  # bytes; chat templates have thousands
+_LONGEST_ARRAY = 1 << 24  # entries; vocabularies have a hundred thousand
+_SAMPLE = 1 << 20  # bytes at each end of a file that go into its fingerprint
+_SILENT = 0  # llama.cpp's log then tells nothing, errors included: those come back as answers
+_OVERFLOW_TYPE = "exceed_context_size_error"
+TOKENIZER_FILE = "tokenizer.json"  # what a model's folder has beside its weights
+KEPT_COUNTS = 65_536  # texts whose number of tokens is remembered: prompts and replies come again
+_CONTROL = 3  # type of a token that is a mark, such as the end of a message
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFacts:
+    """What a GGUF file says of its model.
+
+    Attributes:
+        architecture: Such as "llama".
+        context_length: Tokens that it was trained for; None if the file does not say.
+        chat_template: Whether it says how a conversation is written; base models do not.
+    """
+
+    architecture: str
+    context_length: int | None
+    chat_template: bool
+
+
+def read_gguf_facts(path: Path) -> GgufFacts:
+    """Read the facts of a GGUF file.
+
+    Raises:
+        InvalidInputError: The file cannot be read, or is no GGUF file.
+    """
+    facts = _facts_of(path, lambda key: False)
+    architecture = str(facts.get("general.architecture", ""))
+    length = facts.get(f"{architecture}.context_length")
+    return GgufFacts(architecture, length if isinstance(length, int) else None, "tokenizer.chat_template" in facts)
+
+
+def read_gguf_vocabulary(path: Path) -> dict[str, Any]:
+    """Return what a GGUF file says of its tokenizer: its facts without the `tokenizer.ggml.` of their names.
+
+    Raises:
+        InvalidInputError: The file cannot be read, or is no GGUF file.
+    """
+    prefix = "tokenizer.ggml."
+    facts = _facts_of(path, lambda key: key.startswith(prefix))
+    return {key.removeprefix(prefix): value for key, value in facts.items() if key.startswith(prefix)}
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
+    """Return a short hash of files by their sizes and both ends, which hold what tells one model from another.
+
+    Raises:
+        InvalidInputError: A file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            with path.open("rb") as stream:
+                size = stream.seek(0, 2)
+                stream.seek(0)
+                digest.update(f"{size} ".encode() + stream.read(_SAMPLE))
+                stream.seek(max(0, size - _SAMPLE))
+                digest.update(stream.read(_SAMPLE))
+        except OSError as error:
+            raise InvalidInputError(f"local model {str(path)!r} cannot be read: {describe_os_error(error)}") from None
+    return digest.hexdigest()[:16]
+
+
+def _facts_of(path: Path, keep_array: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the facts of a file; of arrays, which can be long, those that are to be kept."""
+    try:
+        with path.open("rb") as stream:
+            return _read_facts(stream, keep_array)
+    except OSError as error:
+        raise InvalidInputError(f"local model {str(path)!r} cannot be read: {describe_os_error(error)}") from None
+    except (struct.error, ValueError):
+        raise InvalidInputError(f"local model {str(path)!r} is no GGUF file, or its beginning is damaged") from None
+
+
+def _read_facts(stream: BinaryIO, keep_array: Callable[[str], bool]) -> dict[str, Any]:
+    if stream.read(4) != _MAGIC:
+        raise ValueError("another magic")
+    version, _, count = _unpack(stream, "IQQ")
+    if version < 2 or count > _MOST_FACTS:
+        raise ValueError("a version or number of facts that cannot be")
+    facts: dict[str, Any] = {}
+    for _ in range(count):
+        key = _string(stream).decode("utf-8", "replace")
+        (kind,) = _unpack(stream, "I")
+        facts[key] = _array(stream, keep_array(key)) if kind == _ARRAY else _value(stream, kind)
+    return facts
+
+
+def _value(stream: BinaryIO, kind: int) -> Any:
+    if kind == _STRING:
+        return _string(stream).decode("utf-8", "replace")
+    if kind not in _NUMBERS:
+        raise ValueError("an unknown type")
+    return _unpack(stream, _NUMBERS[kind])[0]
+
+
+def _array(stream: BinaryIO, keep: bool) -> list[Any] | None:
+    """Return the entries of an array, or step over it and return None."""
+    kind, count = _unpack(stream, "IQ")
+    if count > _LONGEST_ARRAY:
+        raise ValueError("an array that cannot be")
+    if kind not in _NUMBERS and kind != _STRING:
+        raise ValueError("an array of a type that nobody writes")
+    if keep:
+        return [_value(stream, kind) for _ in range(count)]
+    if kind in _NUMBERS:
+        stream.seek(count * struct.calcsize("<" + _NUMBERS[kind]), 1)
+    else:
+        for _ in range(count):
+            _string(stream)
+    return None
+
+
+def _string(stream: BinaryIO) -> bytes:
+    (length,) = _unpack(stream, "Q")
+    if length > _LONGEST_STRING:
+        raise ValueError("a string that cannot be")
+    text = stream.read(length)
+    if len(text) < length:
+        raise ValueError("the file ends within a string")
+    return text
+
+
+def _unpack(stream: BinaryIO, form: str) -> tuple[Any, ...]:
+    layout = "<" + form
+    return struct.unpack(layout, stream.read(struct.calcsize(layout)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """What decides how a model lies in memory; models of one process that agree in it are one.
+
+    Attributes:
+        path: The GGUF file.
+        context: Tokens of a request.
+        threads: Threads of the computation.
+        slots: Requests that are answered at once.
+        process: A forked process cannot use the threads of its parent, and loads its own.
+    """
+
+    path: Path
+    context: int
+    threads: int
+    slots: int
+    process: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """A model in memory, and as many workers as it has slots: further requests wait for one of them."""
+
+    server: Any
+    workers: ThreadPoolExecutor
+
+
+_engines: dict[_Loading, _Engine] = {}
+_engines_lock = threading.Lock()
+
+
+class GgufChatModel:
+    """A GGUF model in this process, loaded at the first request and shared by all who ask for the same.
+
+    Args:
+        name: What records call it.
+        path: The GGUF file.
+        context: Tokens of prompt and answer together.
+        threads: Threads of the computation.
+        slots: Requests that are answered at once.
+        reuse_prompts: Whether beginnings of prompts that were read before are kept. If not, an answer at
+            temperature 0 or with a seed depends on its request alone.
+    """
+
+    def __init__(
+        self, name: str, path: Path, *, context: int, threads: int, slots: int, reuse_prompts: bool = False
+    ) -> None:
+        self.name = name
+        self._file_name = path.name
+        self._loading = partial(_Loading, path.resolve(), context, threads, slots)
+        self._reuse_prompts = reuse_prompts
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Answer a request in a thread of its own.
+
+        Raises:
+            ContextOverflowError: The prompt is longer than the context.
+            RequestRefusedError: llama.cpp refuses the request.
+            EndpointError: It fails.
+            InvalidInputError: The file cannot be loaded.
+        """
+        loading = self._loading(os.getpid())
+        loop = asyncio.get_running_loop()
+        engine = _engines.get(loading)
+        if engine is None:
+            engine = await loop.run_in_executor(None, _engine, loading)
+        return await loop.run_in_executor(engine.workers, self._answer, engine.server, request)
+
+    async def aclose(self) -> None:
+        """Do nothing: the model stays in memory for whoever asks next."""
+
+    def _answer(self, server: Any, request: ChatRequest) -> ChatReply:
+        body = request_body(request, self.name)
+        body["cache_prompt"] = self._reuse_prompts
+        began = time.perf_counter()
+        try:
+            value = server.handle_chat_completions(body)
+        except (RuntimeError, ValueError) as error:  # what C++ throws
+            raise EndpointError(f"{self.name} failed: {one_line(error)}") from error
+        if isinstance(value, Mapping) and isinstance(value.get("error"), Mapping):
+            self._refuse(value["error"])
+        try:
+            reply = read_completion(value, request, time.perf_counter() - began)
+        except UnreadableAnswerError as error:
+            raise EndpointError(f"{self.name} answers with {error}") from error
+        return dataclasses.replace(reply, model=self._file_name)  # llama.cpp says the whole path
+
+    def _refuse(self, error: Mapping[str, Any]) -> NoReturn:
+        code = error.get("code")
+        status = code if isinstance(code, int) else 500
+        text = f"{self.name} refuses the request: {one_line(error_message(error))}"
+        if error.get("type") == _OVERFLOW_TYPE:
+            raise ContextOverflowError(text, status)
+        if 400 <= status < 500:
+            raise RequestRefusedError(text, status)
+        raise EndpointError(text, status)
+
+
+def _engine(loading: _Loading) -> _Engine:
+    """Return the model of this process, loading it if nobody has yet."""
+    with _engines_lock:
+        if loading not in _engines:
+            workers = ThreadPoolExecutor(loading.slots, thread_name_prefix="resilisim-local")
+            _engines[loading] = _Engine(_load(loading), workers)
+        return _engines[loading]
+
+
+def _load(loading: _Loading) -> Any:
+    xllamacpp = importlib.import_module("xllamacpp")
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(loading.path)
+    parameters.n_ctx = loading.context * loading.slots  # llama.cpp divides it among the slots
+    parameters.n_parallel = loading.slots
+    parameters.cpuparams.n_threads = loading.threads
+    parameters.cpuparams_batch.n_threads = loading.threads
+    parameters.fit_params = False  # otherwise the context may become another one where memory is short
+    parameters.verbosity = _SILENT
+    # The server also listens on loopback, which cannot be switched off; nobody is told the key.
+    parameters.api_keys = [secrets.token_hex(16)]
+    parameters.ui = False
+    parameters.endpoint_slots = False
+    try:
+        return xllamacpp.Server(parameters)
+    except (RuntimeError, ValueError) as error:
+        raise InvalidInputError(f"local model {str(loading.path)!r} cannot be loaded by llama.cpp") from error
+
+
+class TokenCounter:
+    """Counts tokens.
+
+    Args:
+        path: A GGUF file, a `tokenizer.json` as Hugging Face models have it, or a folder that holds one.
+
+    Attributes:
+        name: What the tokenizer is called: its file and a hash of it.
+
+    Raises:
+        InvalidInputError: There is no such file, or it holds no tokenizer that can be read.
+        MissingExtraError: The package `tokenizers` is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path = path / TOKENIZER_FILE if path.is_dir() else path
+        if not path.is_file():
+            raise InvalidInputError(f"tokenizer {str(path)!r} does not exist: expected a GGUF file or a tokenizer.json")
+        tokenizers = import_extra("tokenizers", "counting tokens needs", "datasets")
+        self._tokenizer = _of_gguf(path, tokenizers) if path.suffix == ".gguf" else _of_json(path, tokenizers)
+        self._count = functools.lru_cache(maxsize=KEPT_COUNTS)(self._encoded_length)
+        self.name = f"{path.name} {fingerprint([path])}"
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text, without marks that a model puts around it."""
+        return self._count(text)
+
+    def _encoded_length(self, text: str) -> int:
+        readable = text.encode("utf-8", "replace").decode()  # halves of characters are no text to anybody else
+        return len(self._tokenizer.encode(readable, add_special_tokens=False).ids)
+
+
+def _of_json(path: Path, tokenizers: Any) -> Any:
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the package raises nothing narrower
+        raise InvalidInputError(f"tokenizer {str(path)!r} cannot be read: {one_line(error)}") from None
+
+
+def _of_gguf(path: Path, tokenizers: Any) -> Any:
+    """Build the byte-level tokenizer of SmolLM2: each digit a token, then the merges of the file."""
+    facts = read_gguf_vocabulary(path)
+    if (facts.get("model"), facts.get("pre")) != ("gpt2", "smollm"):
+        raise InvalidInputError(
+            f"tokenizer {str(path)!r} is of the kind {facts.get('pre')!r}: expected 'smollm', or the model's "
+            f"{TOKENIZER_FILE} in its place"
+        )
+    tokens, kinds, merges = facts["tokens"], facts["token_type"], facts["merges"]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.BPE(vocabulary, [tuple(merge.split(" ", 1)) for merge in merges])
+    )
+    before = tokenizers.pre_tokenizers
+    tokenizer.pre_tokenizer = before.Sequence(
+        [before.Digits(individual_digits=True), before.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.add_special_tokens([token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL])
+    return tokenizer

@@ -1,0 +1,391 @@
+"""What stands between whoever asks and the model: when to ask again, how fast, what was answered before, what it costs.
+
+Limits and caches are chat models around another one. None of this is left to a library: a wait depends on the
+endpoint's own demand and on draws named by the request, tokens are charged by estimate and put right by the reply
+(docs/decisions.md, "Chat models").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import email.utils
+import itertools
+import json
+import math
+import os
+import time
+import warnings
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from resilisim.chat.types import ChatModel, ChatReply, ChatRequest, TokenUsage, estimated_prompt_tokens
+from resilisim.errors import InvalidInputError, nearest_name
+from resilisim.inputs import read_json, read_text, validated
+from resilisim.provenance import content_hash, describe_os_error, encode_json
+from resilisim.seeding import Draws
+
+PASSING_STATUSES = frozenset({408, 409, 425, 429})  # timeouts, conflicts and limits go by; so does any status from 500
+# A sleep ends a little late; up to this many seconds are made good by the next start, so that the rate is reached.
+LONGEST_CATCH_UP = 0.25
+CACHE_SCHEMA = "resilisim-chat-1"
+TOKENS_PER_PRICE = 1_000_000
+HIGHEST_PRICE = 1_000_000  # a dollar a token; a larger one is a slip
+FREE_KINDS = ("local", "scripted")  # they run here, and nobody sends a bill
+
+_Dollars = Annotated[float, Field(ge=0, le=HIGHEST_PRICE, description="US dollars for a million tokens")]
+_temporary_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and after which waits to ask again.
+
+    Attributes:
+        retries: How often to ask again after a failure, 0 or more.
+        first_wait: Seconds before the first retry, before jitter; each later wait is twice as long.
+        longest_wait: Seconds that a wait of our own choice is at most.
+        longest_demand: Seconds that an endpoint may make us wait; one that asks for more has failed.
+    """
+
+    retries: int = 4
+    first_wait: float = 0.5
+    longest_wait: float = 30.0
+    longest_demand: float = 120.0
+
+    def __post_init__(self) -> None:
+        """Refuse a number of retries that is none."""
+        if self.retries < 0:
+            raise InvalidInputError(f"retries {self.retries!r}: expected 0 or more")
+
+    def wait_before_retry(self, retry: int, demanded: float | None, draws: Draws) -> float | None:
+        """Return the seconds to wait before a retry, or None if the endpoint demands too long a wait.
+
+        Args:
+            retry: 1 before the first retry.
+            demanded: What the endpoint asked for in seconds, or None. Less is never waited; the jitter is added, so
+                that many who were told the same do not come back at once.
+            draws: Source of the jitter, half to the whole of the wait.
+        """
+        own = min(self.longest_wait, self.first_wait * 2.0 ** min(retry - 1, 60)) * (0.5 + 0.5 * draws.uniform())
+        if demanded is None:
+            return own
+        if demanded > self.longest_demand:
+            return None
+        return demanded + min(own, self.first_wait)
+
+
+def is_passing(status: int) -> bool:
+    """Tell whether the same request may succeed later although it failed with this HTTP status."""
+    return status in PASSING_STATUSES or status >= 500
+
+
+def demanded_wait(headers: Mapping[str, str], now: float | None = None) -> float | None:
+    """Return the seconds that an endpoint asks to wait, 0 or more, or None if it does not say so intelligibly.
+
+    Args:
+        headers: Of the response, names in lower case or in a mapping that does not care.
+        now: Seconds since 1970, for dates; None takes the clock.
+    """
+    for name, seconds_per_unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        wait = _number(headers.get(name, ""))
+        if wait is not None:
+            return max(0.0, wait * seconds_per_unit)
+    parsed = email.utils.parsedate_tz(headers.get("retry-after", ""))
+    if parsed is None:
+        return None
+    try:
+        moment = email.utils.mktime_tz(parsed)
+    except (ValueError, OverflowError):  # a date that no calendar has
+        return None
+    return max(0.0, moment - (time.time() if now is None else now))
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(value) else value
+
+
+class _AroundModel:
+    """A chat model around another one, whose name it has and which it closes."""
+
+    def __init__(self, model: ChatModel) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """The name of the model that is asked."""
+        return self._model.name
+
+    async def aclose(self) -> None:
+        """Close the model that is asked."""
+        await self._model.aclose()
+
+
+class _Pace:
+    """When the next start is due, at a rate of some unit a minute."""
+
+    def __init__(self, per_minute: float) -> None:
+        self._seconds_per_unit = 60.0 / per_minute
+        self.free_at = -math.inf
+
+    def charge(self, units: float, now: float, has_waited: bool) -> None:
+        began = max(self.free_at, now - LONGEST_CATCH_UP if has_waited else now)
+        self.free_at = began + units * self._seconds_per_unit
+
+    def correct(self, units: float) -> None:
+        self.free_at += units * self._seconds_per_unit
+
+
+class RateLimitedChatModel(_AroundModel):
+    """A chat model that starts the requests to another one at a limited rate, first come, first served.
+
+    Starts are spaced, not counted by the minute: after a request of cost c the next one may start c/rate later, so no
+    window of time ever holds more than the rate and one request. Tokens are charged by the estimate of the prompt when
+    a request starts and put right when the reply says what it cost, its own tokens included; over time the rate is
+    exact. Repetitions of a failed request within the model that is asked are not counted: they are spaced by their own
+    waits.
+
+    Args:
+        model: Who is asked.
+        requests_per_minute: None limits none.
+        tokens_per_minute: Prompt and answer together; None limits none.
+        clock: Seconds that only grow.
+        sleep: How to wait.
+
+    Raises:
+        InvalidInputError: A rate is not a number above 0.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(model)
+        self._requests = _pace("requests", requests_per_minute)
+        self._tokens = _pace("tokens", tokens_per_minute)
+        self._paces = [pace for pace in (self._requests, self._tokens) if pace is not None]
+        self._clock = clock
+        self._sleep = sleep
+        self._queue: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Ask when it is this request's turn."""
+        estimate = estimated_prompt_tokens(request) if self._tokens is not None else 0
+        async with self._queue_of_running_loop():  # its waiters are served in the order in which they came
+            await self._take_turn(estimate)
+        reply = await self._model.complete(request)
+        if self._tokens is not None:
+            spent = 0 if reply.from_cache else reply.usage.prompt_tokens + reply.usage.completion_tokens
+            self._tokens.correct(spent - estimate)
+        return reply
+
+    async def _take_turn(self, tokens: int) -> None:
+        has_waited = False
+        # Looked at again after each wait: replies that came meanwhile may have put the tokens right.
+        while (wait := max((pace.free_at for pace in self._paces), default=-math.inf) - (now := self._clock())) > 0:
+            await self._sleep(wait)
+            has_waited = True
+        if self._requests is not None:
+            self._requests.charge(1, now, has_waited)
+        if self._tokens is not None:
+            self._tokens.charge(tokens, now, has_waited)
+
+    def _queue_of_running_loop(self) -> asyncio.Lock:
+        loop = asyncio.get_running_loop()
+        if self._queue is None or self._queue[0] is not loop:
+            self._queue = (loop, asyncio.Lock())
+        return self._queue[1]
+
+
+def _pace(what: str, per_minute: float | None) -> _Pace | None:
+    if per_minute is None:
+        return None
+    if not (per_minute > 0 and math.isfinite(per_minute)):
+        raise InvalidInputError(f"{per_minute!r} {what} a minute: expected a number above 0, or None for no limit")
+    return _Pace(per_minute)
+
+
+def request_key(identity: str, request: ChatRequest) -> str:
+    """Return the hash under which the reply to a request is kept.
+
+    Args:
+        identity: What model answers and where (`model_identity`); holds no secret.
+        request: The request; the component that asks makes no difference.
+    """
+    return content_hash([CACHE_SCHEMA, identity, request.content()])
+
+
+class ResponseCache:
+    """Replies by key, in one folder: an answer that was paid for once is never asked for again.
+
+    One small file for each reply, so a damaged one costs one request. A file gets its name when it is whole, and its
+    text carries the hash of the reply, so whatever a kill, a power cut or another process leaves behind is noticed and
+    written anew. Nothing is flushed to the platter one by one, which would cost more time than everything else: after a
+    power cut some replies may have to be asked for again.
+
+    Args:
+        folder: Made when the first reply is kept.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self._told = False
+
+    def __contains__(self, key: str) -> bool:
+        """Tell whether there is a usable reply under a key."""
+        return self.load(key) is not None
+
+    def load(self, key: str) -> ChatReply | None:
+        """Return the reply that is kept under a key; None if there is none, or none that is whole."""
+        try:
+            entry = json.loads(self._path(key).read_bytes())
+            if entry["schema"] != CACHE_SCHEMA or entry["hash"] != content_hash(entry["reply"]):
+                return None
+            return dataclasses.replace(ChatReply.from_mapping(entry["reply"]), from_cache=True)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def store(self, key: str, reply: ChatReply) -> None:
+        """Keep a reply; what cannot be kept costs a warning and later another request, never an error."""
+        path = self._path(key)
+        temporary = path.with_name(f".{key}.{os.getpid()}.{next(_temporary_numbers)}.tmp")
+        mapping = reply.to_mapping()
+        entry: dict[str, Any] = {"schema": CACHE_SCHEMA, "reply": mapping, "hash": content_hash(mapping)}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(encode_json(entry))
+            temporary.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            self._tell(error)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.json"
+
+    def _tell(self, error: OSError) -> None:
+        if not self._told:
+            self._told = True
+            problem = describe_os_error(error)
+            warnings.warn(f"replies cannot be kept in {self.folder}: {problem}", UserWarning, stacklevel=3)
+
+
+class CachingChatModel(_AroundModel):
+    """A chat model that asks another one only what it was not asked before.
+
+    Equal requests at the same time are asked once: the others wait for the first, so that all get what is kept.
+
+    Args:
+        model: Who is asked.
+        cache: Where replies are kept.
+        identity: What model answers and where; replies under another identity are not taken.
+    """
+
+    def __init__(self, model: ChatModel, cache: ResponseCache, identity: str) -> None:
+        super().__init__(model)
+        self._cache = cache
+        self._identity = identity
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Answer from the cache, or ask and keep the reply; failures are not kept."""
+        key = request_key(self._identity, request)
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            kept = self._cache.load(key)
+            if kept is not None:
+                return kept
+            reply = await self._model.complete(request)
+            self._cache.store(key, reply)
+            return reply
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars for a million tokens.
+
+    Attributes:
+        prompt: Of what the model reads.
+        completion: Of what it writes.
+        cached_prompt: Of what it reads and its endpoint has kept; None is the price of any other prompt. What comes
+            from our own cache (`ChatReply.from_cache`) costs nothing.
+    """
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
+
+    prompt: _Dollars
+    completion: _Dollars
+    cached_prompt: _Dollars | None = None
+
+
+class PriceTable:
+    """Prices by model name, as the user gives them: prices change, and no table that ships could be right.
+
+    Args:
+        prices: By the names that chat models have, such as "openai:gpt-4o-mini".
+    """
+
+    def __init__(self, prices: Mapping[str, Price] = MappingProxyType({})) -> None:
+        self.prices: Mapping[str, Price] = MappingProxyType(dict(prices))
+
+    @classmethod
+    def read(cls, path: Path | str) -> PriceTable:
+        """Read a table from a JSON file.
+
+        Example:
+            `{"openai:gpt-4o-mini": {"prompt": 0.15, "completion": 0.60, "cached_prompt": 0.075}}`
+
+        Raises:
+            InvalidInputError: The file cannot be read, or is no table of prices.
+        """
+        source = f"price table {str(path)!r}"
+        values = read_json(read_text(Path(path), "price table"), source)
+        return cls(validated(dict[str, Price], values, source))
+
+    def cost(self, model_name: str, usage: TokenUsage, cached_prompt_tokens: int = 0) -> float | None:
+        """Return what tokens cost in US dollars; None if the table does not know the model.
+
+        Args:
+            model_name: The name of the chat model that answered.
+            usage: The tokens that were paid for.
+            cached_prompt_tokens: How many of the prompt's tokens the endpoint had kept.
+        """
+        if model_name.partition(":")[0] in FREE_KINDS and model_name not in self.prices:
+            return 0.0
+        price = self.prices.get(model_name)
+        if price is None:
+            return None
+        cached_price = price.prompt if price.cached_prompt is None else price.cached_prompt
+        dollars = (
+            (usage.prompt_tokens - cached_prompt_tokens) * price.prompt
+            + cached_prompt_tokens * cached_price
+            + usage.completion_tokens * price.completion
+        )
+        return dollars / TOKENS_PER_PRICE
+
+    def cost_of_reply(self, model_name: str, reply: ChatReply) -> float | None:
+        """Return what a reply cost in US dollars: nothing if it came from our own cache; None if unknown."""
+        return 0.0 if reply.from_cache else self.cost(model_name, reply.usage)
+
+    def gap(self, model_name: str) -> str | None:
+        """Say that a model has no price here, and which name resembles its own; None if it has one."""
+        if self.cost(model_name, TokenUsage()) is not None:
+            return None
+        near = nearest_name(model_name, self.prices)
+        return f"no price of {model_name!r} is known" + (f": did you mean it by {near!r}?" if near else "")

@@ -1,0 +1,677 @@
+"""A model behind any OpenAI-compatible endpoint: its address and key, the form of requests and replies, the asking.
+
+The official client asks, and its own retries are switched off: ours also repeat answers that are no chat completions,
+take their jitter from seeded draws, and end in errors that say how often and why. Nobody but the client is given the
+key, and replies are read with distrust.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+from urllib.parse import urlsplit
+
+from resilisim.chat.middleware import RetryPolicy, demanded_wait, is_passing
+from resilisim.chat.types import (
+    ChatMessage,
+    ChatReply,
+    ChatRequest,
+    ContextOverflowError,
+    EndpointError,
+    RequestRefusedError,
+    TokenUsage,
+    ToolCall,
+    estimated_prompt_tokens,
+    estimated_tokens,
+    tells_context_overflow,
+)
+from resilisim.errors import InvalidInputError, import_extra, one_line
+from resilisim.provenance import content_hash
+from resilisim.seeding import Draws
+
+if TYPE_CHECKING:
+    from openai import APIStatusError, AsyncOpenAI
+
+BASE_URL_VARIABLE = "OPENAI_BASE_URL"
+API_KEY_VARIABLE = "OPENAI_API_KEY"
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+KEY_MARK = "[key]"  # stands where a key stood
+NO_KEY = "none"  # what is sent to an endpoint that needs no key; the client library insists on one
+# Shorter ones are the "EMPTY" and "test" that local servers are given: no secrets, and words that answers may hold.
+SHORTEST_SECRET = 12
+
+# What keys of common services look like, also when an endpoint repeats one cut or masked.
+_KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|key)-[\w*.\-]{4,}|\bBearer\s+\S+", re.IGNORECASE)
+
+# A backslash, or several of them, which JSON may spell as escapes in their turn.
+_BACKSLASHES = r"\\(?:\\|u005[cC])*"
+
+
+# OpenAI renamed the limit for its later models, which refuse the old name; most other servers know only that.
+TOKEN_LIMIT: Final = "max_tokens"
+LATER_TOKEN_LIMIT: Final = "max_completion_tokens"
+# Only with functions on offer: agents carry out one call of a reply.
+PARALLEL: Final = "parallel_tool_calls"
+# Messages with several calls; a name of ours, for what templates of some models refuse.
+SEVERAL_CALLS: Final = "several tool calls in one message"
+DROPPABLE: Final = ("stop", "temperature", "top_p", "seed", TOKEN_LIMIT, LATER_TOKEN_LIMIT, PARALLEL)
+_LONGEST_REFUSAL: Final = 4_000  # characters of an endpoint's words that are looked at
+_SINGLE_CALLS = re.compile(r"single tool[- _]?calls?|only one tool[- _]?call|multiple tool[- _]?calls", re.IGNORECASE)
+_REFUSES = re.compile(
+    r"unsupported|(?:not|n't|no longer) (?:be )?(?:support|permit|allow|accept|available|valid|recogni[sz]ed)"
+    r"|unknown|unrecogni[sz]ed|unexpected|forbid|invalid|incompatible|deprecated|extra (?:input|field|param)"
+    r"|only the default|refuse|reject|instead",
+    re.IGNORECASE,
+)
+# From here on a validator repeats what it was sent, all options included.
+_ECHO = re.compile(r"""["']input["']\s*:""")
+# Where servers put what a model thought: DeepSeek's and vLLM's first name, and the one of OpenRouter and later vLLM.
+_THOUGHTS: Final = ("reasoning_content", "reasoning")
+# As long as the client library's own: a model may think for minutes, and nothing is sent until it is done.
+DEFAULT_TIMEOUT_SECONDS = 600.0
+_CONNECTIONS_PER_CLIENT = 32
+# Bytes of an answer; longer ones are not read to their end. Of an error or a redirect only the beginning is.
+LONGEST_BODY = 8_000_000
+LONGEST_ERROR = 64_000
+
+
+@lru_cache(maxsize=64)
+def _spellings(key: str) -> re.Pattern[str]:
+    """Return what finds a key however it is escaped; a run of backslashes is looked at once, however long it is."""
+    spelt = [f"(?:{re.escape(c)}|{_BACKSLASHES}(?:{re.escape(c)}|(?i:u00|x){_hexadecimal(ord(c))}))" for c in key]
+    return re.compile(rf"(?:(?!\\)|(?<!\\)(?<!\\u005[cC])){''.join(spelt)}")
+
+
+def _hexadecimal(code: int) -> str:
+    return "".join(f"[{digit.lower()}{digit.upper()}]" for digit in f"{code:02x}")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address and its key.
+
+    Attributes:
+        url: The address, without a slash at its end.
+        key: The key, or `NO_KEY`.
+    """
+
+    url: str
+    key: str = field(repr=False)
+
+    def without_key(self, text: str) -> str:
+        """Return a text in which the key does not stand, if it is long enough to be a secret.
+
+        Also not spelt with the escapes of JSON, at any depth: a call's arguments are JSON within JSON, and whoever
+        decodes them would have the key.
+        """
+        return text if len(self.key) < SHORTEST_SECRET else _spellings(self.key).sub(KEY_MARK, text)
+
+    def excerpt(self, text: str, length: int = 200) -> str:
+        """Return the beginning of an endpoint's own words on one line, without anything that looks like a key."""
+        line = _KEY_LIKE.sub(KEY_MARK, self.without_key(" ".join(text.split())))
+        return one_line(line.encode("utf-8", "replace").decode("utf-8"), length)
+
+
+def endpoint_url(base_url: str | None = None) -> str:
+    """Return the address of the endpoint: the one given, else the environment's, else OpenAI's.
+
+    Raises:
+        InvalidInputError: It is no address, or holds more than one may: credentials would end up in records, and the
+            client library would lose a query.
+    """
+    where, given = "base URL", base_url
+    if given is None:
+        where, given = BASE_URL_VARIABLE, os.environ.get(BASE_URL_VARIABLE, "").strip() or DEFAULT_BASE_URL
+    try:
+        parts = urlsplit(given.strip())
+        has_host, _ = bool(parts.hostname), parts.port
+    except ValueError:
+        has_host, parts = False, urlsplit("")
+    if parts.scheme not in ("http", "https") or not has_host or any(c.isspace() for c in given.strip()):
+        # The text is not repeated: it may be a key that was put into the wrong place.
+        raise InvalidInputError(f"{where}: no address of a web service; expected one such as {DEFAULT_BASE_URL!r}")
+    if "@" in parts.netloc:
+        raise InvalidInputError(f"{where}: holds credentials; expected an address alone, and the key in OPENAI_API_KEY")
+    if parts.query or parts.fragment:
+        raise InvalidInputError(f"{where}: holds a query or a fragment; expected one such as {DEFAULT_BASE_URL!r}")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def find_endpoint(base_url: str | None = None, api_key: str | None = None) -> Endpoint:
+    """Return address and key, each as given, else from the environment.
+
+    An endpoint other than OpenAI's own may need no key.
+
+    Raises:
+        InvalidInputError: The address is none, OpenAI's endpoint is asked without a key, or the key cannot be one.
+    """
+    url = endpoint_url(base_url)
+    key = (os.environ.get(API_KEY_VARIABLE, "") if api_key is None else api_key).strip()
+    if not key and urlsplit(url).hostname == urlsplit(DEFAULT_BASE_URL).hostname:
+        raise InvalidInputError(
+            f"{url} needs a key: set {API_KEY_VARIABLE}, or name another endpoint in {BASE_URL_VARIABLE} or --base-url"
+        )
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise InvalidInputError(f"{API_KEY_VARIABLE}: not a key; expected printable ASCII characters without spaces")
+    return Endpoint(url, key or NO_KEY)
+
+
+class UnreadableAnswerError(ValueError):
+    """An endpoint answered something that is no chat completion; the text says what."""
+
+
+def request_body(request: ChatRequest, model: str, dropped: Collection[str] = ()) -> dict[str, Any]:
+    """Return a request as the endpoint wants it; what is left to the model is left out.
+
+    Args:
+        request: The request.
+        model: What the endpoint calls the model.
+        dropped: What it refuses: names out of `DROPPABLE`, `SEVERAL_CALLS`. Without its older name the limit on tokens
+            is sent under the later one.
+    """
+    messages = _with_single_calls(request.messages) if SEVERAL_CALLS in dropped else request.messages
+    body: dict[str, Any] = {"model": model, "messages": [_message(message) for message in messages]}
+    limit_name = LATER_TOKEN_LIMIT if TOKEN_LIMIT in dropped else TOKEN_LIMIT
+    optional = {
+        "tools": [dict(tool) for tool in request.tools] or None,
+        PARALLEL: False if request.tools else None,
+        "stop": [_unicode(text) for text in request.stop] or None,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        limit_name: request.max_tokens,
+        "seed": request.seed,
+    }
+    return body | {name: value for name, value in optional.items() if value is not None and name not in dropped}
+
+
+def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | None:
+    """Return the option that an endpoint refuses, so that the rest would be taken without it; None if it is no such.
+
+    Args:
+        status: The HTTP status.
+        body: What the endpoint answered, as JSON values or text.
+        sent: The body of the request.
+    """
+    if status not in (400, 422):
+        return None
+    there = [name for name in DROPPABLE if name in sent]
+    inner = body.get("error", body) if isinstance(body, Mapping) else None
+    parameter = inner.get("param") if isinstance(inner, Mapping) else None
+    words = (body if isinstance(body, str) else json.dumps(body, default=str))[:_LONGEST_REFUSAL]
+    words = _ECHO.split(words, maxsplit=1)[0]
+    if _SINGLE_CALLS.search(words) and any(len(message.get("tool_calls", ())) > 1 for message in sent["messages"]):
+        return SEVERAL_CALLS
+    if isinstance(parameter, str) and parameter:  # "stop", "stop[0]", "body.stop"; all else is about something else
+        place = re.search(r"\w+", parameter.removeprefix("body."))
+        return place.group() if place is not None and place.group() in there else None
+    if not _REFUSES.search(words):
+        return None
+    # The one that is named first: what is said to be used instead stands behind it.
+    places = {name: re.search(rf"(?<![\w-]){name}(?![\w-])", words) for name in there}
+    named = [(found.start(), name) for name, found in places.items() if found is not None]
+    return min(named)[1] if named else None
+
+
+def read_reply(body: str, request: ChatRequest, latency_seconds: float) -> ChatReply:
+    """Read a chat completion.
+
+    Args:
+        body: The response's text.
+        request: What was asked, for estimating tokens that the endpoint did not count.
+        latency_seconds: How long the answer took.
+
+    Raises:
+        UnreadableAnswerError: The text is not JSON, or JSON of another form.
+    """
+    if not body.strip():
+        raise UnreadableAnswerError("an empty body")
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise UnreadableAnswerError("a body that is not JSON") from None
+    return read_completion(value, request, latency_seconds)
+
+
+def read_completion(value: object, request: ChatRequest, latency_seconds: float) -> ChatReply:
+    """Read a chat completion that is parsed already.
+
+    Args:
+        value: JSON values.
+        request: What was asked, for estimating tokens that the endpoint did not count.
+        latency_seconds: How long the answer took.
+
+    Raises:
+        UnreadableAnswerError: The value has another form.
+    """
+    if isinstance(value, Mapping) and value.get("error"):
+        raise UnreadableAnswerError(f"an error in place of an answer: {error_message(value)}")
+    if not isinstance(value, Mapping):
+        raise UnreadableAnswerError("JSON that is no object")
+    choices = value.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, Mapping) else None
+    if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
+        raise UnreadableAnswerError("JSON without choices[0].message")
+    if not {"content", "tool_calls", *_THOUGHTS} & message.keys():
+        raise UnreadableAnswerError("a message with neither content nor tool_calls")
+    text = _text(message.get("content"))
+    calls = _tool_calls(message.get("tool_calls"))
+    thoughts = next((words for name in _THOUGHTS if (words := _string(message.get(name)))), "")
+    written = thoughts + text + "".join(call.name + call.arguments for call in calls)
+    return ChatReply(
+        text=text,
+        thoughts=thoughts,
+        tool_calls=calls,
+        usage=_usage(value.get("usage"), request, written),
+        finish_reason=_string(choice.get("finish_reason")),
+        model=_string(value.get("model")),
+        latency_seconds=latency_seconds,
+    )
+
+
+def error_message(body: object) -> str:
+    """Return what an endpoint says about an error, in whichever of the usual places it says it; empty if nowhere."""
+    if isinstance(body, Mapping):
+        inner = body.get("error", body)
+        message = inner.get("message", inner.get("detail")) if isinstance(inner, Mapping) else inner
+        return message if isinstance(message, str) else ""
+    return body if isinstance(body, str) else ""
+
+
+def error_code(body: object) -> str:
+    """Return the code and type that an endpoint gives an error, separated by a space; empty if it gives none."""
+    inner = body.get("error", body) if isinstance(body, Mapping) else None
+    words = [inner.get("code"), inner.get("type")] if isinstance(inner, Mapping) else []
+    return " ".join(word for word in words if isinstance(word, str))
+
+
+def _message(message: ChatMessage) -> dict[str, Any]:
+    content = _unicode(message.content)
+    result: dict[str, Any] = {"role": message.role, "content": content}
+    if message.tool_calls:
+        result["content"] = content or None
+        result["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _unicode(call.arguments)}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        result["tool_call_id"] = message.tool_call_id
+    return result
+
+
+def _with_single_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return a conversation in which every message makes one call at most, without the answers to the others."""
+    kept: list[ChatMessage] = []
+    gone: set[str] = set()
+    for message in messages:
+        if message.tool_calls:
+            gone = {call.id for call in message.tool_calls[1:]}
+            message = dataclasses.replace(message, tool_calls=message.tool_calls[:1])
+        if message.tool_call_id is None or message.tool_call_id not in gone:
+            kept.append(message)
+    return kept
+
+
+def _unicode(text: str) -> str:
+    """Return a text that UTF-8 has a form for: models can write halves of a character, and are told them again."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _text(content: object) -> str:
+    """Return a message's text; some servers send it in parts."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence):
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        if len(parts) == len(content):
+            return "".join(part for part in parts if isinstance(part, str))
+    raise UnreadableAnswerError("a message whose content is no text")
+
+
+def _tool_calls(value: object) -> tuple[ToolCall, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise UnreadableAnswerError("tool_calls that are no list")
+    calls: list[ToolCall] = []
+    for place, call in enumerate(value):
+        function = call.get("function") if isinstance(call, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(name, str):
+            raise UnreadableAnswerError("a tool call without a name")
+        arguments = function.get("arguments", "")
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        calls.append(ToolCall(_string(call.get("id")) or f"call_{place}", name, written))
+    return tuple(calls)
+
+
+def _usage(value: object, request: ChatRequest, answer: str) -> TokenUsage:
+    if isinstance(value, Mapping):
+        counts = [value.get("prompt_tokens"), value.get("completion_tokens")]
+        numbers = [count for count in counts if isinstance(count, int) and not isinstance(count, bool) and count >= 0]
+        if len(numbers) == len(counts):
+            return TokenUsage(prompt_tokens=numbers[0], completion_tokens=numbers[1])
+    return TokenUsage(estimated_prompt_tokens(request), estimated_tokens(answer), is_estimate=True)
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+class _Session:
+    """What belongs to one event loop: connections, and the limit on requests under way.
+
+    The client library looks at all of its connections whenever a request begins or ends, which at 256 of them costs
+    more than all the rest; so each client has a few, and there are as many clients as are needed.
+
+    Args:
+        loop: The event loop.
+        make_client: Makes a client.
+        max_concurrency: Requests under way at once.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, make_client: Callable[[], AsyncOpenAI], max_concurrency: int
+    ) -> None:
+        self.loop = loop
+        self._make_client = make_client
+        self._clients: dict[int, AsyncOpenAI] = {}
+        # The place that was given back last is taken first, so its connection is still open.
+        self._places: asyncio.LifoQueue[int] = asyncio.LifoQueue()
+        for place in reversed(range(max_concurrency)):
+            self._places.put_nowait(place // _CONNECTIONS_PER_CLIENT)
+
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator[AsyncOpenAI]:
+        """Wait for a free place, and lend its client."""
+        place = await self._places.get()
+        try:
+            if place not in self._clients:
+                self._clients[place] = self._make_client()
+            yield self._clients[place]
+        finally:
+            self._places.put_nowait(place)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients.values():
+            await client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why an attempt failed.
+
+    Attributes:
+        reason: What happened, in a few words.
+        status: The HTTP status, if there was one.
+        is_passing: Whether the same request may succeed later.
+        demanded: Seconds that the endpoint asks to wait, if it does.
+        is_overflow: Whether the request is longer than the model can read.
+    """
+
+    reason: str
+    status: int | None = None
+    is_passing: bool = True
+    demanded: float | None = None
+    is_overflow: bool = False
+
+
+class OpenAIChatModel:
+    """A model behind an OpenAI-compatible endpoint.
+
+    Args:
+        model: What the endpoint calls the model.
+        base_url: Address of the endpoint; None takes OPENAI_BASE_URL, else OpenAI's.
+        api_key: None takes OPENAI_API_KEY; endpoints other than OpenAI's may need none. It stands in no text that
+            this class makes, whatever the endpoint repeats.
+        timeout_seconds: Seconds that one attempt may take, from connecting to the last byte.
+        max_concurrency: Requests under way at once; one that waits for its retry keeps its place, which eases the
+            load on an endpoint that complains of it.
+        retry: When to ask again.
+        sleep: How to wait.
+
+    Raises:
+        InvalidInputError: An argument is out of range, the address is none, or a key is needed and missing.
+        MissingExtraError: The package `openai` is not installed.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        max_concurrency: int = 8,
+        retry: RetryPolicy | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        if not model.strip():
+            raise InvalidInputError(f"model {model!r}: expected what the endpoint calls a model")
+        if not timeout_seconds > 0:
+            raise InvalidInputError(f"timeout of {timeout_seconds!r} seconds: expected more than 0")
+        if max_concurrency < 1:
+            raise InvalidInputError(f"concurrency {max_concurrency!r}: expected 1 or more")
+        self.model = model.strip()
+        self._endpoint: Endpoint = find_endpoint(base_url, api_key)
+        self._openai = import_extra("openai", "an OpenAI-compatible endpoint needs the package", "llm")
+        self._transport_errors = _transport_errors()
+        self._timeout_seconds = timeout_seconds
+        self._max_concurrency = max_concurrency
+        self._retry = RetryPolicy() if retry is None else retry
+        self._sleep = sleep
+        self._dropped: set[str] = set()
+        self._session: _Session | None = None
+
+    def __repr__(self) -> str:
+        return f"OpenAIChatModel({self.model!r}, base_url={self._endpoint.url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, which would write the key down."""
+        raise TypeError("an OpenAIChatModel holds a key and connections: make one in each process")
+
+    @property
+    def name(self) -> str:
+        """What records call it."""
+        return f"openai:{self.model}"
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Ask the endpoint, again after failures that may pass.
+
+        Raises:
+            EndpointError: It did not answer, also not after the last retry.
+            ContextOverflowError: The request is longer than the model can read.
+            RequestRefusedError: It refuses the request, the key or the model.
+        """
+        session = self._session_of_running_loop()
+        async with session.client() as client:
+            return await self._answer(client, request)
+
+    async def aclose(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        session, self._session = self._session, None
+        if session is not None and session.loop is asyncio.get_running_loop():
+            await session.close()
+
+    def _session_of_running_loop(self) -> _Session:
+        """Return the connections of this event loop; those of a loop that has ended cannot be used any more."""
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._session.loop is not loop:
+            self._session = _Session(loop, self._make_client, self._max_concurrency)
+        return self._session
+
+    def _make_client(self) -> AsyncOpenAI:
+        client: AsyncOpenAI = self._openai.AsyncOpenAI(
+            api_key=self._endpoint.key,
+            base_url=self._endpoint.url,
+            timeout=self._timeout_seconds,
+            max_retries=0,
+            http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_shorten_error]}),
+        )
+        return client
+
+    async def _answer(self, client: AsyncOpenAI, request: ChatRequest) -> ChatReply:
+        draws: Draws | None = None  # hashing the request costs more than everything else of ours, and few need it
+        attempt = 1
+        while True:
+            outcome = await self._attempt(client, request)
+            if isinstance(outcome, ChatReply):
+                return dataclasses.replace(outcome, attempts=attempt)
+            if not outcome.is_passing:
+                self._refuse(outcome, attempt)
+            if draws is None:
+                draws = Draws("resilisim/chat/backoff", content_hash(request.content()))
+            wait = self._retry.wait_before_retry(attempt, outcome.demanded, draws)
+            if wait is None or attempt > self._retry.retries:
+                self._give_up(outcome, attempt)
+            await self._sleep(wait)
+            attempt += 1
+
+    async def _attempt(self, client: AsyncOpenAI, request: ChatRequest) -> ChatReply | _Failure:
+        refused: dict[str, str] = {}  # options, with the endpoint's words; only an answer proves that it was they
+        while True:
+            body = request_body(request, self.model, self._dropped | refused.keys())
+            began = time.perf_counter()
+            try:
+                # The client's timeout is for each read: a server that sends a byte now and then would never time out.
+                async with asyncio.timeout(self._timeout_seconds):
+                    text = await self._ask(client, body)
+                reply = read_reply(self._endpoint.without_key(text), request, time.perf_counter() - began)
+                for name, words in refused.items():
+                    self._drop(name, words)
+                return dataclasses.replace(reply, dropped=self._left_out(request, body))
+            except (TimeoutError, self._openai.APITimeoutError):
+                return _Failure(f"no answer within {self._timeout_seconds:g} s")
+            except self._openai.APIStatusError as error:
+                failure = self._status_failure(error)
+                option = None if failure.is_overflow else refused_option(error.status_code, error.body, body)
+                if option is None:
+                    return failure
+                refused[option] = failure.reason  # what is sent gets less each time, so this ends
+            except (self._openai.OpenAIError, *self._transport_errors) as error:
+                cause = error.__cause__ or error
+                return _Failure(f"no connection ({self._endpoint.excerpt(str(cause)) or type(cause).__name__})")
+            except UnreadableAnswerError as error:
+                return _Failure(self._endpoint.excerpt(str(error)), 200)
+
+    def _drop(self, option: str, words: str) -> None:
+        """Leave an option out from now on; other requests under way may have been told so already."""
+        if option in self._dropped:
+            return
+        self._dropped.add(option)
+        instead = f"{LATER_TOKEN_LIMIT!r} is sent instead" if option == TOKEN_LIMIT else "it is left out from now on"
+        what = option if option == SEVERAL_CALLS else repr(option)
+        warnings.warn(
+            f"{self.name}: {self._endpoint.url} refuses {what}; {instead} ({words})", UserWarning, stacklevel=2
+        )
+
+    def _left_out(self, request: ChatRequest, body: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the options that the request asks for and its body lacks."""
+        limit = LATER_TOKEN_LIMIT if TOKEN_LIMIT in self._dropped else TOKEN_LIMIT
+        wanted = {
+            "stop": request.stop or None,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "seed": request.seed,
+            limit: request.max_tokens,
+        }
+        return tuple(name for name, value in wanted.items() if value is not None and name not in body)
+
+    async def _ask(self, client: AsyncOpenAI, body: Mapping[str, Any]) -> str:
+        """Send a request once and return the answer's text, read no further than it may be long."""
+        # As an extra body the messages pass as they are; the client would check each against its types, which takes
+        # three times as long as the rest of a request.
+        asking = client.chat.completions.with_streaming_response.create(
+            model=self.model, messages=[], extra_body=dict(body)
+        )
+        parts: list[bytes] = []
+        length = 0
+        async with asking as response:
+            async for part in response.iter_bytes():
+                length += len(part)
+                if length > LONGEST_BODY:
+                    raise UnreadableAnswerError(f"a body of more than {LONGEST_BODY:,} bytes")
+                parts.append(part)
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def _status_failure(self, error: APIStatusError) -> _Failure:
+        status = error.status_code
+        if status in (401, 403):  # their texts tend to repeat the key, cut or masked in ways that nobody can list
+            return _Failure("", status, is_passing=False)
+        words = self._endpoint.excerpt(error_message(error.body))
+        is_overflow = tells_context_overflow(status, f"{error_code(error.body)} {error_message(error.body)}")
+        return _Failure(words, status, is_passing(status), demanded_wait(error.response.headers), is_overflow)
+
+    def _refuse(self, failure: _Failure, attempt: int) -> NoReturn:
+        """Raise what a failure means that no retry can mend."""
+        status = failure.status or 0
+        if not 400 <= status < 500:
+            self._give_up(failure, attempt)
+        place = self._endpoint.url
+        if status in (401, 403):
+            text = f"{place} refuses the key (status {status}): expected a valid one in {API_KEY_VARIABLE}"
+        elif status == 404:
+            text = f"{place} knows no model {self.model!r}, or is no such endpoint (status 404{_tail(failure)})"
+        else:
+            text = f"{place} refuses the request (status {status}{_tail(failure)})"
+        if failure.is_overflow:
+            raise ContextOverflowError(text, status)
+        raise RequestRefusedError(text, status)
+
+    def _give_up(self, failure: _Failure, attempt: int) -> NoReturn:
+        """Raise what a failure means after the last attempt."""
+        what = failure.reason if failure.status is None else f"status {failure.status}{_tail(failure)}"
+        if failure.demanded is not None and failure.demanded > self._retry.longest_demand:
+            what += f"; it asks to wait {failure.demanded:.0f} s, more than {self._retry.longest_demand:g} s"
+        times = "once" if attempt == 1 else f"{attempt} times"
+        text = f"{self._endpoint.url} does not answer ({what}); asked {times}"
+        raise EndpointError(text, failure.status, attempt)
+
+
+def _tail(failure: _Failure) -> str:
+    return f": {failure.reason}" if failure.reason else ""
+
+
+async def _shorten_error(response: Any) -> None:
+    """Let the client, which reads bodies of errors and redirects whole, see their beginning alone."""
+    if response.status_code < 300:
+        return
+    whole = response.stream
+    library = sys.modules[type(response).__module__.partition(".")[0]]  # the one of two that this client uses
+
+    class Beginning(library.AsyncByteStream):  # type: ignore[misc, name-defined]
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            length = 0
+            async for part in whole:
+                yield part
+                length += len(part)
+                if length > LONGEST_ERROR:
+                    return
+
+        async def aclose(self) -> None:
+            await whole.aclose()
+
+    response.stream = Beginning()
+
+
+def _transport_errors() -> tuple[type[Exception], ...]:
+    """Return what the HTTP library below the client raises when a connection breaks while an answer is read.
+
+    Versions of the client use one of two libraries, which importing the client has loaded.
+    """
+    loaded = [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
+    return tuple(library.HTTPError for library in loaded)
