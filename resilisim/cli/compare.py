@@ -116,7 +116,7 @@ def _comparison_table(
     from rich import box
     from rich.table import Table
 
-    from resilisim.evaluation.summary import format_percent
+    from resilisim.evaluation.table.summary import format_percent
 
     a, b = comparison.success_a, comparison.success_b
     heading = title or f"{comparison.label_a} - {comparison.label_b}, prompt {comparison.prompt}"
@@ -144,7 +144,7 @@ def _comparison_table(
 
 def _ceilings(comparison: Comparison) -> str:
     """Say what both could reach with what they were told, and V* where that is another number."""
-    from resilisim.evaluation.summary import format_percent
+    from resilisim.evaluation.table.summary import format_percent
 
     best = format_percent(comparison.optimum.value)
     told = dict.fromkeys(format_percent(each.value) for each in (comparison.ceiling_a, comparison.ceiling_b))

@@ -181,11 +181,11 @@ def evaluate(
 ) -> None:
     """Evaluate policies; each episode becomes one line of OUT/episodes.jsonl."""
     from resilisim.errors import count_of
-    from resilisim.evaluation.agent_sums import agent_table
     from resilisim.evaluation.run.limits import RunLimits
     from resilisim.evaluation.run.runner import RunInterrupted
     from resilisim.evaluation.run.runner import evaluate as run
     from resilisim.evaluation.run.store import FAILURES_NAME
+    from resilisim.evaluation.table.agents import agent_table
     from resilisim.seeding import EVALUATION_SALT
 
     chosen = load(library)

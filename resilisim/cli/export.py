@@ -18,7 +18,7 @@ def export(
 ) -> None:
     """Write a run, finished or not, as Parquet tables: episodes, steps, failures, and calls of language models."""
     from resilisim.cli.progress import Progressing
-    from resilisim.datasets.run_export import export_run
+    from resilisim.datasets.run_tables import export_run
     from resilisim.evaluation.run.store import read_manifest
 
     planned = read_manifest(directory)["arguments"].get("num_episodes", 0)

@@ -64,7 +64,7 @@ def leaderboard(
 
 
 def _cells(row: Row, separator: str = " ") -> list[str]:
-    from resilisim.evaluation.summary import format_interval, format_percent
+    from resilisim.evaluation.table.summary import format_interval, format_percent
 
     summary, against = row.entry.summary, row.behind_above
     first, last = row.rank_range
@@ -134,7 +134,7 @@ def _escaped(text: str) -> str:
 
 
 def _notes(board: Leaderboard) -> list[str]:
-    from resilisim.evaluation.summary import ceiling_note, overshoot_note
+    from resilisim.evaluation.table.summary import ceiling_note, overshoot_note
     from resilisim.statistics import NO_EPISODE_DIFFERS
 
     summaries = [row.entry.summary for rows in board.sections.values() for row in rows]

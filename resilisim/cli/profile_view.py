@@ -19,7 +19,7 @@ from resilisim.evaluation.robustness.results import (
     ProfiledPolicy,
     ProfileResult,
 )
-from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_percent
+from resilisim.evaluation.table.summary import WIDE_TERMINAL, format_interval, format_percent
 from resilisim.statistics import Estimate
 
 NOTE = (

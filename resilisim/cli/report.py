@@ -31,10 +31,10 @@ def report(
 ) -> None:
     """Write the HTML report of a run, finished or not, and print its summary."""
     from resilisim.errors import StoreError, count_of
-    from resilisim.evaluation.facts import read_facts
     from resilisim.evaluation.report import write_report
     from resilisim.evaluation.report.viewer import Packer
     from resilisim.evaluation.results import result_of
+    from resilisim.evaluation.table.facts import read_facts
 
     packer = Packer()
     with error_console().status("reading episodes") as status:

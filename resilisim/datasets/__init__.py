@@ -1,9 +1,17 @@
 """Datasets: records for training and evaluation, written as folders that others load."""
 
 from resilisim.datasets.export import ExportInterrupted, ExportResult, export_dataset
-from resilisim.datasets.reading import Verification, read_records, verify_dataset
-from resilisim.datasets.schema import Column, Record, RecordSchema, check_record, describe, to_arrow
-from resilisim.datasets.sources import RecordSource, SourceSpec
+from resilisim.datasets.folder import Verification, read_records, verify_dataset
+from resilisim.datasets.schema import (
+    Column,
+    Record,
+    RecordSchema,
+    RecordSource,
+    SourceSpec,
+    check_record,
+    describe,
+    to_arrow,
+)
 
 __all__ = [
     "Column",

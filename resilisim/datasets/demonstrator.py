@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from resilisim.datasets.reasoning import opening, reasoning
 from resilisim.datasets.rollout import Searcher, Stage
+from resilisim.datasets.transcript import opening, reasoning
 from resilisim.policies.base import Info
 from resilisim.policies.scripted import messages
 from resilisim.policies.scripted.reading import ordered_steps

@@ -1,27 +1,171 @@
-"""The folder of a dataset: whose it is, what in it is whole, and who may write to it."""
+"""The folder of a dataset: its manifest and shards, what in it is whole, who may write to it, and its reader."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, TypeAlias, cast
 
-from resilisim.datasets.manifest import DATASET_SCHEMA, identity
-from resilisim.datasets.shards import ShardFacts, is_shard_name
-from resilisim.errors import StoreError
+from resilisim.datasets.schema import DataType, Record, RecordSchema, SourceSpec, convert_json, require
+from resilisim.errors import StoreError, unknown_name
+from resilisim.evaluation.run.plan import hash_tasks
 from resilisim.provenance import (
+    canonical_json,
+    content_hash,
     describe_os_error,
     encode_json,
     load_manifest,
+    package_versions,
+    read_json_lines,
     refuse_other_arguments,
     write_file_atomically,
 )
+from resilisim.tasks.benchmark import benchmark_identity
+from resilisim.tasks.split import SPLITS, Split, split_of
+from resilisim.tasks.types import Task
+from resilisim.tool_library.library import ToolLibrary
+
+Format: TypeAlias = Literal["jsonl", "parquet"]
+FORMATS: tuple[Format, ...] = ("jsonl", "parquet")  # also the endings of the files' names
+
+_FILE_NAME = re.compile(rf"({'|'.join(SPLITS)})-(\d{{5,}})-of-(\d{{5,}})\.({'|'.join(FORMATS)})")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One file of a dataset.
+
+    Attributes:
+        split: The part of the data that it belongs to.
+        number: Its place among the shards of its split, from 0.
+        count: Number of shards of its split.
+        tasks: The tasks whose records it holds, in order.
+    """
+
+    split: Split
+    number: int
+    count: int
+    tasks: tuple[Task, ...] = field(repr=False)
+
+    def file_name(self, file_format: Format) -> str:
+        """Return the name of its file, such as "train-00000-of-00012.jsonl"."""
+        return f"{self.split}-{self.number:05d}-of-{self.count:05d}.{file_format}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    """What is in the file of a shard.
+
+    Attributes:
+        file: Name of the file.
+        num_records: Records in it.
+        num_bytes: Its size.
+        sha256: Hash of its bytes, in hex.
+    """
+
+    file: str
+    num_records: int
+    num_bytes: int
+    sha256: str
+
+    @property
+    def split(self) -> Split:
+        """The part of the data that it belongs to."""
+        return cast("Split", self.file.partition("-")[0])
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the facts as JSON values."""
+        return {"file": self.file, "records": self.num_records, "bytes": self.num_bytes, "sha256": self.sha256}
+
+    @classmethod
+    def from_mapping(cls, mapping: dict[str, Any]) -> ShardFacts:
+        """Build the facts from what `to_mapping` returned."""
+        return cls(mapping["file"], mapping["records"], mapping["bytes"], mapping["sha256"])
+
+
+def plan_shards(tasks: Sequence[Task], tasks_per_shard: int) -> list[Shard]:
+    """Divide tasks into shards, splits in the order train, validation, test, tasks in theirs.
+
+    Args:
+        tasks: Any tasks; each goes to the split of its required tools.
+        tasks_per_shard: Tasks of each shard but the last of a split, at least 1.
+    """
+    tasks_of: dict[Split, list[Task]] = {split: [] for split in SPLITS}
+    for task in tasks:
+        tasks_of[split_of(task.required_tools)].append(task)
+    shards: list[Shard] = []
+    for split, chosen in tasks_of.items():
+        starts = range(0, len(chosen), tasks_per_shard)
+        shards += [
+            Shard(split, number, len(starts), tuple(chosen[start : start + tasks_per_shard]))
+            for number, start in enumerate(starts)
+        ]
+    return shards
+
+
+def is_shard_name(name: str) -> bool:
+    """Tell whether a file name is one that a shard can have."""
+    return _FILE_NAME.fullmatch(name) is not None
+
+
+DATASET_SCHEMA = "resilisim-dataset-1"
+
+
+def make_manifest(
+    spec: SourceSpec,
+    tasks: Sequence[Task],
+    schema: RecordSchema,
+    library: ToolLibrary,
+    file_format: Format,
+    **layout: Any,
+) -> dict[str, Any]:
+    """Return the manifest of the records of some tasks.
+
+    Args:
+        spec: Where the records come from.
+        tasks: In the order in which their records stand.
+        schema: What each record looks like.
+        library: The tool library.
+        file_format: "jsonl" or "parquet".
+        **layout: Further arguments that decide bytes, as JSON values.
+
+    Returns:
+        A mapping with the keys schema, hash (of the arguments), arguments, versions (of the packages that write the
+        bytes), records (the schema of the records), tasks_per_split.
+    """
+    given = {
+        "benchmark": benchmark_identity(),
+        "format": file_format,
+        "kind": spec.kind,
+        "library": library.content_hash,
+        "source": spec.arguments(),
+        "tasks": {"count": len(tasks), "sha256": hash_tasks(tasks)},
+        **layout,
+    }
+    arguments = json.loads(canonical_json(given))  # tuples become lists, as they come back from a file
+    splits = [split_of(task.required_tools) for task in tasks]
+    return {
+        "schema": DATASET_SCHEMA,
+        "hash": content_hash(arguments),
+        "arguments": arguments,
+        "versions": package_versions(("resilisim", "pyarrow") if file_format == "parquet" else ("resilisim",)),
+        "records": schema.to_mapping(),
+        "tasks_per_split": {split: splits.count(split) for split in SPLITS},
+    }
+
+
+def identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a manifest that decide the bytes."""
+    return {"arguments": manifest["arguments"], "versions": manifest.get("versions")}
+
 
 if sys.platform != "win32":
     import fcntl
@@ -243,3 +387,125 @@ def _listed(names: Sequence[str]) -> str:
 
 def _pretty(value: object) -> bytes:
     return encode_json(value, indent=2, sort_keys=True) + b"\n"
+
+
+BLOCK_BYTES = 1 << 20
+ROWS_PER_BATCH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What came out of a look at every byte of a dataset.
+
+    Attributes:
+        num_shards: Files of records that the dataset has.
+        num_records: Records that it has.
+        problems: What is wrong, one line each; empty if nothing is.
+    """
+
+    num_shards: int
+    num_records: int
+    problems: tuple[str, ...]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"shards": self.num_shards, "records": self.num_records, "problems": list(self.problems)}
+
+
+def verify_dataset(directory: Path | str) -> Verification:
+    """Compare every shard of a dataset with the list that the export wrote.
+
+    Raises:
+        StoreError: The folder holds no dataset, or one that is not finished.
+        MissingExtraError: It is Parquet, and pyarrow is not installed.
+    """
+    folder = Path(directory)
+    read_manifest(folder)
+    expected = read_facts(folder)
+    problems: list[str] = []
+    for facts in expected:
+        path = folder / DATA_NAME / facts.file
+        if not path.is_file():
+            problems.append(f"{path} is missing: the same command makes it again")
+            continue
+        try:
+            found = facts_of_file(path)
+        except StoreError as error:
+            problems.append(str(error))
+            continue
+        if found != facts:
+            problems.append(f"{path} was changed: remove it, and the same command makes it again")
+    known = {facts.file for facts in expected}
+    for path in sorted((folder / DATA_NAME).glob("*")):
+        if is_shard_name(path.name) and path.name not in known:
+            problems.append(f"{path} belongs to no dataset in this folder")
+    return Verification(len(expected), sum(facts.num_records for facts in expected), tuple(problems))
+
+
+def read_records(directory: Path | str, split: str | None = None) -> Iterator[Record]:
+    """Yield the records of a dataset one by one, in the order of its shards; of an unfinished one, those there are.
+
+    Args:
+        directory: The dataset's folder.
+        split: "train", "validation" or "test" for that part only.
+
+    Raises:
+        InvalidInputError: The split does not exist.
+        StoreError: The folder holds no dataset, or a shard cannot be read.
+        MissingExtraError: It is Parquet, and pyarrow is not installed.
+    """
+    if split is not None and split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    folder = Path(directory)
+    types = {column["name"]: column["type"] for column in read_manifest(folder)["records"]["columns"]}
+    names = [path.name for path in (folder / DATA_NAME).glob("*") if is_shard_name(path.name)]
+    for part in SPLITS if split is None else (split,):
+        for name in sorted(name for name in names if name.startswith(f"{part}-")):
+            yield from _records_of_file(folder / DATA_NAME / name, types)
+
+
+def facts_of_file(path: Path) -> ShardFacts:
+    """Read what is in the file of a shard.
+
+    Raises:
+        StoreError: It cannot be read, or is not whole.
+        MissingExtraError: It is Parquet, and pyarrow is not installed.
+    """
+    digest = hashlib.sha256()
+    num_bytes = num_lines = 0
+    block = b"\n"
+    try:
+        with path.open("rb") as stream:
+            while True:
+                last, block = block, stream.read(BLOCK_BYTES)
+                if not block:
+                    break
+                digest.update(block)
+                num_bytes += len(block)
+                num_lines += block.count(b"\n")
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
+    if path.suffix == ".parquet":
+        num_records = _open_parquet(path).metadata.num_rows
+    else:
+        if not last.endswith(b"\n"):
+            raise StoreError(f"{path} is not whole: remove it, and the same command makes it again")
+        num_records = num_lines
+    return ShardFacts(path.name, num_records, num_bytes, digest.hexdigest())
+
+
+def _records_of_file(path: Path, types: DataType) -> Iterator[Record]:
+    if path.suffix == ".jsonl":
+        yield from read_json_lines(path)
+        return
+    for batch in _open_parquet(path).iter_batches(batch_size=ROWS_PER_BATCH):
+        for record in batch.to_pylist():
+            yield cast("Record", convert_json(record, types, json.loads))
+
+
+def _open_parquet(path: Path) -> Any:
+    parquet, pyarrow = require("pyarrow.parquet"), require("pyarrow")
+    try:
+        return parquet.ParquetFile(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise StoreError(f"{path} is not whole: remove it, and the same command makes it again") from error

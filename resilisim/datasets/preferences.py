@@ -12,10 +12,9 @@ from typing import ClassVar
 
 from resilisim.datasets.alternatives import Alternative, draw_alternative, preferring_named, worse_alternatives
 from resilisim.datasets.demonstrator import Demonstrator
-from resilisim.datasets.reasoning import MISTAKEN_REASONS
 from resilisim.datasets.rollout import FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
-from resilisim.datasets.transcript import Transcript, message_type, schema_name, tools_column
+from resilisim.datasets.transcript import MISTAKEN_REASONS, Transcript, message_type, schema_name, tools_column
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import Info
 from resilisim.policies.scripted import messages

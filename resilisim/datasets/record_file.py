@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resilisim.datasets.extras import require
-from resilisim.datasets.manifest import DATASET_SCHEMA, identity, make_manifest
-from resilisim.datasets.schema import check_record
-from resilisim.datasets.sources import RecordSource, SourceSpec
-from resilisim.datasets.writing import ShardWriter, encode_record
+from resilisim.datasets.export import ShardWriter, encode_record
+from resilisim.datasets.folder import DATASET_SCHEMA, identity, make_manifest
+from resilisim.datasets.schema import RecordSource, SourceSpec, check_record, require
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.processes import answers_in_order
 from resilisim.provenance import (

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from resilisim.datasets.extras import require
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError, MissingExtraError, unknown_name
+from resilisim.tasks.types import Task
+from resilisim.tool_library.library import ToolLibrary
+
+
+def require(module: str) -> Any:
+    """Import a module of the extra `datasets`.
+
+    Raises:
+        MissingExtraError: It is not installed; the text says how to get it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        message = f"Parquet needs {module!r} ({error}): pip install 'resilisim[datasets]'"
+        raise MissingExtraError(message) from error
+
 
 # "string", "int64", "float64" or "bool"; "json" for JSON values of no fixed shape, which readers get as they are,
 # without the nulls of a struct (Parquet holds their text); a list with the type of its items as its one member; or the
@@ -253,3 +269,58 @@ def _arrow_type(pyarrow: Any, data_type: DataType, json_name: str) -> Any:
     if isinstance(data_type, Mapping):
         return pyarrow.struct([(name, _arrow_type(pyarrow, inner, json_name)) for name, inner in data_type.items()])
     return pyarrow.list_(_arrow_type(pyarrow, data_type[0], json_name))
+
+
+class RecordSource(Protocol):
+    """Makes the records of one task after the other.
+
+    A record is a function of the spec, the library and the task alone, never of tasks that came before: shards are made
+    by different processes, in any order, and a run that goes on must write what an unbroken one would have written.
+
+    The smallest source there is:
+
+        class DescriptionSource:
+            schema = RecordSchema("descriptions-1", (Column("text", "string", "What the task says."),))
+
+            def records(self, task: Task) -> Iterator[Record]:
+                yield {"text": task.description}
+    """
+
+    @property
+    def schema(self) -> RecordSchema:
+        """What each record holds."""
+        ...
+
+    def records(self, task: Task) -> Iterator[Record]:
+        """Yield the records of a task, in an order of their own that never changes."""
+        ...
+
+
+class SourceSpec(Protocol):
+    """Everything that decides the records, as a frozen dataclass that can be pickled: it travels to other processes.
+
+    The spec of the smallest source:
+
+        @dataclass(frozen=True, slots=True)
+        class DescriptionSpec:
+            kind: ClassVar[str] = "descriptions"
+
+            def arguments(self) -> dict[str, Any]:
+                return {}
+
+            def make(self, library: ToolLibrary) -> DescriptionSource:
+                return DescriptionSource()
+    """
+
+    @property
+    def kind(self) -> str:
+        """The kind of dataset, one word: "prompts", "conversations", "preferences"."""
+        ...
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what decides the records, as JSON values for the manifest; other values mean another dataset."""
+        ...
+
+    def make(self, library: ToolLibrary) -> RecordSource:
+        """Return the source; slow preparation belongs here, it is done once in each process."""
+        ...

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from resilisim.datasets import export_dataset
 from resilisim.datasets.card import KINDS_WITH_A_TEXT, render_card, yaml_lines
 from resilisim.datasets.conversations import ConversationSpec
+from resilisim.datasets.folder import ShardFacts
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
-from resilisim.datasets.schema import RecordSchema
-from resilisim.datasets.shards import ShardFacts
-from resilisim.datasets.sources import SourceSpec
+from resilisim.datasets.schema import RecordSchema, SourceSpec
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.simulator.scoring import Level
 from resilisim.simulator.state import ENDED_BY

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from resilisim.datasets import ExportInterrupted, export_dataset, read_records, verify_dataset
-from resilisim.datasets.reading import facts_of_file
-from resilisim.datasets.shards import FORMATS, Format, plan_shards
+from resilisim.datasets.folder import FORMATS, Format, facts_of_file, plan_shards
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
 from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from resilisim.datasets.folder import DatasetFolder, read_facts, read_manifest
-from resilisim.datasets.manifest import DATASET_SCHEMA
-from resilisim.datasets.shards import ShardFacts
+from resilisim.datasets.folder import DATASET_SCHEMA, DatasetFolder, ShardFacts, read_facts, read_manifest
 from resilisim.errors import StoreError
 from resilisim.provenance import content_hash, run_manifest
 

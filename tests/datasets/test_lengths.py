@@ -13,8 +13,8 @@ import pytest
 from resilisim.chat.local import shipped_model_path
 from resilisim.chat.local.gguf import TokenCounter
 from resilisim.datasets import export_dataset, read_records
+from resilisim.datasets.card import record_length
 from resilisim.datasets.conversations import ConversationSpec
-from resilisim.datasets.lengths import record_length
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.errors import InvalidInputError

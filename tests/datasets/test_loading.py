@@ -15,10 +15,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from resilisim.datasets import export_dataset, read_records
 from resilisim.datasets.conversations import ConversationSpec
+from resilisim.datasets.folder import FORMATS
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompts import PromptSpec
 from resilisim.datasets.rollout import RolloutSpec
-from resilisim.datasets.shards import FORMATS
 from resilisim.tasks.split import SPLITS, split_of
 from tests.datasets.toy_source import TOY_SCHEMA, ToySpec, has_detail, toy_tasks
 

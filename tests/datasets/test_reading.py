@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from resilisim.datasets import export_dataset, read_records, verify_dataset
-from resilisim.datasets.reading import facts_of_file
-from resilisim.datasets.shards import FORMATS, Format
+from resilisim.datasets.folder import FORMATS, Format, facts_of_file
 from resilisim.errors import InvalidInputError, StoreError
 from tests.datasets.toy_source import ToySpec, toy_tasks
 

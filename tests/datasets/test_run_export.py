@@ -15,8 +15,8 @@ import pyarrow.parquet
 import pytest
 
 from resilisim.chat import ChatRequest
-from resilisim.datasets import run_schema, writing
-from resilisim.datasets.run_export import TABLES, export_run
+from resilisim.datasets import export, run_tables
+from resilisim.datasets.run_tables import TABLES, export_run
 from resilisim.errors import MissingExtraError, StoreError
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.record import FAILURE_SCHEMA, LOSS_LABELS, RECORD_SCHEMA
@@ -154,7 +154,7 @@ def rebuilt(folder: Path, manifest: str) -> list[dict[str, Any]]:
     return records
 
 
-KEY_NAMES = {column.name for column in run_schema.KEYS}
+KEY_NAMES = {column.name for column in run_tables.KEYS}
 
 
 def plain_columns() -> set[str]:
@@ -229,7 +229,7 @@ def test_hugging_face_datasets_reads_them(tables: Path, tmp_path: Path) -> None:
 
 
 def test_memory_holds_one_group_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "ROWS_PER_GROUP", 7)
+    monkeypatch.setattr(export, "ROWS_PER_GROUP", 7)
     export_run(write_synthetic(tmp_path / "run"), tmp_path / "out")
     found = pyarrow.parquet.ParquetFile(tmp_path / "out" / "episodes.parquet").metadata
     assert [found.row_group(place).num_rows for place in range(found.num_row_groups)] == [7, 7, 7, 7, 7, 5]

@@ -12,10 +12,9 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from resilisim.datasets import writing
-from resilisim.datasets.reading import facts_of_file
-from resilisim.datasets.shards import FORMATS, Format
-from resilisim.datasets.writing import ROWS_PER_GROUP, ShardWriter
+from resilisim.datasets import export
+from resilisim.datasets.export import ROWS_PER_GROUP, ShardWriter
+from resilisim.datasets.folder import FORMATS, Format, facts_of_file
 from resilisim.errors import InvalidInputError, StoreError
 from tests.datasets.accidents import no_file_above
 from tests.datasets.toy_source import TOY_SCHEMA, toy_record
@@ -122,7 +121,7 @@ def test_a_disk_that_fills_up_is_told_in_one_line_and_leaves_nothing(
 
 
 def test_the_real_full_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "temporary_path", lambda path: path)
+    monkeypatch.setattr(export, "temporary_path", lambda path: path)
     monkeypatch.setattr(Path, "unlink", lambda path, missing_ok: None)
     for file_format in FORMATS:
         with pytest.raises(StoreError, match="cannot write /dev/full: the disk is full"):

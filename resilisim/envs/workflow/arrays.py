@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from resilisim.envs.workflow.actions import num_actions
 from resilisim.envs.workflow.columns import NUM_TASK_COLUMNS, NUM_TOOL_COLUMNS
+from resilisim.simulator.compiled import scalar
 from resilisim.simulator.state import LOOP_SIGNATURE, NO_LOOP, NUM_COUNTERS
 
 Int: TypeAlias = NDArray[np.int64]
@@ -181,7 +182,7 @@ def episode_dtype(layout: Layout) -> np.dtype[Any]:
             ("coverage", np.float32),
             ("order", np.float32),  # longest ascending run of required places / number required
             ("steps", np.int64),
-            ("ended", np.int64),  # code of simulator.state, or laws.DEADLOCK
+            ("ended", np.int64),  # code of simulator.state, or dynamics.DEADLOCK
             ("total", np.float32),  # sum of rewards
             ("final_task", np.int64),
             ("final_sequence", np.int16, (layout.steps,)),
@@ -246,7 +247,7 @@ def world_dtype(layout: Layout) -> np.dtype[Any]:
             ("running_success", np.float64),
             ("stage", np.int64),
             ("num_patterns", np.int64),
-            ("pattern_keys", np.int64, (MAX_PATTERNS,)),  # `laws.pattern_key`, ascending
+            ("pattern_keys", np.int64, (MAX_PATTERNS,)),  # `actions.pattern_key`, ascending
             ("pattern_scores", np.float32, (MAX_PATTERNS,)),
             # Actions, by number.
             ("action_type", np.int16, (layout.actions,)),
@@ -294,3 +295,10 @@ def make_records(number: int, record: np.dtype[Any]) -> Records:
     memory[:] = 0
     start = -memory.ctypes.data % LINE_BYTES
     return memory[start : start + size].view(np.dtype((np.record, record)))
+
+
+@scalar
+def copy_words(target: Int, source: Int) -> None:
+    """Copy `source` to `target`, both int64 (num_words,), where `target[:] = source` is several times as slow."""
+    for word in range(len(target)):
+        target[word] = source[word]

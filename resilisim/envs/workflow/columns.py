@@ -7,10 +7,21 @@ An observation is a dict of three arrays of small integers, so that thousands of
 * `action_mask`: int8 (num_actions,), 1 for each legal action (`actions`)
 
 Counts saturate at 255. Probabilities, scores and shares in [0, 1] are stored as round(255 x). Places count from 1, 0
-means that there is none. With `required="hidden"` the columns in HIDDEN_TOOL_COLUMNS and HIDDEN_TASK_COLUMNS are 0.
+means that there is none. With `required="hidden"` the columns in HIDDEN_TOOL_COLUMNS and HIDDEN_TASK_COLUMNS are 0. The
+functions below rewrite the columns that a change can have touched.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from resilisim.envs.workflow.training import phase_of, training_base, training_probability
+from resilisim.simulator import state
+from resilisim.simulator.compiled import scalar
+from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
+
+if TYPE_CHECKING:
+    from resilisim.envs.workflow.arrays import Episode, TaskRecord, World
 
 # The seven statuses of a tool, in the order of appendix D.1.
 NOT_ATTEMPTED = 0
@@ -109,3 +120,102 @@ TASK_COLUMNS = (
     "data_flow",
 )
 HIDDEN_TASK_COLUMNS = (PROGRESS, NUM_REQUIRED, NUM_DUE, MILESTONES, MILESTONES_EXPECTED, ORDER_BROKEN)
+
+
+LARGEST = 255
+
+
+@scalar
+def saturated(count: int) -> int:
+    """Return a count as a column stores it."""
+    return min(count, LARGEST)
+
+
+@scalar
+def quantised(share: float) -> int:
+    """Return a number in [0, 1] as a column stores it: round(255 x), halves up."""
+    return int(LARGEST * min(1.0, max(0.0, share)) + 0.5)
+
+
+@scalar
+def show_dependency_counts(episode: Episode, tool: int, task: TaskRecord, world: World) -> None:
+    """Rewrite what a tool's row says of its direct dependencies."""
+    row = episode.tools[tool]
+    status = episode.status
+    dependencies = world.dependencies[tool]
+    num_not_executed = count_not_executed(status, dependencies)
+    num_failed = count_failed_dependencies(status, dependencies)
+    row[NUM_NOT_EXECUTED] = saturated(num_not_executed)
+    row[NUM_FAILED] = saturated(num_failed)
+    if world.training_law:
+        base = training_base(episode.running_success)
+        chance = training_probability(base, num_not_executed + num_failed, 0, float(task.task_confidence[tool]))
+        row[CLEAN_PROBABILITY] = quantised(chance)
+    else:
+        row[CLEAN_PROBABILITY] = world.shown_probability[world.base_index[tool], num_not_executed, num_failed]
+
+
+@scalar
+def show_due(episode: Episode, task: TaskRecord, world: World) -> None:
+    """Rewrite DUE and what depends on it; which required tools are still without success has changed."""
+    if world.hidden:
+        return
+    tools = episode.tools
+    closure = task.closure
+    for index in range(task.closure_size):
+        row = tools[closure[index]]
+        row[DUE] = 0
+        row[NUM_DEPENDENTS_DUE] = 0
+        row[FIRST_DEPENDENT_DUE] = 0
+        row[FIRST_DESCENDANT_DUE] = 0
+    due = 0
+    for place in range(task.num_required):
+        required = task.required[place]
+        if episode.status[required] == SUCCEEDED:
+            continue
+        due += 1
+        tools[required, DUE] = due
+        for dependency in world.dependencies[required]:
+            if dependency >= 0:
+                tools[dependency, NUM_DEPENDENTS_DUE] += 1
+                if tools[dependency, FIRST_DEPENDENT_DUE] == 0:
+                    tools[dependency, FIRST_DEPENDENT_DUE] = due
+        for index in range(task.closure_size):
+            helper = closure[index]
+            if world.descends[helper, required] and tools[helper, FIRST_DESCENDANT_DUE] == 0:
+                tools[helper, FIRST_DESCENDANT_DUE] = due
+    episode.task_columns[NUM_DUE] = due
+
+
+@scalar
+def show_counters(episode: Episode, world: World) -> None:
+    """Rewrite the columns of `task` that can change with any step."""
+    counters = episode.counters
+    shown = episode.task_columns
+    steps = counters[state.TURNS_USED]
+    failures = counters[state.NUM_FAILURES]
+    shown[STEPS_USED] = saturated(steps)
+    shown[STEPS_LEFT] = saturated(world.max_steps - steps)
+    shown[TOTAL_FAILURES] = saturated(failures)
+    shown[CONSECUTIVE_FAILURES] = saturated(counters[state.CONSECUTIVE_FAILURES])
+    shown[LOOP_COUNT] = saturated(counters[state.LOOP_COUNT])
+    if world.training_law:
+        shown[HAS_CHECKPOINT] = 1 if episode.checkpoint_row >= 0 else 0
+        shown[NUM_RUNNING] = 1 if episode.running >= 0 else 0
+    else:
+        shown[HISTORY_FACTOR] = world.history_factor[failures]
+    if not world.hidden:
+        shown[MILESTONES] = saturated(episode.milestones)
+        shown[PROGRESS] = quantised(episode.progress)
+        shown[ORDER_BROKEN] = counters[state.ORDER_BROKEN]
+
+
+@scalar
+def show_trainer(episode: Episode, world: World) -> None:
+    """Write the columns of `task` that follow from what a trainer has set."""
+    shown = episode.task_columns
+    if world.training_law:
+        shown[BASE_PROBABILITY] = quantised(training_base(episode.running_success))
+    if world.training_law or world.two_phase:
+        shown[PHASE] = phase_of(episode.running_success)
+        shown[STAGE] = episode.stage

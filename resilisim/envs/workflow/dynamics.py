@@ -1,27 +1,310 @@
-"""What an action does to an episode of Workflow-v0, as scalar functions over its record."""
+"""What an action does to an episode of Workflow-v0: scalar functions over its record, and the compiled loops over them.
+
+There is one loop that begins episodes and one that steps them, for one environment and for thousands. Thousands of
+episodes do not fit into a core's own caches. A loop that asks for an episode's memory some environments ahead of its
+turn does not wait for it. Prefetching changes no value; plain Python leaves it out.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numba.core import cgutils, types
+from numba.extending import intrinsic, overload
+from numpy.typing import NDArray
+
 from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import INVOKE_TOOL, NO_OP, PARALLEL_EXECUTE, RETRY_TOOL
-from resilisim.envs.workflow.arrays import Episode, TaskRecord, World
-from resilisim.envs.workflow.bookkeeping import keep_books
-from resilisim.envs.workflow.completion import (
-    coverage_of,
-    ended_by_law,
-    order_share,
-    succeeded_in_training,
-    write_end,
+from resilisim.envs.workflow.actions import (
+    CHECK_DEPENDENCIES,
+    CREATE_CHECKPOINT,
+    INVOKE_TOOL,
+    NO_OP,
+    PARALLEL_EXECUTE,
+    RECOVER_ERROR,
+    RESTORE_CHECKPOINT,
+    RETRY_TOOL,
+    VALIDATE_OUTPUT,
+    allow_execution,
+    count_unmet,
+    pattern_confidence,
+    show_confidences,
+    write_mask,
 )
-from resilisim.envs.workflow.copying import copy_words
-from resilisim.envs.workflow.executing import execute
-from resilisim.envs.workflow.masking import allow_execution, write_mask
-from resilisim.envs.workflow.observing import saturated, show_counters
-from resilisim.envs.workflow.rewards import step_reward
-from resilisim.seeding import WORD_MASK, threefry2x32
-from resilisim.simulator.compiled import scalar
-from resilisim.simulator.law import SUCCEEDED
-from resilisim.simulator.state import ENDED, NEXT_PLACE, NO_LOOP, ORDER_BROKEN, RUNNING, TURNS_USED, record_turn
+from resilisim.envs.workflow.arrays import Bytes, Episode, Int, Records, TaskRecord, World, copy_words
+from resilisim.envs.workflow.columns import saturated, show_counters, show_dependency_counts, show_due, show_trainer
+from resilisim.envs.workflow.rewards import execution_reward, longest_ascending_run, step_reward
+from resilisim.envs.workflow.training import STAGES, training_base, training_probability
+from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS, UNIFORM_BITS, WORD_MASK, threefry2x32, uniform_bits
+from resilisim.simulator.compiled import kernel, scalar
+from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_not_executed
+from resilisim.simulator.state import (
+    COMPLETION,
+    CONSECUTIVE_FAILURES,
+    ENDED,
+    ENDED_BY,
+    NEXT_PLACE,
+    NO_LOOP,
+    NUM_FAILURES,
+    ORDER_BROKEN,
+    RUNNING,
+    TURNS,
+    TURNS_USED,
+    record_execution,
+    record_turn,
+)
+
+# How an episode of the training law can end, besides the codes of simulator.state.
+DEADLOCK = 6
+TWO_TO_THE_BITS = 2.0**UNIFORM_BITS
+
+DRAWN = -1  # outcome of an execution that luck decides; any other value is the status that it is made to show
+OUTPUT_TYPE = 4  # columns.OPERATION_TYPE of an output
+
+MAX_ERRORS = tuple(stage.max_errors for stage in STAGES)  # Table 12 as a plain tuple, which compiled code reads
+
+_threefry2x32 = scalar(threefry2x32)
+_uniform_bits = scalar(uniform_bits)
+
+
+@scalar
+def thresholds(episode: Episode, tool: int, task: TaskRecord, world: World) -> tuple[int, int]:
+    """Return the integers below which an execution's 53 luck bits succeed, and would with all dependencies in place."""
+    if world.training_law:
+        base = training_base(episode.running_success)
+        confidence = float(task.task_confidence[tool])
+        retries = int(episode.retries[tool])
+        chance = training_probability(base, count_unmet(episode, tool, world), retries, confidence)
+        clean = training_probability(base, 0, retries, confidence)
+        return math.ceil(chance * TWO_TO_THE_BITS), math.ceil(clean * TWO_TO_THE_BITS)
+    dependencies = world.dependencies[tool]
+    status = episode.status
+    row = world.base_index[tool]
+    failures = episode.counters[NUM_FAILURES]
+    num_not_executed = count_not_executed(status, dependencies)
+    num_failed = count_failed_dependencies(status, dependencies)
+    return world.threshold[row, num_not_executed, num_failed, failures], world.threshold[row, 0, 0, failures]
+
+
+@scalar
+def execute(episode: Episode, tool: int, outcome: int, task: TaskRecord, world: World) -> float:
+    """Let a tool be executed, enter the outcome, and return what it pays under the two-phase reward.
+
+    Args:
+        episode: The episode's record, changed in place.
+        tool: Which tool.
+        outcome: DRAWN, or the status that the execution is made to show.
+        task: The task's record.
+        world: What all environments share.
+    """
+    attempt = int(episode.executions[tool])
+    key0, key1 = _threefry2x32(episode.key0, episode.key1, world.tool_word0[tool], world.tool_word1[tool])
+    bits = _uniform_bits(key0, key1, attempt, PURPOSE_SUCCESS)
+    threshold, clean = thresholds(episode, tool, task, world)
+    success = bits < threshold if outcome == DRAWN else outcome == columns.SUCCESS
+    before = episode.status[tool]
+    max_row = MAX_ERRORS[episode.stage] + 1 if world.training_law else world.max_consecutive_failures
+    record_execution(episode.status, episode.counters, task.place[tool], tool, success, max_row)
+    episode.executions[tool] = attempt + 1
+    first_success = success and before != SUCCEEDED
+    pattern = 0.0
+    row = episode.tools[tool]
+    row[columns.EXECUTIONS] = saturated(attempt + 1)
+    if success:
+        pattern = pattern_confidence(episode, tool, world)
+        _enter_success(episode, tool, first_success, task, world)
+        row[columns.STATUS] = columns.SUCCESS
+    else:
+        episode.retries[tool] += 1
+        row[columns.RETRIES] = saturated(episode.retries[tool])
+        if before != SUCCEEDED:
+            shown = _failure_status(bits < clean, key0, key1, attempt, tool, world)
+            row[columns.STATUS] = shown if outcome == DRAWN else outcome
+    if episode.status[tool] != before:
+        for dependent in world.dependents[tool]:
+            if dependent < 0:
+                break
+            show_dependency_counts(episode, dependent, task, world)
+    if first_success and task.place[tool] >= 0:
+        show_due(episode, task, world)
+    if success and world.num_patterns > 0:
+        show_confidences(episode, task, world)
+    episode.tool = tool
+    episode.tool_success = success
+    episode.pattern = pattern
+    if world.two_phase:
+        return execution_reward(episode, tool, success, attempt == 0, first_success, pattern, task, world)
+    return 0.0
+
+
+@scalar
+def _enter_success(episode: Episode, tool: int, first: bool, task: TaskRecord, world: World) -> None:
+    """Append a success to the sequence; a tool's first one also counts for order, milestones and data flow."""
+    episode.successes[tool] += 1
+    length = episode.sequence_length
+    episode.sequence[length] = tool
+    episode.sequence_length = length + 1
+    if not first:
+        return
+    operation_type = int(world.operation_type[tool])
+    episode.tools[tool, columns.SUCCESS_ORDER] = saturated(length + 1)
+    if operation_type <= OUTPUT_TYPE:
+        flow = episode.task_columns[columns.DATA_FLOW]
+        episode.task_columns[columns.DATA_FLOW] = max(int(flow), operation_type)
+    place = task.place[tool]
+    if place >= 0:
+        episode.places[episode.places_length] = place
+        episode.places_length += 1
+        if operation_type > 0 and not episode.types_reached >> operation_type & 1:
+            # An output is two milestones: its operation type, and the first output.
+            episode.types_reached |= 1 << operation_type
+            episode.milestones += 2 if operation_type == OUTPUT_TYPE else 1
+
+
+@scalar
+def _failure_status(dependencies_to_blame: bool, key0: int, key1: int, attempt: int, tool: int, world: World) -> int:
+    """Return which of the three failures an execution shows; the error is the one that Conversation-v0 would name."""
+    if dependencies_to_blame:
+        return columns.DEPENDENCY_FAILED
+    drawn = _uniform_bits(key0, key1, attempt, PURPOSE_FAILURE) % world.num_errors[tool]
+    return columns.TIMEOUT if drawn == world.timeout_error[tool] else columns.FAILED
+
+
+@scalar
+def keep_books(episode: Episode, action_type: int, tool: int, world: World) -> None:
+    """Let an action that executes nothing happen.
+
+    VALIDATE_OUTPUT checks a result, once per tool, and RECOVER_ERROR without a tool clears the air: both end a row of
+    failures. RECOVER_ERROR of a tool forgets its retries. CHECK_DEPENDENCIES marks dependencies not attempted as
+    QUEUED. CREATE_CHECKPOINT keeps the retries of a tool, or of all tools and the row of failures; RESTORE_CHECKPOINT
+    brings them back where they have grown since. A success is never lost.
+    """
+    if action_type == VALIDATE_OUTPUT:
+        episode.validated[tool] = 1
+        episode.counters[CONSECUTIVE_FAILURES] = 0
+    elif action_type == RECOVER_ERROR:
+        if tool >= 0:
+            _set_retries(episode, tool, 0)
+        else:
+            episode.counters[CONSECUTIVE_FAILURES] = 0
+    elif action_type == CHECK_DEPENDENCIES:
+        for dependency in world.dependencies[tool]:
+            if dependency >= 0 and episode.tools[dependency, columns.STATUS] == columns.NOT_ATTEMPTED:
+                episode.tools[dependency, columns.STATUS] = columns.QUEUED
+    elif action_type == CREATE_CHECKPOINT:
+        for other in range(world.num_tools):
+            if tool < 0 or tool == other:
+                episode.checkpoint[other] = episode.retries[other]
+        if tool < 0:
+            episode.checkpoint_row = episode.counters[CONSECUTIVE_FAILURES]
+    elif action_type == RESTORE_CHECKPOINT:
+        for other in range(world.num_tools):
+            saved = int(episode.checkpoint[other])
+            if (tool < 0 or tool == other) and 0 <= saved < episode.retries[other]:
+                _set_retries(episode, other, saved)
+        if tool < 0 and 0 <= episode.checkpoint_row < episode.counters[CONSECUTIVE_FAILURES]:
+            episode.counters[CONSECUTIVE_FAILURES] = episode.checkpoint_row
+
+
+@scalar
+def _set_retries(episode: Episode, tool: int, retries: int) -> None:
+    episode.retries[tool] = retries
+    episode.tools[tool, columns.RETRIES] = saturated(retries)
+
+
+COMPLETE_PROGRESS = 0.95
+TIMEOUT_PROGRESS = 0.5
+
+# Table 12 as plain tuples, which compiled code reads.
+MIN_PROGRESS = tuple(stage.min_progress for stage in STAGES)
+REQUIRED_COVERAGE = tuple(stage.required_coverage for stage in STAGES)
+
+
+@scalar
+def coverage_of(episode: Episode, task: TaskRecord, world: World) -> float:
+    """Return the share of required tools that have succeeded; as printed, that have been executed."""
+    if not world.printed_rules:
+        return float(episode.places_length / task.num_required)
+    count = 0
+    for place in range(task.num_required):
+        count += 1 if episode.executions[task.required[place]] > 0 else 0
+    return float(count / task.num_required)
+
+
+@scalar
+def ended_by_law(episode: Episode, coverage: float, full_success: bool, way_forward: bool, world: World) -> int:
+    """Return the code of how the episode has ended after a step, or RUNNING."""
+    ended = int(episode.counters[ENDED])
+    if ended != RUNNING:
+        return ended
+    complete = full_success
+    if world.training_law:
+        complete = coverage >= 1.0 or (world.printed_rules == 1 and episode.progress >= 1.0)
+    if complete:
+        return COMPLETION
+    if episode.counters[TURNS_USED] >= world.max_steps:
+        return TURNS
+    return DEADLOCK if world.training_law and not way_forward else RUNNING
+
+
+@scalar
+def succeeded_in_training(episode: Episode, ended: int, coverage: float, world: World) -> bool:
+    """Return success in the training law's sense; the stage of the curriculum sets the least progress and coverage."""
+    stage = episode.stage
+    progress = episode.progress
+    if world.printed_rules:
+        if progress >= COMPLETE_PROGRESS or coverage >= 1.0:
+            return True
+        return (ended in (TURNS, DEADLOCK)) and progress >= TIMEOUT_PROGRESS
+    if progress < MIN_PROGRESS[stage] or coverage < REQUIRED_COVERAGE[stage]:
+        return False
+    if coverage >= 1.0:
+        return True
+    return (ended in (TURNS, DEADLOCK)) and progress >= TIMEOUT_PROGRESS
+
+
+@scalar
+def order_share(episode: Episode, task: TaskRecord) -> float:
+    """Return r_sequence: the longest ascending run of required places / number required."""
+    return float(longest_ascending_run(episode.places, episode.places_length) / task.num_required)
+
+
+@scalar
+def write_end(episode: Episode, success: bool, full_success: bool, coverage: float, order: float) -> None:
+    """Write down how the episode came out."""
+    episode.success = success
+    episode.full_success = full_success
+    episode.score = episode.progress
+    episode.coverage = coverage
+    episode.order = order
+    episode.steps = episode.counters[TURNS_USED]
+    episode.ended = episode.counters[ENDED]
+    episode.total = episode.episode_return
+    episode.final_task = episode.task
+    for index in range(len(episode.sequence)):
+        episode.final_sequence[index] = episode.sequence[index]
+
+
+# Key of an info at the end of an episode -> field of the episode's record.
+END_FIELDS: Mapping[str, str] = {
+    "success": "success",
+    "full_success": "full_success",
+    "score": "score",
+    "coverage": "coverage",
+    "sequence": "order",
+    "steps": "steps",
+    "ended": "ended",
+    "episode_return": "total",
+    "task": "final_task",
+}
+
+
+def ended_by(code: int) -> str | None:
+    """Return what a code of `ended` means; None while the episode runs."""
+    return "deadlock" if code == DEADLOCK else ENDED_BY[code]
+
 
 IN_ORDER_BONUS = 0.1  # beta_sequence
 
@@ -128,3 +411,204 @@ def step_environment(episode: Episode, action: int, outcome: int, task: TaskReco
     if ended != RUNNING:
         episode.needs_reset = 1
         write_end(episode, success, full_success, coverage, order)
+
+
+AHEAD = 6  # environments; twice as far ahead the number of its task is asked for
+WORDS_PER_LINE = 8
+
+_codes: Any = cgutils  # without type information
+_READ_OR_WRITE, _KEEP_IN_ALL_CACHES, _DATA = 1, 3, 1
+
+
+def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Write LLVM's instruction of that name for an array and an index."""
+    data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+    place = builder.bitcast(builder.gep(data, [arguments[1]]), _codes.voidptr_t)
+    number = _codes.int32_t
+    kind = _codes.ir.FunctionType(_codes.ir.VoidType(), [_codes.voidptr_t, number, number, number])
+    instruction = _codes.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    builder.call(instruction, [place, *(number(flag) for flag in (_READ_OR_WRITE, _KEEP_IN_ALL_CACHES, _DATA))])
+    return context.get_dummy_value()
+
+
+def _typed(typing_context: Any, array: Any, index: Any) -> Any:
+    return types.none(array, types.intp), _generate
+
+
+_prefetch: Any = intrinsic(_typed)
+
+
+def prefetch(array: NDArray[Any], index: int) -> None:
+    """Ask for the memory of an entry of an array of one axis; nothing happens in plain Python."""
+
+
+@overload(prefetch)
+def _compile_prefetch(array: Any, index: Any) -> Any:
+    def ask(array: Any, index: Any) -> Any:
+        return _prefetch(array, index)
+
+    return ask
+
+
+@scalar
+def look_ahead(env: int, actions: Int, episodes: Records, tasks: Records, world: World) -> None:
+    """Ask for what environments after `env` will need when it is their turn to step.
+
+    Args:
+        env: The environment whose turn it is.
+        actions: (num_envs,).
+        episodes: (num_envs,).
+        tasks: (num_tasks,).
+        world: What all environments share.
+    """
+    if env + 2 * AHEAD < len(actions):
+        prefetch(episodes[env + 2 * AHEAD].identity, 0)
+    if env + AHEAD >= len(actions):
+        return
+    episode = episodes[env + AHEAD]
+    action = actions[env + AHEAD]
+    prefetch(episode.action_mask, action)
+    prefetch(episode.task_columns, len(episode.task_columns) - 1)
+    prefetch(episode.state, 0)
+    prefetch(episode.state, WORDS_PER_LINE)
+    prefetch(episode.identity, WORDS_PER_LINE)
+    tool = int(world.action_tool[action])
+    if tool >= 0:
+        prefetch(episode.tools[tool], 0)
+        prefetch(episode.executions, tool)
+        prefetch(episode.retries, tool)
+        prefetch(episode.places, 0)
+        task = tasks[episode.task]
+        prefetch(task.place, tool)
+        prefetch(task.similarity, tool)
+        prefetch(task.numbers, 0)
+
+
+# Arrays of the records of `arrays`: (num_envs,), (num_envs,) or fewer, (num_tasks,), (1,).
+Episodes: TypeAlias = Records
+Finals: TypeAlias = Records
+TaskRecords: TypeAlias = Records
+Worlds: TypeAlias = Records
+
+# What `step_environments` does with an environment whose episode has ended.
+RESET_AT_ONCE = 0  # the same step begins the next episode, and keeps the last observation in `finals`
+RESET_NEXT_STEP = 1  # the next step begins it, whatever its action
+LEAVE_ENDED = 2  # nothing happens until it is reset
+
+_threefry2x32 = scalar(threefry2x32)
+
+
+@scalar
+def _begin(episode: Episode, index: int, seed: int, pool: Int, tasks: TaskRecords, world: World) -> None:
+    """Begin the next episode of an environment, its task or seed drawn where `index` or `seed` is -1.
+
+    What is drawn is a function of the environment's seed and the number of the episode.
+    """
+    word0, word1 = _threefry2x32(episode.seed0, episode.seed1, episode.episode, 0)
+    if index < 0:
+        index = pool[(word0 * len(pool)) >> 32]
+    if seed < 0:
+        seed = word1
+    begin_episode(episode, index, seed, tasks[index], world)
+
+
+@kernel
+def begin_episodes(
+    envs: Int, indices: Int, seeds: Int, pool: Int, episodes: Episodes, tasks: TaskRecords, worlds: Worlds
+) -> None:
+    """Begin the next episodes of the environments `envs`: tasks `indices` and `seeds`, both (num_chosen,), -1: drawn.
+
+    Tasks are drawn from `pool` (num_choices,).
+    """
+    for chosen in range(len(envs)):
+        _begin(episodes[envs[chosen]], indices[chosen], seeds[chosen], pool, tasks, worlds[0])
+
+
+@kernel
+def step_environments(
+    actions: Int,
+    outcome: int,
+    autoreset: int,
+    pool: Int,
+    episodes: Episodes,
+    finals: Finals,
+    tasks: TaskRecords,
+    worlds: Worlds,
+    rewards: NDArray[np.float64],
+    terminated: Bytes,
+) -> int:
+    """Step every environment with its action, and return how many episodes ended.
+
+    Args:
+        actions: (num_envs,) the actions.
+        outcome: As for `step_environment`.
+        autoreset: One of the three codes above.
+        pool: (num_choices,) tasks from which those of new episodes are drawn.
+        episodes: (num_envs,) changed in place.
+        finals: (num_envs,) under RESET_AT_ONCE, written where an episode ends.
+        tasks: (num_tasks,).
+        worlds: (1,).
+        rewards: (num_envs,) written.
+        terminated: (num_envs,) written, 1 where the episode has ended.
+    """
+    num_ended = 0
+    world = worlds[0]
+    for env in range(len(actions)):
+        look_ahead(env, actions, episodes, tasks, world)
+        episode = episodes[env]
+        begins = False
+        if episode.needs_reset:
+            episode.reward = 0.0
+            episode.terminated = autoreset == LEAVE_ENDED
+            episode.tool = -1
+            episode.tool_success = False
+            episode.named_similarity = 0.0
+            episode.pattern = 0.0
+            begins = autoreset == RESET_NEXT_STEP
+        else:
+            step_environment(episode, actions[env], outcome, tasks[episode.task], world)
+            if episode.terminated:
+                num_ended += 1
+                begins = autoreset == RESET_AT_ONCE
+                if begins:
+                    copy_words(finals[env].words, episode.observation)
+        rewards[env] = episode.reward
+        terminated[env] = 1 if episode.terminated else 0
+        if begins:
+            _begin(episode, -1, -1, pool, tasks, world)
+    return num_ended
+
+
+@kernel
+def show_patterns(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None:
+    """Let running episodes show other patterns: their confidences and masks follow at once."""
+    world = worlds[0]
+    for env in range(len(episodes)):
+        episode = episodes[env]
+        if not episode.needs_reset:
+            show_confidences(episode, tasks[episode.task], world)
+            write_mask(episode, tasks[episode.task], world)
+
+
+@kernel
+def write_starts(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None:
+    """Complete the observations at the start of episodes, whose constant columns are written, with what is computed.
+
+    Args:
+        episodes: One environment, used as scratch.
+        tasks: The tasks, changed in place.
+        worlds: What all environments share.
+    """
+    episode, world = episodes[0], worlds[0]
+    episode.running_success = world.running_success
+    episode.stage = world.stage
+    copy_words(episode.state, world.start_state)
+    for index in range(len(tasks)):
+        task = tasks[index]
+        copy_words(episode.observation, task.start_observation)
+        for tool in range(world.num_tools):
+            show_dependency_counts(episode, tool, task, world)
+        show_due(episode, task, world)
+        show_trainer(episode, world)
+        write_mask(episode, task, world)
+        copy_words(task.start_observation, episode.observation)

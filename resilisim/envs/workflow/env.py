@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 from resilisim.envs.workflow.actions import ACTION_TYPES, action_type_of, tool_of
 from resilisim.envs.workflow.columns import DEPENDENCY_FAILED, FAILED, STATUS, STATUSES, SUCCESS, TIMEOUT
 from resilisim.envs.workflow.core import Observation as Observation
-from resilisim.envs.workflow.core import WorkflowCore
-from resilisim.envs.workflow.ends import END_FIELDS, ended_by
-from resilisim.envs.workflow.executing import DRAWN
-from resilisim.envs.workflow.kernel import LEAVE_ENDED, begin_episodes, step_environments
+from resilisim.envs.workflow.core import WorkflowCore, plant_seeds
+from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS, LEAVE_ENDED, begin_episodes, ended_by, step_environments
 from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
-from resilisim.envs.workflow.seeds import plant_seeds
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import MAX_SEED
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, TypedDict
 
-from resilisim.envs.workflow.similarity import SimilaritySource
+from resilisim.envs.workflow.context import SimilaritySource
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.law import BenchmarkLaw, EndRules

@@ -8,7 +8,7 @@ them as printed.
 from __future__ import annotations
 
 from resilisim.envs.workflow.arrays import Episode, Int, TaskRecord, World
-from resilisim.envs.workflow.laws import ADAPTATION_THRESHOLD, LOW_SUCCESS, phase_of
+from resilisim.envs.workflow.training import ADAPTATION_THRESHOLD, LOW_SUCCESS, phase_of
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.state import NUM_FAILURES, TURNS_USED
 

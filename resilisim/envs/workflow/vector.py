@@ -11,10 +11,10 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from resilisim.envs.workflow.arrays import EPISODE_BLOCKS
-from resilisim.envs.workflow.core import Observation, WorkflowCore
-from resilisim.envs.workflow.ends import END_FIELDS
-from resilisim.envs.workflow.executing import DRAWN
-from resilisim.envs.workflow.kernel import (
+from resilisim.envs.workflow.core import Observation, WorkflowCore, plant_seeds
+from resilisim.envs.workflow.dynamics import (
+    DRAWN,
+    END_FIELDS,
     LEAVE_ENDED,
     RESET_AT_ONCE,
     RESET_NEXT_STEP,
@@ -22,7 +22,6 @@ from resilisim.envs.workflow.kernel import (
     step_environments,
 )
 from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
-from resilisim.envs.workflow.seeds import plant_seeds
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator.problem import Problem

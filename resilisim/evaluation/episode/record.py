@@ -90,7 +90,7 @@ class ScoreRecord(TypedDict):
 class FlawRecord(TypedDict):
     """What is wrong with the plan in a prompt, and that plan as it was shown.
 
-    `edits` are those of `workflows.perturbation.Edit`; `plan` are the tools of the steps, `limits` their `max_tries`
+    `edits` are those of `workflows.flaws.Edit`; `plan` are the tools of the steps, `limits` their `max_tries`
     and `skip_from`, left out if no step has any.
     """
 

@@ -25,7 +25,7 @@ from sb3_contrib.common.maskable.buffers import MaskableDictRolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 
 from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.curriculum import check_number
+from resilisim.envs.workflow.training import check_number
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 
 # mu_performance: from this final score on, this factor; the first that fits counts.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
-from resilisim.envs.workflow.curriculum import check_number, check_whole
+from resilisim.envs.workflow.training import check_number, check_whole
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
 from resilisim.simulator import EpisodeState, Problem, execution, success_probability

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sb3_contrib import MaskablePPO
 
-from resilisim.envs.workflow.curriculum import (
+from resilisim.envs.workflow.training import (
     COVERAGE_PHASE,
     MAX_STAGE,
     SEQUENCE_PHASE,
@@ -35,9 +35,9 @@ from resilisim.envs.workflow.curriculum import (
     RunningSuccess,
     check_number,
     check_whole,
+    phase_of,
     read_state,
 )
-from resilisim.envs.workflow.laws import phase_of
 from resilisim.errors import InvalidInputError, StoreError, unknown_name
 from resilisim.policies.ppo.config import TrainingConfig
 from resilisim.tool_library.json_fields import object_fields
@@ -300,7 +300,7 @@ def pattern_confidence(tool: str, executed: Sequence[str], scores: Mapping[Patte
     """Return c_pattern: the best score of a pattern that a tool extends after the tools executed so far.
 
     A tool extends a pattern if it is the pattern's last tool and the tools before it are the latest executed ones. The
-    environments compute the same from tool numbers (`envs.workflow.laws`).
+    environments compute the same from tool numbers (`envs.workflow.actions`).
 
     Args:
         tool: The tool that might be called.

@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvO
 from torch import Tensor, nn
 
 from resilisim.envs.workflow.actions import num_actions
-from resilisim.envs.workflow.ends import END_FIELDS
+from resilisim.envs.workflow.dynamics import END_FIELDS
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.network import draw, make_network

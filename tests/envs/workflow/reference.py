@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from resilisim.envs.workflow import columns as c
 from resilisim.envs.workflow.actions import ACTION_TYPES, action_type_of, num_actions, tool_of
 from resilisim.envs.workflow.context import TaskContext
-from resilisim.envs.workflow.curriculum import STAGES
 from resilisim.envs.workflow.options import WorkflowOptions
+from resilisim.envs.workflow.training import STAGES
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
 from resilisim.simulator.law import BenchmarkLaw
 from resilisim.tasks import Task

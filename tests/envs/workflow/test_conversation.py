@@ -10,8 +10,8 @@ import pytest
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
+from resilisim.envs.workflow.dynamics import DEADLOCK
 from resilisim.envs.workflow.env import WorkflowEnv
-from resilisim.envs.workflow.laws import DEADLOCK
 from resilisim.envs.workflow.options import WorkflowKeywords
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.seeding import EVALUATION_SALT

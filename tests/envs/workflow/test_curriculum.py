@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.envs.workflow.curriculum import STAGES, Curriculum, RunningSuccess, Stage, stage_at
+from resilisim.envs.workflow.training import STAGES, Curriculum, RunningSuccess, Stage, stage_at
 from resilisim.errors import InvalidInputError
 
 OUTCOMES = st.lists(st.booleans(), max_size=130)

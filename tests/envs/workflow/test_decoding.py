@@ -13,7 +13,7 @@ from resilisim.envs.workflow.actions import (
     num_actions,
 )
 from resilisim.envs.workflow.columns import SUCCESS
-from resilisim.envs.workflow.decoding import decode_action
+from resilisim.envs.workflow.core import decode_action
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.errors import InvalidInputError
 

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.workflow.actions import INVOKE_TOOL, action_index
 from resilisim.envs.workflow.columns import DEPENDENCY_FAILED, STATUS, SUCCESS, TIMEOUT
-from resilisim.envs.workflow.ends import END_FIELDS, ended_by
+from resilisim.envs.workflow.dynamics import END_FIELDS, ended_by
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.seeding import TRAINING_SALT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.decoding import decode_action
+from resilisim.envs.workflow.core import decode_action
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.errors import InvalidInputError
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from resilisim.envs.workflow import similarity as similarity_module
-from resilisim.envs.workflow.similarity import (
+from benchmarks import similarity_table as script
+from benchmarks.similarity_table import computed_table, main
+from resilisim.envs.workflow import context as similarity_module
+from resilisim.envs.workflow.context import (
     THOUSANDTHS,
     SimilarityTable,
-    computed_table,
-    main,
     resolve_similarity,
     shipped_table,
 )
@@ -159,16 +159,14 @@ def test_the_command_writes_and_compares_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On the first tasks, so that few texts have to be embedded."""
-    folder = tmp_path_factory.mktemp("package")
-    (folder / "data").mkdir()
-    monkeypatch.setattr(similarity_module, "__file__", str(folder / "similarity.py"))
-    monkeypatch.setattr(similarity_module, "benchmark_tasks", lambda: TASKS[:3])
+    file = tmp_path_factory.mktemp("package") / "similarity.bin"
+    monkeypatch.setattr(script, "FILE", file)
+    monkeypatch.setattr(script, "benchmark_tasks", lambda: TASKS[:3])
     assert main(["--rebuild"]) == 0
     assert main([]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first == second
     assert "SHA-256" in first
-    file = folder / similarity_module.DATA_FILE
     assert file.read_bytes() == computed_table().to_bytes()
     assert np.abs(SimilarityTable.from_bytes(file.read_bytes()).scores - shipped_table().scores[:3]).max() <= 1
     file.write_bytes(b"")

@@ -12,9 +12,8 @@ from resilisim.envs.workflow.actions import (
     action_index,
 )
 from resilisim.envs.workflow.columns import FAILED, SUCCESS
-from resilisim.envs.workflow.curriculum import STAGES
 from resilisim.envs.workflow.env import WorkflowEnv
-from resilisim.envs.workflow.laws import phase_of, training_base, training_probability
+from resilisim.envs.workflow.training import STAGES, phase_of, training_base, training_probability
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.simulator.state import CONSECUTIVE_FAILURES
 from tests.envs.workflow.playing import execute

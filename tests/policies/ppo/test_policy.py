@@ -122,7 +122,7 @@ def test_it_conforms(folder, monkeypatch):
     tasks = {task.required_tools: task for task in benchmark_tasks()}
     monkeypatch.setattr("resilisim.policies.checks.CHECKED_TASKS", list(tasks)[:3])
     monkeypatch.setattr(
-        "resilisim.envs.workflow.similarity._retrieved_scores",
+        "resilisim.envs.workflow.context.retrieved_scores",
         lambda library, descriptions: np.zeros((len(descriptions), len(library)), np.int16),
     )
     assert check_policy(TrainedPolicy(folder)) == []
@@ -191,7 +191,7 @@ def test_a_run_goes_on_with_the_same_weights_only(tmp_path):
 
 def test_a_task_of_ones_own_needs_no_shipped_text(folder, monkeypatch):
     monkeypatch.setattr(
-        "resilisim.envs.workflow.similarity._retrieved_scores",
+        "resilisim.envs.workflow.context.retrieved_scores",
         lambda library, descriptions: np.zeros((len(descriptions), len(library)), np.int16),
     )
     task = Task.from_mapping({"required_tools": ["network_fetcher"], "description": "Fetch it."}, LIBRARY)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.workflow import similarity as similarity_module
+from resilisim.envs.workflow import context as similarity_module
 from resilisim.envs.workflow.actions import tool_of
 from resilisim.envs.workflow.columns import SUCCESS
 from resilisim.envs.workflow.env import WorkflowEnv
@@ -57,7 +57,7 @@ def no_retrieval(monkeypatch):
     def zeros(library, descriptions):
         return np.zeros((len(descriptions), len(library)), np.int16)
 
-    monkeypatch.setattr(similarity_module, "_retrieved_scores", zeros)
+    monkeypatch.setattr(similarity_module, "retrieved_scores", zeros)
 
 
 def problem_of(one, library=None, rules=None):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.curriculum import MAX_STAGE, SEQUENCE_PHASE
+from resilisim.envs.workflow.training import MAX_STAGE, SEQUENCE_PHASE
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.policies.ppo import resume, training
 from resilisim.policies.ppo.adjustment import EPISODE_FIGURES, successful_tools

@@ -1,8 +1,11 @@
-"""The curriculum of appendix D.4.2, and the running success rate that the training law and the reward's phase read.
+"""What training adds: a law of its own (appendix D.4.1), a curriculum (D.4.2), and the success rate that they read.
 
-Both are values: a trainer keeps one, hands it the episodes that finished during a rollout, and gets the next. Between
-rollouts it tells the environments the stage and the rate. `to_mapping` and `from_mapping` go through JSON without loss,
-so a training run that is resumed continues exactly where it stopped.
+The training law is p = base x 0.8^(unmet dependencies) x 0.95^retries x (1 + 0.3 c_task), at most 1; its base depends
+on the running success rate that the trainer measured.
+
+Curriculum and running success rate are values: a trainer keeps one, hands it the episodes that finished during a
+rollout, and gets the next. Between rollouts it tells the environments the stage and the rate. `to_mapping` and
+`from_mapping` go through JSON without loss, so a training run that is resumed continues exactly where it stopped.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from resilisim.errors import InvalidInputError
 from resilisim.inputs import shown
+from resilisim.simulator.compiled import scalar
 from resilisim.tool_library.json_fields import object_fields
 
 if TYPE_CHECKING:
@@ -21,7 +25,43 @@ if TYPE_CHECKING:
 
     Kind = TypeVar("Kind", bound=DataclassInstance)
 
-# What `laws.phase_of` returns and the column PHASE shows.
+
+LOW_SUCCESS = 0.1  # below it the training law and the error penalty are at their mildest
+ADAPTATION_THRESHOLD = 0.3  # theta_adapt: the sequence phase begins
+BASES = (0.95, 0.90, 0.85)
+UNMET_DEPENDENCY = 0.8
+RETRY = 0.95
+ALIGNMENT = 0.3  # g = 1 + ALIGNMENT * c_task
+
+
+@scalar
+def training_base(running_success: float) -> float:
+    """Return the base probability of the training law at a running success rate."""
+    if running_success < LOW_SUCCESS:
+        return BASES[0]
+    if running_success < ADAPTATION_THRESHOLD:
+        return BASES[1]
+    return BASES[2]
+
+
+@scalar
+def phase_of(running_success: float) -> int:
+    """Return the phase of the reward: 0 coverage, 1 sequence."""
+    return 1 if running_success >= ADAPTATION_THRESHOLD else 0
+
+
+@scalar
+def training_probability(base: float, num_unmet: int, num_retries: int, task_confidence: float) -> float:
+    """Return the training law's success probability."""
+    value = base * (1.0 + ALIGNMENT * task_confidence)
+    for _ in range(num_unmet):
+        value *= UNMET_DEPENDENCY
+    for _ in range(num_retries):
+        value *= RETRY
+    return min(1.0, max(0.0, value))
+
+
+# What `phase_of` returns and the column PHASE shows.
 COVERAGE_PHASE = 0
 SEQUENCE_PHASE = 1
 
