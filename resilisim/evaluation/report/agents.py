@@ -18,7 +18,6 @@ from resilisim.evaluation.report.content import (
     Section,
     Table,
     beside_a_chart,
-    folded_if_long,
     name_cell,
     percent,
     plain,
@@ -42,6 +41,7 @@ GIVING_UP = (
     "First to give up: the first component that failed, or the limit that was hit before any did; "
     f"{NOBODY}: the agent was wrong and did not notice."
 )
+MOST_OPEN_ROWS = 8  # of a table that is not folded away
 TOKENS = ("prompt_tokens", "completion_tokens")
 EVENNESS = (
     "Std: standard deviation of success over models. Sat (saturation): 1 − (best − mean). CPS (combined performance "
@@ -59,11 +59,12 @@ def agents_section(facts: RunFacts) -> Section | None:
     agents = [sums for row in facts.rows if (sums := facts.agents.get((row.policy, row.prompt_type))) is not None]
     if not agents:
         return None
+    giving_up = _giving_up_table(agents)
     blocks: list[Block] = [
         "Calls of language models, by the part of the agent that made them.",
         *_tokens_chart(agents),
         beside_a_chart(_usage_table(agents), "Calls, tokens and seconds as a table"),
-        folded_if_long(_giving_up_table(agents), "Where agents gave up"),
+        giving_up if len(agents) <= MOST_OPEN_ROWS else Fold("Where agents gave up", [giving_up]),
     ]
     replans = _replans_table(agents)
     if replans is not None:

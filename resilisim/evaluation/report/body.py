@@ -43,13 +43,7 @@ MOST_ENTRIES = 40  # of a list among the arguments
 def build_page(
     facts: RunFacts, directory: Path | str, episodes: Markup | None = None, compare_with: Path | str | None = None
 ) -> Page:
-    """Return the page of a run.
-
-    Args:
-        facts: The run's facts.
-        directory: Its folder.
-        episodes: The viewer of its episodes, where there is one.
-        compare_with: Folder of another run to compare it with.
+    """Return the page of a run, with the viewer of its episodes and compared with another run where these are given.
 
     Raises:
         StoreError: A folder cannot be read.

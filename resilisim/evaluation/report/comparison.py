@@ -57,11 +57,6 @@ _STYLES: Final[Mapping[str, str]] = {INDEPENDENT: "raw-beside", PAIRED: "series-
 def refuse_unlike_runs(facts: RunFacts, directory: Path | str, compare_with: Path | str) -> None:
     """Refuse, before anything is computed, a run that cannot be compared with this one.
 
-    Args:
-        facts: Facts of the run.
-        directory: Its folder.
-        compare_with: Folder of the other run.
-
     Raises:
         StoreError: The other folder is none of results.
         InvalidInputError: The two cannot be compared.

@@ -79,12 +79,7 @@ def base_prompt(prompt_type: str) -> str:
 
 
 def pool(table: EpisodeTable, prompt_type: str) -> Pool:
-    """Count the episodes of one policy as one group.
-
-    Args:
-        table: Their table of sums (`EpisodeTable.group`, `EpisodeTable.flawed`).
-        prompt_type: What their prompts are called together.
-    """
+    """Count the episodes of a table of sums, all of one policy, as one group whose prompts have one name."""
     count, full, partial = (table.by_task(values) for values in (table.count, table.outcome, table.partial))
     betas = np.array(cross_fitted_betas(table.folds))[table.task_folds]  # (num_tasks,)
     none = math.nan if table.tries_again.any() else 0.0
@@ -99,9 +94,6 @@ def combination(parts: Sequence[tuple[float, Rate]]) -> Estimate:
     With weights 1 and -1 it is a difference: what two rates have in common, the tasks and their luck, drops out of its
     error. The error is the linearised one: task g contributes the sum over parts of
     weight x (numerator_g - rate x denominator_g) / sum of denominators.
-
-    Args:
-        parts: Weights with rates, whose arrays are over the same tasks.
 
     Returns:
         The estimate; without a task all numbers are NaN, with one the interval is. Where nothing varies, because all
@@ -178,9 +170,6 @@ def policies_of(facts: RunFacts) -> list[str]:
 
 class PromptPools:
     """The groups of a run by policy and prompt type, where all flawed prompts of a policy count as one.
-
-    Args:
-        facts: The run's facts.
 
     Attributes:
         facts: The run's facts.

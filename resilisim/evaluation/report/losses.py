@@ -192,12 +192,7 @@ class _Total:
 
 
 def totals_table(pools: PromptPools, dimension: str) -> Table | None:
-    """Return the lost points by the parts of a dimension, or None where there is one part only.
-
-    Args:
-        pools: The run's groups.
-        dimension: A key of `DIMENSIONS`.
-    """
+    """Return the lost points by the parts of one of `DIMENSIONS`, or None where there is one part only."""
     breakdown = pools.facts.breakdown
     again = {row.policy for row in pools.rows if row.tries_again}
     policies = [policy for policy in pools.policies if policy not in again]
