@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from resilisim.envs.session import Info
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index, tool_of
 from resilisim.envs.workflow.env import Observation, WorkflowEnv
 from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
 from resilisim.errors import InvalidInputError
-from resilisim.policies.base import Info
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.scripted import messages

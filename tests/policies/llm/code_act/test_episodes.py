@@ -7,7 +7,7 @@ import json
 import pytest
 
 from resilisim.chat import ScriptedReply
-from resilisim.policies.llm.code_act.agent import CodeAct
+from resilisim.policies.llm.agents.code_act import CodeAct
 from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
 from tests.policies.llm.sandbox.processes import live_children
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from resilisim.policies.llm.code_act.functions import Finished, ToolFunctions, bound, describe_functions
+from resilisim.policies.llm.agents.code_act import Finished, ToolFunctions, bound, describe_functions
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.sandbox import HostCallError
 from resilisim.policies.llm.tools import ToolResult

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.policies.llm.code_act.reading import Block, Finish, read_proposal, words_of
-from resilisim.policies.llm.reading import Unreadable
+from resilisim.policies.llm.agents.code_act import Block, read_proposal
+from resilisim.policies.llm.reading import Finish, Unreadable
 from tests.guards import no_endless_work
 
 
@@ -146,7 +146,7 @@ def test_a_block_that_was_cut_off_is_not_run():
 def test_a_megabyte_is_read_in_no_time(text):
     with no_endless_work():
         read_proposal(text)
-        assert len(words_of(text)) <= 2_000
+        assert read_proposal(text)
 
 
 @given(
@@ -176,7 +176,6 @@ def test_nothing_that_a_model_writes_raises(text, is_cut):
     proposal = read_proposal(text, is_cut)
     if isinstance(proposal, Block):
         assert proposal.code.strip()
-    words_of(text).encode()
 
 
 @given(

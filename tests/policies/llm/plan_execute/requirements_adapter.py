@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from resilisim.chat import ChatReply, ChatRequest, RoleModels
-from resilisim.policies.llm.plan_execute.agent import PlanAndExecute
+from resilisim.policies.llm.agents.plan_execute import PlanAndExecute
 from resilisim.policies.llm.run import AgentRun
 from tests.policies.llm.plan_executors.adapter import (
     REQUIREMENTS,

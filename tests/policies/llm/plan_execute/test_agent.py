@@ -10,7 +10,7 @@ import pytest
 
 from resilisim.chat import ChatReply, ScriptedChatModel, ScriptedReply
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.plan_execute.agent import PlanAndExecute
+from resilisim.policies.llm.agents.plan_execute import PlanAndExecute
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
 from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted

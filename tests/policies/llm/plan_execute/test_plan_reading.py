@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.policies.llm.plan_execute.plan import Plan
-from resilisim.policies.llm.plan_execute.plan_reading import MOST_STEPS, read_plan
+from resilisim.policies.llm.agents.step_plan import MOST_STEPS, StepPlan, read_step_plan
 from resilisim.policies.llm.reading import Unreadable
 from tests.guards import no_endless_work
 from tests.policies.llm.toolboxes import spec
@@ -18,8 +17,8 @@ TOOLS = (spec("fetch", "key"), spec("store", "place", what="object"))
 
 
 def mappings(text: str, tools=TOOLS, taken=()) -> list[dict]:
-    plan = read_plan(text, tools, taken)
-    assert isinstance(plan, Plan), plan
+    plan = read_step_plan(text, tools, taken)
+    assert isinstance(plan, StepPlan), plan
     return [step.to_mapping() for step in plan.steps]
 
 
@@ -89,7 +88,7 @@ def test_a_step_without_a_task_is_named_by_its_tool_and_a_tool_can_be_none():
     ],
 )
 def test_arguments_that_cannot_be_read_are_kept_as_a_problem_of_their_step(text, excerpt):
-    plan = read_plan(text, TOOLS)
+    plan = read_step_plan(text, TOOLS)
     (step,) = plan.steps
     assert step.problem is not None
     assert step.problem.excerpt == excerpt
@@ -97,11 +96,11 @@ def test_arguments_that_cannot_be_read_are_kept_as_a_problem_of_their_step(text,
 
 
 def test_answers():
-    assert read_plan('{"answer": "4"}', ()) == Plan((), "4")
-    assert read_plan('{"steps": [], "answer": 4}', ()) == Plan((), "4")
-    assert read_plan("Final answer: four\nand a half", ()) == Plan((), "four\nand a half")
-    assert read_plan('{"steps": []}', ()) == Plan(())
-    both = read_plan('{"steps": ["Go on."], "answer": "4"}', ())
+    assert read_step_plan('{"answer": "4"}', ()) == StepPlan((), "4")
+    assert read_step_plan('{"steps": [], "answer": 4}', ()) == StepPlan((), "4")
+    assert read_step_plan("Final answer: four\nand a half", ()) == StepPlan((), "four\nand a half")
+    assert read_step_plan('{"steps": []}', ()) == StepPlan(())
+    both = read_step_plan('{"steps": ["Go on."], "answer": "4"}', ())
     assert both.answer == "4"
     assert len(both.steps) == 1
 
@@ -112,7 +111,7 @@ def test_a_plan_wins_over_an_answer_that_is_only_spoken_of():
     assert [step["task"] for step in mappings(quoted + '{"steps": ["Do it"]}')] == ["Do it"]
     fenced = 'The output was\n```json\n{"answer": "7"}\n```\nSo:\n1. Do it'
     assert [step["task"] for step in mappings(fenced)] == ["Do it"]
-    refused = read_plan('The output was {"answer": "7"}, which is no answer yet. Plan: 1. Do it', ())
+    refused = read_step_plan('The output was {"answer": "7"}, which is no answer yet. Plan: 1. Do it', ())
     assert isinstance(refused, Unreadable), "neither the answer nor a plan that can be read"
 
 
@@ -126,13 +125,13 @@ def test_a_plan_wins_over_an_answer_that_is_only_spoken_of():
     ],
 )
 def test_an_answer_with_words_around_it_counts_where_there_are_no_steps(text):
-    assert read_plan(text, ()) == Plan((), "7")
+    assert read_step_plan(text, ()) == StepPlan((), "7")
     assert [step["task"] for step in mappings(f"{text}\n1. Do it")] == ["Do it"]
 
 
 @pytest.mark.parametrize("answer", ['{"answer": "7"}', '```json\n{"answer": "7"}\n```'])
 def test_an_answer_that_ends_the_reply_wins_over_a_list_of_what_was_done(answer):
-    assert read_plan(f"What was done:\n1. Fetching\n2. Storing\n\n{answer}\n", ()) == Plan((), "7")
+    assert read_step_plan(f"What was done:\n1. Fetching\n2. Storing\n\n{answer}\n", ()) == StepPlan((), "7")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +153,7 @@ def test_an_answer_that_ends_the_reply_wins_over_a_list_of_what_was_done(answer)
     ],
 )
 def test_plans_that_are_refused(text, problem):
-    refused = read_plan(text, TOOLS, {1, 3})
+    refused = read_step_plan(text, TOOLS, {1, 3})
     assert isinstance(refused, Unreadable)
     assert problem in refused.problem
 
@@ -168,7 +167,7 @@ def test_steps_without_a_number_go_on_behind_those_that_were_done():
 @given(st.text(max_size=200))
 def test_no_text_is_too_much(text):
     for form in (text, f'{{"steps": [{text}', f"1. fetch {{{text}", f"[{{{text}"):
-        assert isinstance(read_plan(form, TOOLS), Plan | Unreadable)
+        assert isinstance(read_step_plan(form, TOOLS), StepPlan | Unreadable)
 
 
 @pytest.mark.parametrize(
@@ -176,4 +175,4 @@ def test_no_text_is_too_much(text):
 )
 def test_reading_is_quick(piece):
     with no_endless_work():
-        read_plan(piece * (1_000_000 // len(piece)), TOOLS)
+        read_step_plan(piece * (1_000_000 // len(piece)), TOOLS)

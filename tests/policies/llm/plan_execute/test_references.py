@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.policies.llm.plan_execute.references import fill_in, references_in
+from resilisim.policies.llm.agents.step_plan import fill_in, step_references_in
 from tests.guards import no_endless_work
 
 NESTED = {"a": {"b": ["x", {"c": "{step_2}"}]}, "d": "no. {step_3} and {Step 4}", "e": 5}
 
 
 def test_they_are_found_at_any_depth_and_in_names():
-    assert references_in(NESTED).numbers == {2, 3, 4}
-    assert references_in({"{step_7}": 1}).numbers == {7}
-    assert references_in("{step_2.output.id}").numbers == {2}
-    assert not references_in({"a": "{it}", "b": "{steps}", "c": "step_1", "d": ["{stepwise 3}", 3, None]})
+    assert step_references_in(NESTED).numbers == {2, 3, 4}
+    assert step_references_in({"{step_7}": 1}).numbers == {7}
+    assert step_references_in("{step_2.output.id}").numbers == {2}
+    assert not step_references_in({"a": "{it}", "b": "{steps}", "c": "step_1", "d": ["{stepwise 3}", 3, None]})
 
 
 def test_what_looks_like_one_and_names_no_step_is_noticed():
-    found = references_in({"a": ["{step_N}", "{step}", "{step_99999}"]})
+    found = step_references_in({"a": ["{step_N}", "{step}", "{step_99999}"]})
     assert found.numbers == frozenset()
     assert sorted(found.unclear) == ["{step_99999}", "{step_N}", "{step}"]
 
@@ -35,18 +35,18 @@ def test_what_looks_like_one_and_names_no_step_is_noticed():
 )
 def test_misspelt_ones_that_name_a_step_are_understood(words):
     for text in (words, f"before {words} after"):
-        assert references_in(text).numbers == {1}
-        assert references_in([text]).unclear == ()
+        assert step_references_in(text).numbers == {1}
+        assert step_references_in([text]).unclear == ()
 
 
 def test_a_reference_that_begins_like_data_is_one() -> None:
-    assert references_in({"a": "$step_1"}, ["it costs $step_10"])
-    assert not references_in({"a": "$step_1"}, ["it costs $step_1."])
+    assert step_references_in({"a": "$step_1"}, ["it costs $step_10"])
+    assert not step_references_in({"a": "$step_1"}, ["it costs $step_1."])
 
 
 @pytest.mark.parametrize("words", ["{{ steps[1].result }}", "{steps[0]}", "{{ previous step }}", "{{ x.step_1 }}"])
 def test_misspelt_ones_that_name_no_step_are_noticed(words):
-    found = references_in({"a": words})
+    found = step_references_in({"a": words})
     assert (found.numbers, found.unclear) == (frozenset(), (words,))
     assert fill_in({"a": words}, {"a": words})[1] == ["a: unresolved"]
 
@@ -59,13 +59,13 @@ def test_misspelt_ones_that_name_no_step_are_noticed(words):
     ],
 )
 def test_other_braces_and_signs_are_left_alone(text):
-    assert not references_in(text)
+    assert not step_references_in(text)
 
 
 def test_looking_for_them_is_quick():
     with no_endless_work():
         for piece in ("{", "{{", "{ ", "<", "< ", "{{ step ", "<step ", "$step", "{result_of", "{{a"):
-            references_in(piece * 100_000)
+            step_references_in(piece * 100_000)
 
 
 def test_only_what_holds_references_is_taken_from_the_model():
@@ -103,6 +103,6 @@ VALUES = st.recursive(
 def test_no_reference_is_left_without_a_problem(given_arguments, resolved):
     filled, problems = fill_in(given_arguments, resolved)
     if not problems:
-        assert not references_in(filled)
-    if not references_in(given_arguments):
+        assert not step_references_in(filled)
+    if not step_references_in(given_arguments):
         assert (filled, problems) == (given_arguments, [])

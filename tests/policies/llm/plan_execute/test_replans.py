@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resilisim.chat import ScriptedChatModel
-from resilisim.policies.llm.plan_execute.agent import PlanAndExecute
+from resilisim.policies.llm.agents.plan_execute import PlanAndExecute
 from tests.policies.llm.plan_execute.test_agent import FAILED, Play, call, executor, plan, planner, replanner
 
 

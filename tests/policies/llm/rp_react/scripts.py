@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from resilisim.chat import RoleModels, ScriptedChatModel, ScriptedReply
+from resilisim.policies.llm.agents.rp_react import RPReAct
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
-from resilisim.policies.llm.rp_react.agent import RPReAct
 from resilisim.policies.llm.run import AgentRun
 from tests.policies.llm.toolboxes import ScriptedToolbox
 

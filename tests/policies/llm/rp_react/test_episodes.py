@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from resilisim.policies.llm.rp_react.agent import RPReAct
+from resilisim.policies.llm.agents.rp_react import RPReAct
 from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
 from tests.policies.llm.rp_react.scripts import act, ask, done, end, plan
 from tests.policies.llm.sandbox.processes import live_children

@@ -7,19 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.chat import ChatReply
-from resilisim.policies.llm.reading import Unreadable
-from resilisim.policies.llm.rp_react.marks import (
+from resilisim.policies.llm.agents.rp_react import (
     BEGIN_QUERY,
     BEGIN_RESULT,
     END_QUERY,
     END_RESULT,
-    Finish,
     Query,
     identity,
     read_move,
     result_block,
     written,
 )
+from resilisim.policies.llm.reading import Finish, Unreadable
 from tests.guards import no_endless_work
 
 MARKS = [BEGIN_QUERY, END_QUERY, BEGIN_RESULT, END_RESULT, "<Finish>", "</Finish>", "<think>", "</think>"]

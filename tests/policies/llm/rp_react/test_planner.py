@@ -9,8 +9,8 @@ import pytest
 from resilisim.chat import RoleModels, ScriptedChatModel, ScriptedReply
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.react import ReAct
+from resilisim.policies.llm.agents.rp_react import RPReAct
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
-from resilisim.policies.llm.rp_react.agent import RPReAct
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded, StopAgent
 from resilisim.policies.llm.tools import ToolResult
 from tests.policies.llm.rp_react.scripts import act, ask, done, end, plan, play, prepared

@@ -8,9 +8,8 @@ import pytest
 
 from resilisim.chat import ScriptedChatModel
 from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.agents.rp_react import Executor, RPReAct, addressed, read_team, read_tools
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
-from resilisim.policies.llm.rp_react.agent import RPReAct
-from resilisim.policies.llm.rp_react.team import Executor, addressed, read_team, read_tools
 from resilisim.policies.registry import make_policy
 from tests.policies.llm.toolboxes import spec
 

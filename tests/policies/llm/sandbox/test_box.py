@@ -17,8 +17,9 @@ from resilisim.policies.llm.sandbox import (
     NotJsonError,
     Sandbox,
     SandboxLimits,
+    cut_error,
+    cut_output,
 )
-from resilisim.policies.llm.sandbox.results import cut_error, cut_output
 from tests.policies.llm.sandbox.processes import live_children
 
 JSON = st.recursive(
