@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from resilisim.chat.types import estimated_tokens
 from resilisim.policies.llm.agents.offloading import first_tokens
 from resilisim.policies.llm.tools import ToolResult
-from tests.policies.llm.rp_react.scripts import act, ask, done, end, play
-from tests.policies.llm.toolboxes import spec
+from tests.policies.llm.rp_react_scripts import act, ask, done, end, play
 
 ROWS = {"rows": [{"n": number, "name": f"row {number}"} for number in range(200)]}
 LONG = ToolResult(f"reader ran.\nOutput: {json.dumps(ROWS)}", value=ROWS, progress="5 turns left")
@@ -169,22 +168,6 @@ def test_words_are_stored_as_text_where_there_is_no_value_or_words_say_more():
     assert played.answer == "ok"
 
 
-def test_a_value_that_no_sandbox_takes_is_stored_as_text():
-    odd = ToolResult("digits " * 100, value={"n": 10**500})
-    played = play(
-        [
-            ask("a"),
-            act("tool_call", name="b"),
-            act("python", code="output_1[:6]"),
-            done("c", expect="'digits'"),
-            end("ok"),
-        ],
-        {"tool_call": [odd]},
-        offload_tokens=100,
-    )
-    assert played.answer == "ok"
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -254,22 +237,6 @@ def test_an_output_beyond_the_memory_is_an_error_of_python_only():
         memory_mib=8,
     )
     assert played.answer == "ok"
-
-
-def test_python_reaches_no_tool():
-    played = play([ask("a"), act("python", code="tool_call('x')"), done("b", expect="NameError"), end("ok")])
-    assert played.toolbox.calls == []
-
-
-def test_tools_of_any_kind_can_be_had():
-    tools = [spec("filter_db", "condition", description="Filter the loaded database.")]
-    played = play(
-        [ask("a"), act("filter_db", condition="x > 1"), act("python", code="len(output_1)"), done("b"), end("ok")],
-        {"filter_db": [ToolResult("r" * 1000, value=[1, 2, 3])]},
-        specs=tools,
-        offload_tokens=100,
-    )
-    assert played.told(3) == "Observation: 3"
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=400), st.integers(1, 50))
