@@ -18,7 +18,7 @@ from resilisim.chat.openai import OpenAIChatModel
 from resilisim.chat.types import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InfrastructureError
-from resilisim.evaluation.episode.play import Rollout, play_agent_episode
+from resilisim.evaluation.episode.play import JudgedSession, play_agent_episode
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import LLM_POLICIES, make_policy
 from resilisim.policies.scripted import messages
@@ -66,13 +66,13 @@ def some_tasks(number: int) -> list[Task]:
 
 def reference(env: ConversationEnv, task: Task, seed: int) -> Played:
     """Play the right calls in their order, each until it has succeeded."""
-    rollout = Rollout(env, task, "baseline", seed)
+    session = JudgedSession(env, task, "baseline", seed)
     waiting = list(right_calls(task).items())
-    while not rollout.terminated:
-        if rollout.steps and messages.succeeded_tool(rollout.view) is not None:
+    while not session.ended:
+        if session.steps and messages.succeeded_tool(session.reply.info) is not None:
             waiting.pop(0)
-        rollout.step(messages.call(*waiting[0]) if waiting else messages.FINISH)
-    return _played(rollout.record("reference"))
+        session.send(messages.call(*waiting[0]) if waiting else messages.FINISH)
+    return _played(session.record("reference"))
 
 
 def _played(record: Any) -> Played:

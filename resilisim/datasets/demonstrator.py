@@ -14,7 +14,7 @@ from typing import Any
 
 from resilisim.datasets.rollout import Searcher, Stage
 from resilisim.datasets.transcript import opening, reasoning
-from resilisim.policies.base import Info
+from resilisim.envs.session import Info
 from resilisim.policies.scripted import messages
 from resilisim.policies.scripted.reading import ordered_steps
 from resilisim.simulator import Problem

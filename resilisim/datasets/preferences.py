@@ -12,11 +12,12 @@ from typing import ClassVar
 
 from resilisim.datasets.alternatives import Alternative, draw_alternative, preferring_named, worse_alternatives
 from resilisim.datasets.demonstrator import Demonstrator
-from resilisim.datasets.rollout import FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
+from resilisim.datasets.rollout import EPISODES_GROUP, FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
 from resilisim.datasets.transcript import MISTAKEN_REASONS, Transcript, message_type, schema_name, tools_column
+from resilisim.envs.session import Info, Session
 from resilisim.errors import InvalidInputError
-from resilisim.policies.base import Info
+from resilisim.options import option
 from resilisim.policies.scripted import messages
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
@@ -30,16 +31,17 @@ from resilisim.tool_library import ToolLibrary
 
 @dataclass(frozen=True, slots=True)
 class PreferenceSpec(RolloutSpec):
-    """What preference pairs are made of; the records are a function of it and of the task.
-
-    Attributes:
-        explore: Share of the steps that are mistakes on purpose, 0 to 1.
-        min_margin: Least Q* that the rejected message must lie below the chosen one, above 0.
-    """
+    """What preference pairs are made of; the records are a function of it and of the task."""
 
     kind: ClassVar[str] = "preferences"
-    explore: float = 0.3
-    min_margin: float = 0.01
+    explore: float = option(
+        0.3,
+        "Share of the steps on the way to preference pairs that are mistakes on purpose.",
+        least=0.0,
+        most=1.0,
+        group=EPISODES_GROUP,
+    )
+    min_margin: float = option(0.01, "Least difference in Q* between the two of a pair.", group=EPISODES_GROUP)
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range.
@@ -89,17 +91,18 @@ class PreferenceSource:
             yield from self._episode(task, start)
 
     def _episode(self, task: Task, start: Start) -> Iterator[Record]:
-        spec, environment = self._spec, self._stage.environment
+        spec = self._spec
         agent = Demonstrator(self._stage, task, spec.search, spec.pass_parameters)
-        observation, info = environment.reset(seed=start.seed, options={"task": task, "prompt": start.prompt})
+        session = Session(self._stage.environment, task, start.prompt, start.seed, privileged=True)
+        observation, info = session.reply.observation, session.reply.info
         draws = Draws(
             "resilisim/datasets/preferences", spec.environment.salt, task.instance_id, info["prompt_type"], start.seed
         )
         optimum = solve(info["problem"])
         transcript = Transcript(self._stage, observation)
         agent.reset(observation, info)
-        num_mistakes, ended = 0, False
-        while not ended and optimum.value(info["state"]) > 0.0:
+        num_mistakes = 0
+        while not session.ended and optimum.value(info["state"]) > 0.0:
             text = agent.act(observation, info)
             said = self._stage.read(text)
             plan_in_prompt = info["planner"] is not None
@@ -122,7 +125,8 @@ class PreferenceSource:
             if draws.uniform() < spec.explore and mistakes:
                 text = _text_of(draw_alternative(preferring_named(mistakes, named), draws), said, agent, info)
                 num_mistakes += 1
-            observation, _, ended, _, info = environment.step(transcript.say(text))
+            reply = session.send(transcript.say(text))
+            observation, info = reply.observation, reply.info
             transcript.hear(observation)
 
     def _draw_rejected(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-# What the environment tells about the last message (docstring of the environment); a policy only reads it.
-Info = Mapping[str, Any]
+from resilisim.envs.session import Info, Session
 
 
 @runtime_checkable
@@ -62,3 +60,15 @@ def policy_name(policy: object) -> str:
     """Return the name under which a policy's results are shown."""
     name = getattr(policy, "name", None)
     return name if isinstance(name, str) and name else type(policy).__name__
+
+
+def play(policy: Policy, session: Session) -> None:
+    """Ask a policy for one message after the other until the episode has ended.
+
+    Raises:
+        Exception: Whatever the policy raises.
+    """
+    reply = session.reply
+    policy.reset(reply.observation, reply.info)
+    while not reply.ended:
+        reply = session.send(policy.act(reply.observation, reply.info))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv, public_info
+from resilisim.envs.session import Reply, Session
 from resilisim.policies.base import is_privileged
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
@@ -96,13 +97,11 @@ def _play(
     policy: Any, env: ConversationEnv, task: Task, prompt: str, seed: int, problems: list[str]
 ) -> list[str | None]:
     """Play one episode, add what is wrong to `problems`, and return the messages."""
-    shown = _without_seed if is_privileged(policy) else public_info
-    observation, info = env.reset(seed=seed, options={"task": task, "prompt": prompt})
+    session = Session(env, task, prompt, seed, privileged=is_privileged(policy))
     messages: list[str | None] = []
-    _answer(policy, "reset", observation, shown(info), problems)
-    ended = False
-    while not ended and not problems:
-        message = _answer(policy, "act", observation, shown(info), problems)
+    _answer(policy, "reset", session.reply, problems)
+    while not session.ended and not problems:
+        message = _answer(policy, "act", session.reply, problems)
         if message is not None and not isinstance(message, str):
             problems.append(f"act returned a {type(message).__name__}: expected a text, or None to stop")
             break
@@ -112,25 +111,21 @@ def _play(
         if len(message) > MAX_MESSAGE_LENGTH:
             problems.append(f"act returned {len(message):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}")
             break
-        observation, _, ended, _, info = env.step(message)
+        session.send(message)
     return messages
 
 
-def _answer(policy: Any, method: str, observation: str, info: dict[str, Any], problems: list[str]) -> Any:
+def _answer(policy: Any, method: str, reply: Reply, problems: list[str]) -> Any:
     # The problem and the state are shared by every episode and immutable; what is left is plain JSON.
-    before = copy.deepcopy(public_info(info))
+    before = copy.deepcopy(public_info(reply.info))
     try:
-        answer = getattr(policy, method)(observation, info)
+        answer = getattr(policy, method)(reply.observation, reply.info)
     except Exception as error:
         problems.append(f"{method} raised {type(error).__name__}: {' '.join(str(error).split())}")
         return None
-    if public_info(info) != before:
+    if public_info(reply.info) != before:
         problems.append(f"{method} changed the info that it was given: expected it to be read only")
     return answer
-
-
-def _without_seed(info: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in info.items() if name != "seed"}
 
 
 def _differences(

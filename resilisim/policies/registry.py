@@ -28,10 +28,10 @@ BUILT_IN_POLICIES: Mapping[str, str] = {
     "trained": "resilisim.policies.ppo.policy:TrainedPolicy",
     "direct": "resilisim.policies.llm.agents.direct:Direct",
     "react": "resilisim.policies.llm.agents.react:ReAct",
-    "plan-and-execute": "resilisim.policies.llm.plan_execute.agent:PlanAndExecute",
-    "code-act": "resilisim.policies.llm.code_act.agent:CodeAct",
+    "plan-and-execute": "resilisim.policies.llm.agents.plan_execute:PlanAndExecute",
+    "code-act": "resilisim.policies.llm.agents.code_act:CodeAct",
     "reflexion": "resilisim.policies.llm.agents.reflexion:Reflexion",
-    "rp-react": "resilisim.policies.llm.rp_react.agent:RPReAct",
+    "rp-react": "resilisim.policies.llm.agents.rp_react:RPReAct",
     "kpi-chain": "resilisim.policies.llm.kpi_chain.agent:KpiChain",
 }
 # Those that ask a language model.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resilisim.errors import InvalidInputError, MissingExtraError
-from resilisim.provenance import write_file_atomically
+from resilisim.run_folder import write_file_atomically
 from resilisim.tool_library import ToolLibrary
 
 if TYPE_CHECKING:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from resilisim.errors import InvalidInputError, unknown_name
+from annotated_types import Interval
+from pydantic import Strict
+
+from resilisim.inputs import validated
 
 # Who put a tool into a plan: semantic matching, which made the task's required list, or the planner itself.
-CHOSEN_BY = ("semantics", "policy")
+Chooser = Literal["semantics", "policy"]
+CHOSEN_BY: tuple[Chooser, ...] = get_args(Chooser)
 
 # Far above the turns of any episode; every reader of plans takes numbers of so many digits.
 HIGHEST_LIMIT = 999_999_999
 
-# Values in messages, the long ones cut: workflows are also read from texts of strangers.
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 100
+Text = Annotated[str, Strict()]
+Probability = Annotated[float, Strict(), Interval(ge=0.0, le=1.0)]
+Similarity = Annotated[float, Strict(), Interval(ge=-1.0, le=1.0)]
+Limit = Annotated[int, Strict(), Interval(ge=1, le=HIGHEST_LIMIT)]
+
+_NO_OTHER_FIELDS: Mapping[str, str] = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +55,19 @@ class Step:
             limit.
     """
 
-    tool: str
+    tool: Text
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    reason: str = ""
-    requires: tuple[str, ...] = ()
-    alternatives: tuple[str, ...] = ()
-    expected_outcome: str = ""
-    confidence: float = 1.0
-    semantic_match: float | None = None
-    chosen_by: str = "semantics"
-    max_tries: int | None = None
-    skip_from: int | None = None
+    reason: Text = ""
+    requires: tuple[Text, ...] = ()
+    alternatives: tuple[Text, ...] = ()
+    expected_outcome: Text = ""
+    confidence: Probability = 1.0
+    semantic_match: Similarity | None = None
+    chosen_by: Chooser = "semantics"
+    max_tries: Limit | None = None
+    skip_from: Limit | None = None
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = _NO_OTHER_FIELDS
 
     @property
     def is_limited(self) -> bool:
@@ -68,19 +76,8 @@ class Step:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the step as plain JSON values."""
-        return {
-            "tool": self.tool,
-            "parameters": dict(self.parameters),
-            "reason": self.reason,
-            "requires": list(self.requires),
-            "alternatives": list(self.alternatives),
-            "expected_outcome": self.expected_outcome,
-            "confidence": self.confidence,
-            "semantic_match": self.semantic_match,
-            "chosen_by": self.chosen_by,
-            "max_tries": self.max_tries,
-            "skip_from": self.skip_from,
-        }
+        lists = {"requires": list(self.requires), "alternatives": list(self.alternatives)}
+        return {name: getattr(self, name) for name in self.__slots__} | {"parameters": dict(self.parameters)} | lists
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
@@ -89,21 +86,7 @@ class Step:
         Raises:
             InvalidInputError: A field is unknown, missing, or of the wrong kind.
         """
-        _check_fields(mapping, {entry.name for entry in fields(cls)}, {"tool"}, "a workflow step")
-        where = f"step {_SHORT.repr(mapping['tool'])}"
-        return cls(
-            tool=_text(mapping, "tool", where),
-            parameters=_object(mapping, "parameters", where),
-            reason=_text(mapping, "reason", where),
-            requires=_names(mapping, "requires", where),
-            alternatives=_names(mapping, "alternatives", where),
-            expected_outcome=_text(mapping, "expected_outcome", where),
-            confidence=_number(mapping, "confidence", where, 0.0, 1.0, default=1.0),
-            semantic_match=_similarity(mapping, where),
-            chosen_by=_choice(mapping, where),
-            max_tries=_limit(mapping, "max_tries", where),
-            skip_from=_limit(mapping, "skip_from", where),
-        )
+        return validated(cls, mapping, "workflow step", strict=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +101,12 @@ class Workflow:
             the planner; under "exact-path" V*.
     """
 
-    instance_id: str
+    instance_id: Text
     steps: tuple[Step, ...]
-    planner: str
-    predicted_success_probability: float
+    planner: Text
+    predicted_success_probability: Probability
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = _NO_OTHER_FIELDS
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -144,18 +129,7 @@ class Workflow:
         Raises:
             InvalidInputError: A field is unknown, missing, or of the wrong kind.
         """
-        names = {entry.name for entry in fields(cls)}
-        _check_fields(mapping, names, names, "a workflow")
-        where = f"workflow of {_SHORT.repr(mapping['instance_id'])}"
-        steps = mapping["steps"]
-        if not isinstance(steps, (list, tuple)) or not all(isinstance(step, Mapping) for step in steps):
-            raise InvalidInputError(f"field 'steps' of {where}: expected a list of objects")
-        return cls(
-            instance_id=_text(mapping, "instance_id", where),
-            steps=tuple(Step.from_mapping(step) for step in steps),
-            planner=_text(mapping, "planner", where),
-            predicted_success_probability=_number(mapping, "predicted_success_probability", where, 0.0, 1.0),
-        )
+        return validated(cls, mapping, "workflow", strict=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,72 +162,6 @@ class PlannedStep:
         return (self.max_tries is not None and failed_tries >= self.max_tries) or (
             self.skip_from is not None and message >= self.skip_from
         )
-
-
-def _check_fields(mapping: Mapping[str, Any], known: set[str], needed: set[str], what: str) -> None:
-    for name in mapping:
-        if name not in known:
-            raise unknown_name("field", name, sorted(known), what)
-    for name in sorted(needed):
-        if name not in mapping:
-            raise InvalidInputError(f"{what} has no field {name!r}: expected {', '.join(sorted(needed))}")
-
-
-def _text(mapping: Mapping[str, Any], name: str, where: str) -> str:
-    value = mapping.get(name, "")
-    if not isinstance(value, str):
-        raise InvalidInputError(f"field {name!r} of {where} is {_SHORT.repr(value)}: expected a text")
-    return value
-
-
-def _object(mapping: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
-    value = mapping.get(name, {})
-    if not isinstance(value, Mapping):
-        raise InvalidInputError(f"field {name!r} of {where} is {_SHORT.repr(value)}: expected an object")
-    return dict(value)
-
-
-def _names(mapping: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
-    value = mapping.get(name, ())
-    if not isinstance(value, (list, tuple)) or not all(isinstance(entry, str) for entry in value):
-        raise InvalidInputError(f"field {name!r} of {where} is {_SHORT.repr(value)}: expected a list of tool names")
-    return tuple(value)
-
-
-def _number(
-    mapping: Mapping[str, Any], name: str, where: str, lowest: float, highest: float, default: float = 0.0
-) -> float:
-    value = mapping.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not lowest <= value <= highest:
-        raise InvalidInputError(
-            f"field {name!r} of {where} is {_SHORT.repr(value)}: expected a number from {lowest:g} to {highest:g}"
-        )
-    return float(value)
-
-
-def _similarity(mapping: Mapping[str, Any], where: str) -> float | None:
-    if mapping.get("semantic_match") is None:
-        return None
-    return _number(mapping, "semantic_match", where, -1.0, 1.0)
-
-
-def _limit(mapping: Mapping[str, Any], name: str, where: str) -> int | None:
-    value = mapping.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= HIGHEST_LIMIT:
-        raise InvalidInputError(
-            f"field {name!r} of {where} is {_SHORT.repr(value)}: expected an integer from 1 to {HIGHEST_LIMIT:,}, or "
-            "null for no limit"
-        )
-    return value
-
-
-def _choice(mapping: Mapping[str, Any], where: str) -> str:
-    value = mapping.get("chosen_by", CHOSEN_BY[0])
-    if value not in CHOSEN_BY:
-        raise unknown_name("value", str(value)[:100], CHOSEN_BY, f"field 'chosen_by' of {where}")
-    return str(value)
 
 
 def critical_tools(steps: Sequence[Step]) -> tuple[str, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from resilisim.errors import (
     ExactLimitError,
@@ -40,6 +40,8 @@ FORMS = (*PLANNER_NAMES, "policy:DIR")
 KEPT_PLANS = 8192
 NUM_ALTERNATIVES = 3
 
+Key = TypeVar("Key", bound=Hashable)
+
 # Names the tools most like a given one, the most similar first.
 SimilarTools = Callable[[str], Sequence[str]]
 
@@ -70,7 +72,57 @@ class Planner(Protocol):
         ...
 
 
-class ExactPlanner:
+class KeepingPlanner(Generic[Key]):
+    """What planners share that make steps once and fill them in for each task: they keep the latest plans.
+
+    Args:
+        name: What stands as `planner` in workflows, prompts and records.
+        library: Tool library of the tasks; the default one if omitted.
+        law: Success law; the benchmark's if omitted.
+        rules: End rules; the benchmark's if omitted.
+        similar: Names the alternatives of a tool.
+        match: Scores how well tools match a task's description; without it, steps have no semantic match.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        library: ToolLibrary | None,
+        law: BenchmarkLaw | None,
+        rules: EndRules | None,
+        similar: SimilarTools | None,
+        match: SemanticMatch | None,
+    ) -> None:
+        self.name = name
+        self.library = library if library is not None else default_library()
+        self.law = law or BenchmarkLaw()
+        self.rules = rules or EndRules()
+        self.similar = similar
+        self.match = match
+        self._kept = functools.lru_cache(maxsize=KEPT_PLANS)(self._make)
+
+    def plan(self, task: Task) -> Workflow:
+        """Return the workflow for a task; what depends on neither its inputs nor its text is made once.
+
+        Raises:
+            InvalidInputError: The required list does not fit the library.
+            ExactLimitError: The task is too large to be solved exactly (exact planners).
+            MissingExtraError: The task's similarities have to be computed, and the extra `retrieval` is not installed
+                (trained policies).
+        """
+        steps, value = self._kept(self._key(task))
+        return Workflow(task.instance_id, fill_steps(steps, task, self.library, self.match), self.name, value)
+
+    def _key(self, task: Task) -> Key:
+        """Return what the steps of a task's plan depend on."""
+        raise NotImplementedError
+
+    def _make(self, key: Key) -> tuple[tuple[Step, ...], float]:
+        """Return steps without parameters, and the chance of success of following them to the letter."""
+        raise NotImplementedError
+
+
+class ExactPlanner(KeepingPlanner[tuple[str, ...]]):
     """Plans so that the plan, followed to the letter, succeeds as often as it can; its value is exact.
 
     Tools outside the required list ("helpers") are steps where running them first raises the chance of success; the
@@ -101,27 +153,14 @@ class ExactPlanner:
         match: SemanticMatch | None = None,
         limits: bool = True,
     ) -> None:
-        self.name = "exact" if limits else "exact-path"
+        super().__init__("exact" if limits else "exact-path", library, law, rules, similar, match)
         self.limits = limits
-        self.library = library if library is not None else default_library()
-        self.law = law or BenchmarkLaw()
-        self.rules = rules or EndRules()
-        self.similar = similar
-        self.match = match
-        self._solved = functools.lru_cache(maxsize=KEPT_PLANS)(self._solve)
 
-    def plan(self, task: Task) -> Workflow:
-        """Return the workflow for a task; what depends on neither its inputs nor its text is computed once per list.
+    def _key(self, task: Task) -> tuple[str, ...]:
+        return task.required_tools
 
-        Raises:
-            InvalidInputError: The required list does not fit the library.
-            ExactLimitError: The task is too large to be solved exactly.
-        """
-        steps, value = self._solved(task.required_tools)
-        return Workflow(task.instance_id, fill_steps(steps, task, self.library, self.match), self.name, value)
-
-    def _solve(self, required: tuple[str, ...]) -> tuple[tuple[Step, ...], float]:
-        problem = build_problem(self.library, required, self.law, self.rules)
+    def _make(self, key: tuple[str, ...]) -> tuple[tuple[Step, ...], float]:
+        problem = build_problem(self.library, key, self.law, self.rules)
         tools, value = all_success_path(problem)
         limits: Sequence[tuple[int | None, int | None]] = [(None, None)] * len(tools)
         if self.limits and value > 0.0:

@@ -16,8 +16,8 @@ import resilisim  # noqa: F401  (registers the ids)
 from resilisim.envs.checks import check_conversation_env
 from resilisim.envs.conversation import ConversationEnv, UnicodeText, public_info
 from resilisim.envs.protocol import CUT_MARK, encode_native
+from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.episode.play import Rollout
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
@@ -384,9 +384,8 @@ def test_native_nonsense_is_an_observation_of_valid_json(message, kind, part):
     env = certain_env(protocol="native")
     env.reset(seed=0, options={"task": TASK})
     first = sent_to(env.native_step)
-    rollout = Rollout(certain_env(protocol="native"), Task.from_mapping(TASK, default_library()), "baseline", 0)
-    rollout.step(message)  # as records keep it
-    assert rollout.observation == first
+    session = Session(certain_env(protocol="native"), Task.from_mapping(TASK, default_library()), "baseline", 0)
+    assert session.send(message).observation == first, "as a mapping, which records keep as a text"
 
 
 @given(st.text(), st.lists(st.text()), st.integers(200, 1000))

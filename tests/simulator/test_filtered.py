@@ -14,14 +14,14 @@ from benchmarks import filtered_optimum as filtered
 from benchmarks.filtered_optimum import FILTERS, filtered_optimum
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.seeding import Draws
-from resilisim.simulator import BenchmarkLaw, EndRules, EpisodeState, Message, Problem, build_problem, start_state
+from resilisim.simulator import EndRules, EpisodeState, Message, Problem, build_problem, start_state
 from resilisim.simulator.exact import known_probabilities
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.split import split_of
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.simulator.brute_force import BruteForce
-from tests.simulator.libraries import libraries, small_library
+from tests.simulator.libraries import libraries
 
 LIBRARY = default_library()
 FILTER_SETS = [filters for size in range(3) for filters in itertools.combinations(FILTERS, size)]
@@ -80,40 +80,6 @@ def test_brute_force_lies_within_the_bounds(data: st.DataObject, library: ToolLi
         assert found.gap == 0.0
 
 
-# Dependencies, base probabilities, required list and turns: enough reliable tools stand outside the closure for every
-# filter to be exact.
-EXACT_CASES = {
-    "chain": ({"a": [], "b": ["a"], "x": [], "y": []}, {}, ["a", "b"], 6),
-    "helper": ({"h": [], "a": ["h"], "x": [], "y": []}, {}, ["a"], 5),
-    "shared helper": ({"h": [], "a": ["h"], "b": ["h"], "x": [], "y": []}, {}, ["a", "b"], 5),
-    "against the dependency": ({"a": ["b"], "b": [], "x": [], "y": []}, {}, ["a", "b"], 5),
-    "unreliable": ({"h": [], "a": ["h"], "x": [], "y": []}, {"h": 0.4, "a": 0.5}, ["a"], 5),
-}
-
-
-def exact_case(case: str) -> Problem:
-    dependencies, probabilities, required, turns = EXACT_CASES[case]
-    rules = EndRules(turns, max_consecutive_failures=2, loop_length=3)
-    return build_problem(small_library(dependencies, probabilities), required, rules=rules)
-
-
-@pytest.mark.parametrize("filters", FILTER_SETS, ids="+".join)
-@pytest.mark.parametrize("case", EXACT_CASES)
-def test_exact_where_breakers_are_alike(case: str, filters: tuple[str, ...]) -> None:
-    problem = exact_case(case)
-    found = filtered_optimum(problem, filters)
-    assert found.gap == 0.0
-    assert found.value == pytest.approx(brute_force(problem, filters), abs=1e-12)
-
-
-@pytest.mark.parametrize("filters", FILTER_SETS, ids="+".join)
-def test_breaking_rows_of_failures_is_worth_something_behind_filters(filters: tuple[str, ...]) -> None:
-    """Otherwise the cases above would prove nothing about breakers."""
-    with_breakers = exact_case("unreliable")
-    alone = build_problem(small_library({"h": [], "a": ["h"]}, {"h": 0.4, "a": 0.5}), ["a"], rules=with_breakers.rules)
-    assert filtered_optimum(with_breakers, filters).value > brute_force(alone, filters) + 0.005
-
-
 def test_without_filters_it_is_the_optimum() -> None:
     draws = Draws("filtered optimum, sample")
     for _ in range(25):
@@ -145,14 +111,6 @@ def test_behind_the_dependency_filter_only_the_size_of_the_closure_counts(turns:
         assert filtered_optimum(problem, ("dependency",)).value == expected
 
 
-def test_a_filter_never_helps() -> None:
-    for names in TEST_LISTS[::12]:
-        problem = build_problem(LIBRARY, names)
-        both = filtered_optimum(problem, FILTERS).value
-        dependency = filtered_optimum(problem, ("dependency",)).value
-        assert both <= dependency <= known_probabilities(problem) + 1e-12
-
-
 def test_what_the_filters_cost_on_the_test_split() -> None:
     optimum = {names: known_probabilities(build_problem(LIBRARY, names)) for names in TEST_LISTS}
     dependency = {names: filtered_optimum(build_problem(LIBRARY, names)) for names in TEST_LISTS}
@@ -161,19 +119,6 @@ def test_what_the_filters_cost_on_the_test_split() -> None:
     total = sum(optimum[task.required_tools] for task in TEST_TASKS)
     assert sum(dependency[task.required_tools].value for task in TEST_TASKS) / total == pytest.approx(0.9252, abs=5e-5)
     assert sum(both[task.required_tools].value for task in TEST_TASKS) / total == pytest.approx(0.8885, abs=5e-5)
-
-
-def test_a_list_against_its_dependencies_is_out_of_reach_behind_the_filter() -> None:
-    problem = build_problem(LIBRARY, ["data_processing_transformer", "data_processing_parser"])
-    assert filtered_optimum(problem, ("dependency",)).value == 0.0
-    assert filtered_optimum(problem, ("constraint",)).value > 0.5
-
-
-def test_three_failures_lose_a_tool_behind_the_constraint_filter() -> None:
-    rules = EndRules(9, max_consecutive_failures=0)
-    problem = build_problem(small_library({"a": []}), ["a"], BenchmarkLaw(history=1.0), rules)
-    assert filtered_optimum(problem, ("constraint",)).value == pytest.approx(1 - 0.2**3, abs=1e-12)
-    assert filtered_optimum(problem, ()).value == pytest.approx(1 - 0.2**9, abs=1e-12)
 
 
 def test_unknown_filters_are_named() -> None:

@@ -188,6 +188,36 @@ class WorkflowCore:
 TIMEOUT_ERROR = "TIMEOUT"
 
 
+class CoreUser:
+    """What scalar and batched Workflow-v0 pass on to their core."""
+
+    core: WorkflowCore
+
+    def set_running_success(self, rate: float) -> None:
+        """See `WorkflowCore.set_running_success`."""
+        self.core.set_running_success(rate)
+
+    def set_stage(self, stage: int) -> None:
+        """See `WorkflowCore.set_stage`."""
+        self.core.set_stage(stage)
+
+    def set_patterns(self, scores: Mapping[tuple[str, ...], float]) -> None:
+        """See `WorkflowCore.set_patterns`."""
+        self.core.set_patterns(scores)
+
+    def problem(self, env: int = 0) -> Problem:
+        """See `WorkflowCore.problem`."""
+        return self.core.problem(env)
+
+    def episode_state(self, env: int = 0) -> EpisodeState:
+        """See `WorkflowCore.episode_state`."""
+        return self.core.episode_state(env)
+
+    def decode_action(self, action: int, env: int = 0) -> WorkflowAction:
+        """See `decode_action`."""
+        return decode_action(self.core, action, env)
+
+
 def build_tables(
     library: ToolLibrary, tasks: Sequence[Task], options: WorkflowOptions, context: TaskContext
 ) -> tuple[Layout, TaskRecords, Worlds]:

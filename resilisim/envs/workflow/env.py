@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Unpack, cast
 
 import gymnasium
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 
 from resilisim.envs.workflow.actions import ACTION_TYPES, action_type_of, tool_of
 from resilisim.envs.workflow.columns import DEPENDENCY_FAILED, FAILED, STATUS, STATUSES, SUCCESS, TIMEOUT
+from resilisim.envs.workflow.core import CoreUser, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.core import Observation as Observation
-from resilisim.envs.workflow.core import WorkflowCore, plant_seeds
 from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS, LEAVE_ENDED, begin_episodes, ended_by, step_environments
 from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
 from resilisim.errors import InvalidInputError, unknown_name
@@ -23,7 +22,7 @@ RESET_OPTIONS = ("task", "episode_seed")
 OUTCOMES = (SUCCESS, FAILED, TIMEOUT, DEPENDENCY_FAILED)
 
 
-class WorkflowEnv(gymnasium.Env[Observation, np.int64]):
+class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
     """The workflow MDP: which tool to call next, one call a step.
 
     ## What it is
@@ -180,18 +179,6 @@ class WorkflowEnv(gymnasium.Env[Observation, np.int64]):
     def render(self) -> str | None:
         """Return what happened last as one line (`ansi`)."""
         return self._last if self.render_mode == "ansi" else None
-
-    def set_running_success(self, rate: float) -> None:
-        """See `WorkflowCore.set_running_success`."""
-        self.core.set_running_success(rate)
-
-    def set_stage(self, stage: int) -> None:
-        """See `WorkflowCore.set_stage`."""
-        self.core.set_stage(stage)
-
-    def set_patterns(self, scores: Mapping[tuple[str, ...], float]) -> None:
-        """See `WorkflowCore.set_patterns`."""
-        self.core.set_patterns(scores)
 
     def _step(self, action: int | np.int64, outcome: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         core = self.core

@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from resilisim.envs.workflow.arrays import EPISODE_BLOCKS
-from resilisim.envs.workflow.core import Observation, WorkflowCore, plant_seeds
+from resilisim.envs.workflow.core import CoreUser, Observation, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.dynamics import (
     DRAWN,
     END_FIELDS,
@@ -24,8 +24,6 @@ from resilisim.envs.workflow.dynamics import (
 from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
-from resilisim.simulator.problem import Problem
-from resilisim.simulator.state import EpisodeState
 
 Infos = dict[str, Any]
 
@@ -39,7 +37,7 @@ RESET_OPTIONS = ("tasks", "seeds", "reset_mask")
 TRAINER_FIELDS = ("running_success", "stage", "num_patterns", "pattern_keys", "pattern_scores")
 
 
-class WorkflowVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
+class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     """Batched Workflow-v0; `WorkflowEnv` says what actions, observations, rewards and ends mean.
 
     Environment i of `reset(seed=s)` plays the episodes of `WorkflowEnv.reset(seed=s + i)`, in the same order.
@@ -163,26 +161,6 @@ class WorkflowVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which actions are legal, bool (num_envs, num_actions)."""
         return self.core.observation["action_mask"].astype(np.bool_)
-
-    def set_running_success(self, rate: float) -> None:
-        """See `WorkflowCore.set_running_success`."""
-        self.core.set_running_success(rate)
-
-    def set_stage(self, stage: int) -> None:
-        """See `WorkflowCore.set_stage`."""
-        self.core.set_stage(stage)
-
-    def set_patterns(self, scores: Mapping[tuple[str, ...], float]) -> None:
-        """See `WorkflowCore.set_patterns`."""
-        self.core.set_patterns(scores)
-
-    def problem(self, env: int) -> Problem:
-        """See `WorkflowCore.problem`."""
-        return self.core.problem(env)
-
-    def episode_state(self, env: int) -> EpisodeState:
-        """See `WorkflowCore.episode_state`."""
-        return self.core.episode_state(env)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return all that later steps depend on besides actions, as copies of named arrays (`set_state`)."""

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
-from resilisim.envs.conversation import ConversationEnv, public_info
-from resilisim.envs.protocol import native_text
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.session import Session
 from resilisim.evaluation.episode.attribution import (
     IDENTITY_TOLERANCE,
     Attribution,
@@ -24,13 +24,13 @@ from resilisim.evaluation.episode.record import (
     StepRecord,
     fitting_ceiling,
 )
-from resilisim.policies.base import Policy, is_privileged, policy_name
+from resilisim.policies.base import Policy, is_privileged, play, policy_name
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.run import EpisodeHooks, Journal
+from resilisim.policies.llm.run import Journal
 from resilisim.provenance import content_hash
-from resilisim.simulator import Problem, rescore
+from resilisim.simulator import rescore
 from resilisim.simulator.exact import solve
-from resilisim.simulator.state import is_done
+from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
 from resilisim.tasks.searches import Searches
 from resilisim.workflows.prompts import Prompt
@@ -38,77 +38,33 @@ from resilisim.workflows.prompts import Prompt
 PROBLEM_LENGTH = 300  # of a problem in a record
 
 
-class Rollout:
-    """One episode under way: what the policy is shown, and what each message was worth.
-
-    An ordinary policy gets the public view of each info, a privileged one all of it except the seed: nobody is told
-    what decides the luck.
-
-    Args:
-        env: The environment; it is reset.
-        task: The task.
-        prompt: Prompt type, or a rendered prompt.
-        seed: Episode seed.
-        privileged: Whether the policy sees the state.
+class JudgedSession(Session):
+    """An episode whose every message is judged by the exact optimum.
 
     Attributes:
-        observation: What the environment said last.
-        texts: All that it said.
-        terminated: Whether the episode has ended.
+        steps: What each message was worth.
+        texts: All that the environment said.
 
     Raises:
         ExactLimitError: The task is too large to be solved exactly.
     """
 
-    def __init__(
-        self, env: ConversationEnv, task: Task, prompt: str | Prompt, seed: int, privileged: bool = False
-    ) -> None:
-        self._env = env
-        self._task = task
-        self._prompt = prompt
-        self._seed = seed
-        self._privileged = privileged
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin the episode anew, with the same seed."""
-        options = {"task": self._task, "prompt": self._prompt}
-        self.observation, self._info = self._env.reset(seed=self._seed, options=options)
-        self.problem: Problem = self._info["problem"]
+    def _begun(self) -> None:
         self._optimum = solve(self.problem)
         self._flaw = self._flaw_with_plan()
         self._course = Course(self.problem, self._info["planner"], self._flaw)
         self.steps: list[StepRecord] = []
-        self.texts = SpokenTexts(prompt=self.observation, replies=[])
-        self.terminated = False
+        self.texts = SpokenTexts(prompt=self.reply.observation, replies=[])
         self._used_native_calls = False
         self._value: float | None = None
 
-    @property
-    def view(self) -> Mapping[str, Any]:
-        """The info as the policy may see it."""
-        if not self._privileged:
-            return public_info(self._info)
-        return {name: value for name, value in self._info.items() if name != "seed"}
-
-    @property
-    def is_done(self) -> bool:
-        """Whether everything that the task asks for has succeeded; no policy may be told."""
-        return is_done(self.problem, self._info["state"])
-
-    def step(self, action: object) -> None:
-        """Send a message, or end the episode if it is None."""
-        before = self._info["state"]
-        if isinstance(action, Mapping):  # an assistant message with native calls; the record keeps its text
-            action = native_text(action)
-        step = self._env.stop() if action is None else self._env.step(cast("str", action))
-        self.observation, _, self.terminated, _, self._info = step
+    def _answered(self, text: str, before: EpisodeState) -> None:
         message = self._info["message"]
         self._used_native_calls = self._used_native_calls or message.native
         worth = attribute(self._optimum, before, message, self._info["state"], self._course, self._value)
         self._value = worth.value_after
-        self.texts["replies"].append(self.observation)
-        self.steps.append(_step_record(len(self.steps) + 1, str(action or ""), self._info, worth))
+        self.texts["replies"].append(self.reply.observation)
+        self.steps.append(_step_record(len(self.steps) + 1, text, self._info, worth))
 
     def record(self, policy: str, index: int = 0, salt: str = "", manifest: str = "") -> EpisodeRecord:
         """Return the record of the episode that has ended; the identity of its attribution has been checked.
@@ -216,11 +172,9 @@ def play_episode(
         return asyncio.run(
             play_agent_episode(env, policy, task, prompt, seed, index=index, name=shown, salt=salt, manifest=manifest)
         )
-    rollout = Rollout(env, task, prompt, seed, is_privileged(policy))
-    policy.reset(rollout.observation, rollout.view)
-    while not rollout.terminated:
-        rollout.step(policy.act(rollout.observation, rollout.view))
-    return rollout.record(shown, index, salt, manifest)
+    session = JudgedSession(env, task, prompt, seed, privileged=is_privileged(policy))
+    play(policy, session)
+    return session.record(shown, index, salt, manifest)
 
 
 async def play_agent_episode(
@@ -240,7 +194,7 @@ async def play_agent_episode(
 
     Args:
         env: The environment; it is reset.
-        agent: The agent; it is reset.
+        agent: The agent.
         task: The task.
         prompt: Prompt type, or a rendered prompt.
         seed: Episode seed.
@@ -257,29 +211,10 @@ async def play_agent_episode(
         InfrastructureError: An endpoint is down; what was answered so far is in the journal.
         Exception: Whatever else the agent raises.
     """
-    rollout = Rollout(env, task, prompt, seed)
-
-    async def restart() -> str:
-        rollout.restart()
-        return rollout.observation
-
+    session = JudgedSession(env, task, prompt, seed)
     identity = content_hash([task.instance_id, seed, salt, prompt if isinstance(prompt, str) else prompt.text])
-    agent.prepare(EpisodeHooks(identity, journal, lambda: rollout.is_done, restart))
-    agent.reset(rollout.observation, rollout.view)
-    try:
-        action = await agent.aact(rollout.observation, rollout.view)
-        while True:
-            rollout.step(action)
-            if not rollout.terminated:
-                action = await agent.aact(rollout.observation, rollout.view)
-                continue
-            action = await agent.after_end(rollout.observation, rollout.view)
-            if rollout.terminated:  # the agent has begun no fresh episode
-                break
-        record = rollout.record(name if name is not None else policy_name(agent), index, salt, manifest)
-        part = await agent.conclude(rollout.observation, rollout.view)
-    finally:
-        await agent.abandon()
+    part = await agent.play_session(session, identity=identity, journal=journal)
+    record = session.record(name if name is not None else policy_name(agent), index, salt, manifest)
     record["agent"] = part
     record["privileged"] = part["oracle"]  # it was told what no agent may know
     return record

@@ -15,9 +15,9 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, cast, get_args
 
+from resilisim.envs.session import observation_text
 from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import EpisodeRecord, SpokenTexts
-from resilisim.policies.llm.conversation import observation_text
 
 RecordTexts = Literal["all", "failures", "none"]
 RECORD_TEXTS: Final = get_args(RecordTexts)

@@ -32,7 +32,7 @@ from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_fa
 from resilisim.evaluation.table.breakdown import BreakdownRow
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.facts import RunFacts
-from resilisim.provenance import read_json_lines
+from resilisim.run_folder import read_json_lines
 from resilisim.statistics import FloatArray
 
 MOST_POLICIES = 6  # with columns of their own in a table of losses

@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH
 from resilisim.envs.feedback import progress_for
 from resilisim.envs.protocol import NATIVE_FUNCTIONS, native_tools
+from resilisim.envs.session import AssistantMessage, Reply
 from resilisim.errors import nearest_name
-from resilisim.policies.base import Info
 from resilisim.policies.llm.tools import ToolResult, ToolSpec
 from resilisim.policies.scripted import messages
-
-# A message to the environment: text, or an assistant message with native calls.
-Action = str | Mapping[str, Any]
 
 _NAME = re.compile(r"[\w.\-]{1,200}\Z")
 _EXCERPT_LENGTH = 200
@@ -27,35 +23,12 @@ _CALLING_SECTIONS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What the environment answered to a message.
-
-    Attributes:
-        observation: Its words, as a text also under the native protocol.
-        info: The public info.
-    """
-
-    observation: str
-    info: Info
-
-
-Send = Callable[[Action], Awaitable[Reply]]
+Send = Callable[[AssistantMessage], Awaitable[Reply]]
 
 
 def task_of(prompt: str) -> str:
     """Return a prompt without what it says about writing calls: what there is to do, plan and limits."""
     return _CALLING_SECTIONS.sub("", prompt).strip()
-
-
-def observation_text(observation: str) -> str:
-    """Return the words of an observation; under the native protocol it is a JSON list of messages."""
-    if not observation.startswith("[{"):
-        return observation
-    try:
-        return "\n".join(str(message["content"]) for message in json.loads(observation) if message["content"])
-    except (ValueError, KeyError, TypeError):
-        return observation
 
 
 class ConversationToolbox:
@@ -93,7 +66,7 @@ class ConversationToolbox:
         if len(text) > MAX_MESSAGE_LENGTH:  # under the native protocol, too: both are to give the same episodes
             problem = f"the call has {len(text):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
             return ToolResult(f"Error: {problem}", problem)
-        result = result_of(await self._send(native_action(function, given) if self._native else text), self._finish)
+        result = result_of(await self._send(native_message(function, given) if self._native else text), self._finish)
         self._shown.append(result.text)
         return result
 
@@ -173,25 +146,25 @@ def _tag(function: str, given: Mapping[str, Any]) -> str:
     return messages.call(given["name"], given["parameters"])
 
 
-def native_action(function: str, given: Mapping[str, Any], content: str = "", call_id: str = "call_1") -> Action:
+def native_message(function: str, given: Mapping[str, Any]) -> AssistantMessage:
     """Return the assistant message that calls one function of the environment."""
     kept = {name: value for name, value in given.items() if value != {}}
     call = {"name": function, "arguments": json.dumps(kept, ensure_ascii=False, default=str)}
     return {
         "role": "assistant",
-        "content": content or None,
-        "tool_calls": [{"id": call_id, "type": "function", "function": call}],
+        "content": None,
+        "tool_calls": [{"id": "call_1", "type": "function", "function": call}],
     }
 
 
-def finish_action(native: bool) -> Action:
+def finish_message(native: bool) -> AssistantMessage:
     """Return the message that signals completion."""
-    return native_action("finish", {}) if native else messages.FINISH
+    return native_message("finish", {}) if native else messages.FINISH
 
 
 def result_of(reply: Reply, finish: str = "") -> ToolResult:
     """Return what a call brought, from the environment's reply to it, for an agent that ends the episode so."""
-    words, _, progress = reply.observation.rpartition("\n\n")
+    words, _, progress = reply.text.rpartition("\n\n")
     if not words:
         words, progress = progress, ""
     info, event = reply.info, reply.info.get("event")

@@ -1,14 +1,12 @@
-"""From an agent, which is a loop that calls tools, to a policy, which is asked for one message after the other.
-
-The loop runs as a task. Where it sends a message it waits until the policy is asked again with the environment's reply.
-"""
+"""An agent with a language model: a loop of its own that plays a session, and, for loops by hand, a policy."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
+import functools
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -16,29 +14,24 @@ from resilisim.chat import ChatModel, RoleModels
 from resilisim.chat.middleware import PriceTable
 from resilisim.envs.conversation import public_info
 from resilisim.envs.feedback import FINISH_HINT
+from resilisim.envs.session import AssistantMessage, EpisodeEnded, Info, Reply, Session
 from resilisim.errors import InvalidInputError
-from resilisim.policies.base import Info
-from resilisim.policies.llm.conversation import (
-    Action,
-    ConversationToolbox,
-    Reply,
-    finish_action,
-    observation_text,
-    task_of,
-)
+from resilisim.policies.llm.conversation import ConversationToolbox, finish_message, task_of
 from resilisim.policies.llm.options import AgentOptions, read_options
 from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord
-from resilisim.policies.llm.run import AgentRun, EpisodeEnded, EpisodeHooks, StopAgent
+from resilisim.policies.llm.run import AgentRun, EpisodeHooks, Journal, StopAgent
 from resilisim.policies.llm.templates import PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import content_hash
 
 Options = TypeVar("Options", bound=AgentOptions)
+Send = Callable[[AssistantMessage | None], Awaitable[Reply]]
 
 
 class LlmPolicy(ABC, Generic[Options]):
-    """A policy that is an LLM agent.
+    """An LLM agent.
 
-    A subclass says in `play` what the agent does; nothing of an episode lives on the object.
+    A subclass says in `play` what the agent does; nothing of an episode lives on the object. The agent plays a session
+    by itself (`play_session`); `reset` and `act` are for loops by hand, which ask for one message after the other.
 
     Args:
         models: Who answers: one model, or one for each component.
@@ -62,7 +55,7 @@ class LlmPolicy(ABC, Generic[Options]):
     finish_form: ClassVar[str] = ""
 
     # Here, because an object whose options are refused is collected, too.
-    _episode: _Episode | None = None
+    _asked: _Asked | None = None
     _runner: asyncio.Runner | None = None
 
     def __init__(
@@ -78,7 +71,6 @@ class LlmPolicy(ABC, Generic[Options]):
             )
         self.models = models if isinstance(models, RoleModels) else RoleModels(models)
         self._prices = PriceTable() if prices is None else prices
-        self._hooks: EpisodeHooks | None = None
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Name an agent by its class if it names itself not."""
@@ -102,55 +94,46 @@ class LlmPolicy(ABC, Generic[Options]):
             InfrastructureError: The endpoint is down.
         """
 
-    def prepare(self, hooks: EpisodeHooks) -> None:
-        """Say what the next episode is, before `reset`."""
-        self._hooks = hooks
+    async def play_session(
+        self, session: Session, *, identity: str = "", journal: Journal | None = None
+    ) -> AgentRecord:
+        """Play a session to its end; many can be under way at once with the same agent.
 
-    def reset(self, observation: str, info: Info) -> None:
-        """Begin an episode."""
-        self._drop_episode()
-        # Without a player the prompt alone tells episodes apart.
-        hooks = self._hooks or EpisodeHooks(identity=content_hash(observation))
-        self._hooks = None
-        # The loop gets a copy: who drops the policy in the middle of an episode leaves no cycle that holds the loop.
-        player = copy.copy(self)
-        player._runner = None
-        self._episode = _Episode(player, hooks, self._prices)
-
-    async def aact(self, observation: str, info: Info) -> Action | None:
-        """Return the next message, or None to stop."""
-        if self._episode is None:
-            raise RuntimeError("call reset before act")
-        return await self._episode.next_action(observation, info)
-
-    async def after_end(self, observation: str, info: Info) -> Action | None:
-        """Tell an agent that may begin fresh episodes that the environment has ended this one.
+        Args:
+            session: The episode, at its start.
+            identity: A text that tells the episode from others and nothing else (a hash).
+            journal: Keeps the model's replies while the episode is under way; None keeps none.
 
         Returns:
-            The first message of the fresh episode, None to stop in it; None, too, if the agent began none.
-        """
-        if self._episode is None:
-            raise RuntimeError("call reset before after_end")
-        return await self._episode.after_end(observation, info)
+            What the agent did.
 
-    def act(self, observation: str, info: Info) -> Action | None:
-        """Return the next message, or None to stop; for loops that are not asynchronous themselves."""
+        Raises:
+            InfrastructureError: An endpoint is down; what was answered so far is in the journal.
+            Exception: Whatever else the agent raises.
+        """
+
+        async def send(message: AssistantMessage | None) -> Reply:
+            await asyncio.sleep(0)  # a model that answers at once must not keep other episodes waiting
+            return session.send(message)
+
+        async def restart() -> str:
+            return session.restart().text
+
+        hooks = EpisodeHooks(identity, journal, lambda: session.is_done, restart)
+        return await self._fresh()._played(session.reply, send, hooks)
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Begin an episode by hand."""
+        self._drop_episode()
+        self._asked = _Asked(self._fresh(), _told(observation, info))
+
+    def act(self, observation: str, info: Info) -> AssistantMessage | None:
+        """Return the next message, or None to stop; after the end, the same again."""
+        if self._asked is None:
+            raise RuntimeError("call reset before act")
         if self._runner is None:
             self._runner = asyncio.Runner()
-        return self._runner.run(self.aact(observation, info))
-
-    async def conclude(self, observation: str, info: Info) -> AgentRecord:
-        """Tell the agent that the environment has ended the episode, and return what it did."""
-        if self._episode is None:
-            raise RuntimeError("call reset before conclude")
-        episode, self._episode = self._episode, None
-        return await episode.conclude(observation, info)
-
-    async def abandon(self) -> None:
-        """Stop an episode that nobody will finish."""
-        episode, self._episode = self._episode, None
-        if episode is not None:
-            await episode.cancel()
+        return self._runner.run(self._asked.next_message(_told(observation, info)))
 
     def close(self) -> None:
         """Let go of the event loop that `act` uses; what is under way is given up."""
@@ -167,132 +150,75 @@ class LlmPolicy(ABC, Generic[Options]):
             self.close()
 
     def _drop_episode(self) -> None:
-        if self._episode is not None:
-            self._episode.drop()
-            self._episode = None
+        if self._asked is not None:
+            self._asked.drop()
+            self._asked = None
 
+    def _fresh(self) -> LlmPolicy[Options]:
+        """Return the agent for one episode: a copy, which holds neither what `play` puts on it nor an event loop."""
+        player = copy.copy(self)
+        player._runner = player._asked = None
+        return player
 
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    async def _played(self, start: Reply, send: Send, hooks: EpisodeHooks) -> AgentRecord:
+        """Play an episode over whatever answers messages, to its end."""
+        run = self._run(start, send, hooks)
+        ending = await self._outcome(run)
+        if ending.ended_by != "environment" and not run.is_over:
+            closing = None if ending.answer is None else finish_message(run.native)
+            while not (await send(closing)).ended:
+                pass
+        return self._record(run, ending)
 
-
-@dataclass(slots=True)
-class _Ending:
-    """How an agent's loop ended, and its answer: also one that it had kept back when a limit stopped it."""
-
-    ended_by: str
-    answer: str | None = None
-
-
-class _Episode:
-    """One episode: the loop as a task, and the handing over of messages and replies."""
-
-    def __init__(self, policy: LlmPolicy[Any], hooks: EpisodeHooks, prices: PriceTable) -> None:
-        self._policy = policy
-        self._hooks = hooks
-        self._prices = prices
-        self._run: AgentRun | None = None
-        self._task: asyncio.Task[_Ending] | None = None
-        self._outgoing: asyncio.Future[Action] | None = None
-        self._incoming: asyncio.Future[Reply] | None = None
-
-    async def next_action(self, observation: str, info: Info) -> Action | None:
-        """Give the environment's reply to the loop and return what it sends next; None if it stopped."""
-        info = public_info(info)  # a loop by hand passes on all that the environment tells
-        loop = asyncio.get_running_loop()
-        self._outgoing = loop.create_future()
-        if self._task is None or self._run is None:
-            self._run = self._begin(observation, info)
-            self._task = loop.create_task(_played(self._policy, self._run))
-        elif self._incoming is not None:
-            self._take(observation, info)
-        try:
-            await asyncio.wait((self._task, self._outgoing), return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            await self.cancel()
-            raise
-        if self._outgoing.done():
-            return self._outgoing.result()
-        ending = self._task.result()  # raises what the loop raised
-        return finish_action(self._run.native) if ending.answer is not None else None
-
-    async def after_end(self, observation: str, info: Info) -> Action | None:
-        """Give the last reply to a loop that may go on in a fresh episode; any other one gets it from `conclude`."""
-        if self._run is None or not self._run.fresh_trials or self._incoming is None:
-            return None
-        self._run.is_over = True
-        return await self.next_action(observation, info)
-
-    def _begin(self, observation: str, info: Info) -> AgentRun:
-        prompt = observation_text(observation) if info.get("protocol") == "native" else observation
-        native = self._policy.uses_native_calls and info.get("protocol") == "native"
-        return AgentRun(
-            task=task_of(prompt),
-            tools=ConversationToolbox(self._send, prompt, native, self._finish_form(native)),
-            models=self._policy.models,
-            options=self._policy.options,
-            prompt=prompt,
+    def _run(self, start: Reply, send: Send, hooks: EpisodeHooks) -> AgentRun:
+        info = start.info
+        native = self.uses_native_calls and info.get("protocol") == "native"
+        form = FINISH_HINT["native"] if native and self.finish_form else self.finish_form
+        run = AgentRun(
+            task=task_of(start.text),
+            tools=ConversationToolbox(lambda message: run.send(message), start.text, native, form),
+            models=self.models,
+            options=self.options,
+            prompt=start.text,
             native=native,
             parameters=info.get("parameters", "lenient"),
-            send_message=self._send,
-            hooks=self._hooks,
+            send_message=send,
+            hooks=hooks,
             prices=self._prices,
             turns_left=info.get("turns_left"),
             turns_at_start=info.get("turns_left"),
         )
+        return run
 
-    def _finish_form(self, native: bool) -> str:
-        form = self._policy.finish_form
-        return FINISH_HINT["native"] if native and form else form
-
-    async def _send(self, action: Action) -> Reply:
-        """Hand over a message from within the loop, and wait for the reply."""
-        if self._outgoing is None or self._run is None:
-            raise RuntimeError("nobody has asked for a message")
-        if self._run.is_over:
-            raise EpisodeEnded
-        self._incoming = asyncio.get_running_loop().create_future()
-        self._outgoing.set_result(action)
-        return await self._incoming
-
-    def _take(self, observation: str, info: Info) -> None:
-        """Hand the environment's reply to the loop."""
-        incoming, self._incoming = self._incoming, None
-        if self._run is None or incoming is None:
-            return
-        self._run.turn = int(info.get("turn", self._run.turn + 1))
-        self._run.turns_left = info.get("turns_left")
-        incoming.set_result(_reply(observation, info))
-
-    async def conclude(self, observation: str, info: Info) -> AgentRecord:
-        """End the loop where it waits for a reply that ended the episode, and return what was written down."""
-        run, task = self._run, self._task
-        if run is None or task is None:
-            raise RuntimeError("the episode ended before the agent was asked for a message")
-        run.turn = int(info.get("turn", run.turn))
-        if self._incoming is not None and not self._incoming.done():
-            self._incoming.set_exception(EpisodeEnded(_reply(observation, info)))
-        ending = await task
-        return self._record(run, ending)
+    async def _outcome(self, run: AgentRun) -> _Ending:
+        try:
+            answer = await self.play(run)
+        except EpisodeEnded:
+            return _Ending("environment")
+        except StopAgent as stop:
+            answer, ended_by = run.kept_answer, stop.limit
+        else:
+            ended_by = "gave_up" if answer is None else "answer"
+        if run.is_over:  # and nobody can be given an answer any more
+            return _Ending("environment" if ended_by in ("gave_up", "answer") else ended_by)
+        if answer is not None:
+            run.note("answer", "agent", answer)
+        return _Ending(ended_by, answer)
 
     def _record(self, run: AgentRun, ending: _Ending) -> AgentRecord:
-        transcript, policy = run.transcript, self._policy
+        transcript = run.transcript
         return {
             "schema": AGENT_SCHEMA,
-            "architecture": type(policy).name,
-            "options": asdict(policy.options),
-            "prompts": policy.prompts.hash,
+            "architecture": type(self).name,
+            "options": asdict(self.options),
+            "prompts": self.prompts.hash,
             "protocol": "native" if run.native else "text",
-            "models": policy.models.identities(),
+            "models": self.models.identities(),
             "messages": transcript.messages,
             "calls": transcript.calls,
             "events": transcript.events,
             "counters": dict(transcript.counters),
-            "components": transcript.components(policy.components),
+            "components": transcript.components(self.components),
             "first_failure": transcript.first_failure(),
             "structure": run.structure,
             "answer": ending.answer,
@@ -301,12 +227,46 @@ class _Episode:
             "oracle": run.oracle_was_asked,
         }
 
-    async def cancel(self) -> None:
-        """Stop the loop, whatever it does."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(BaseException):
-                await self._task
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How an agent's loop ended, and its answer: also one that it had kept back when a limit stopped it."""
+
+    ended_by: str
+    answer: str | None = None
+
+
+class _Asked:
+    """An episode by hand: the agent's loop as a task, which waits at each message until it is asked for the next."""
+
+    def __init__(self, agent: LlmPolicy[Any], start: Reply) -> None:
+        # Without a player the prompt alone tells episodes apart.
+        hooks = EpisodeHooks(identity=content_hash(start.observation))
+        self._playing = functools.partial(agent._played, start, self._send, hooks)
+        self._task: asyncio.Task[AgentRecord] | None = None
+        self._outgoing: asyncio.Future[AssistantMessage | None] | None = None
+        self._incoming: asyncio.Future[Reply] | None = None
+
+    async def next_message(self, reply: Reply) -> AssistantMessage | None:
+        """Give the environment's reply to the loop and return what it sends next."""
+        loop = asyncio.get_running_loop()
+        self._outgoing = loop.create_future()
+        if self._task is None:
+            self._task = loop.create_task(self._playing())
+        elif self._incoming is not None and not self._incoming.done():
+            self._incoming.set_result(reply)
+        await asyncio.wait((self._task, self._outgoing), return_when=asyncio.FIRST_COMPLETED)
+        if not self._outgoing.done():
+            self._task.result()  # raises what the loop raised
+        return self._outgoing.result()
+
+    async def _send(self, message: AssistantMessage | None) -> Reply:
+        """Hand over a message from within the loop, and wait for the reply."""
+        if self._outgoing is None:
+            raise RuntimeError("nobody has asked for a message")
+        self._incoming = asyncio.get_running_loop().create_future()
+        self._outgoing.set_result(message)
+        return await self._incoming
 
     def drop(self) -> None:
         """Stop the loop without waiting for it."""
@@ -314,21 +274,14 @@ class _Episode:
             self._task.cancel()
 
 
-def _reply(observation: str, info: Info) -> Reply:
-    return Reply(observation_text(observation) if info.get("protocol") == "native" else observation, info)
+def _told(observation: str, info: Info) -> Reply:
+    """Return what an agent is told: a loop by hand passes on all that the environment says."""
+    return Reply(observation, public_info(info))
 
 
-async def _played(policy: LlmPolicy[Any], run: AgentRun) -> _Ending:
+def _in_event_loop() -> bool:
     try:
-        answer = await policy.play(run)
-    except EpisodeEnded:
-        return _Ending("environment")
-    except StopAgent as stop:
-        answer, ended_by = run.kept_answer, stop.limit
-    else:
-        ended_by = "gave_up" if answer is None else "answer"
-    if run.is_over:  # and nobody can be given an answer any more
-        return _Ending("environment" if ended_by in ("gave_up", "answer") else ended_by)
-    if answer is not None:
-        run.note("answer", "agent", answer)
-    return _Ending(ended_by, answer)
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -11,8 +11,8 @@ from typing import Any, Final, NoReturn, Protocol
 from resilisim.chat import ChatMessage, ChatReply, ChatRequest, RoleModels
 from resilisim.chat.middleware import PriceTable
 from resilisim.chat.types import ContextOverflowError
+from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.conversation import Action, Reply
 from resilisim.policies.llm.options import AgentOptions
 from resilisim.policies.llm.reading import Unreadable
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
@@ -44,18 +44,6 @@ class StopAgent(BaseException):
         self.limit = limit
 
 
-class EpisodeEnded(BaseException):
-    """The environment has ended the episode; an agent that catches it to write something down raises it again.
-
-    Attributes:
-        reply: What the environment said at the end, if that is known.
-    """
-
-    def __init__(self, reply: Reply | None = None) -> None:
-        super().__init__()
-        self.reply = reply
-
-
 class Journal(Protocol):
     """Keeps the replies of an episode under way, so that a broken one goes on where it was."""
 
@@ -77,7 +65,7 @@ class EpisodeHooks:
             the source of seeds sent to models.
         journal: Keeps replies; None keeps none.
         oracle: Says whether the task is done; None where agents may not know. Results of agents that ask are marked.
-        restart: Begins a fresh episode on the same seed and returns its first observation; None where that is
+        restart: Begins a fresh episode on the same seed and returns its prompt; None where that is
             impossible.
     """
 
@@ -123,7 +111,7 @@ class AgentRun:
     prompt: str = ""
     native: bool = False
     parameters: ParameterMode = "strict"
-    send_message: Callable[[Action], Awaitable[Reply]] | None = None
+    send_message: Callable[[AssistantMessage], Awaitable[Reply]] | None = None
     hooks: EpisodeHooks = field(default_factory=EpisodeHooks)
     prices: PriceTable = field(default_factory=PriceTable)
     transcript: Transcript = field(default_factory=Transcript)
@@ -226,7 +214,7 @@ class AgentRun:
         self.note("limit", "agent", text, limit=limit)
         raise StopAgent(limit)
 
-    async def send(self, action: Action) -> Reply:
+    async def send(self, message: AssistantMessage) -> Reply:
         """Send a message to the environment as it stands.
 
         Raises:
@@ -235,21 +223,28 @@ class AgentRun:
         """
         if self.send_message is None:
             raise RuntimeError("this run has tools, but no environment to send messages to")
-        return await self.send_message(action)
+        if self.is_over:
+            raise EpisodeEnded
+        reply = await self.send_message(message)
+        self.turn = int(reply.info.get("turn", self.turn + 1))
+        if reply.ended and not self.fresh_trials:
+            raise EpisodeEnded(reply)
+        self.turns_left, self.is_over = reply.info.get("turns_left"), reply.ended
+        return reply
 
     async def restart(self) -> str:
-        """Begin a fresh episode on the same seed, and return its first observation.
+        """Begin a fresh episode on the same seed, and return its prompt.
 
         Raises:
             InvalidInputError: Whoever plays the episode offers none.
         """
         if self.hooks.restart is None:
             raise InvalidInputError("fresh episodes need a player that can begin them, such as `evaluate`")
-        observation = await self.hooks.restart()
+        prompt = await self.hooks.restart()
         self.turn, self.turns_left, self.is_over = 0, self.turns_at_start, False
         self.transcript.restarts += 1
         self.note("restart", "agent", "a fresh episode on the same seed")
-        return observation
+        return prompt
 
     @property
     def oracle(self) -> Callable[[], bool] | None:

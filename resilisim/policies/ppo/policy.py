@@ -5,19 +5,18 @@ It sees what it was trained to read: an episode of Workflow-v0 (`Mirror`) is kep
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from resilisim.envs.session import Info
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index, tool_of
 from resilisim.envs.workflow.env import Observation, WorkflowEnv
 from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
 from resilisim.errors import InvalidInputError
-from resilisim.policies.base import Info
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.scripted import messages
@@ -26,9 +25,9 @@ from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
-from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary, default_library
-from resilisim.workflows.model import Step, Workflow
-from resilisim.workflows.planner import KEPT_PLANS, NUM_ALTERNATIVES, SimilarTools, fill_steps, limited_steps
+from resilisim.tool_library import DEPENDENCY_ERROR, ToolLibrary
+from resilisim.workflows.model import Step
+from resilisim.workflows.planner import NUM_ALTERNATIVES, KeepingPlanner, SimilarTools, limited_steps
 from resilisim.workflows.steps import SemanticMatch, Wording, expected_outcome, reason, step_parameters
 
 
@@ -170,7 +169,7 @@ CONFIDENCE_DECIMALS = 4
 WORDING = Wording(left_out="the trained policy does not run {} first", unexplained="but called by the trained policy")
 
 
-class PolicyPlanner:
+class PolicyPlanner(KeepingPlanner[Task]):
     """Plans by a trained policy: the calls that it prefers along the path on which every call succeeds.
 
     The policy sees Workflow-v0's observations under the given law and end rules. A step is a tool to run until it has
@@ -204,30 +203,16 @@ class PolicyPlanner:
         similar: SimilarTools | None = None,
         match: SemanticMatch | None = None,
     ) -> None:
-        self.name = f"policy:{checkpoint}"
-        self.library = library if library is not None else default_library()
-        self.law = law or BenchmarkLaw()
-        self.rules = rules or EndRules()
-        self.similar = similar
-        self.match = match
+        super().__init__(f"policy:{checkpoint}", library, law, rules, similar, match)
         self._loaded = load_checkpoint(checkpoint)
         check_library(self._loaded, self.library)
-        # By task, not by required list as the exact planner's: the policy reads the task's text, too.
-        self._made = functools.lru_cache(maxsize=KEPT_PLANS)(self._make)
 
-    def plan(self, task: Task) -> Workflow:
-        """Return the workflow for a task.
+    def _key(self, task: Task) -> Task:
+        return task  # not its required list, as under the exact planner: the policy reads the task's text, too
 
-        Raises:
-            InvalidInputError: The required list does not fit the library.
-            MissingExtraError: The task's similarities have to be computed, and the extra `retrieval` is not installed.
-        """
-        steps, chance = self._made(task)
-        return Workflow(task.instance_id, fill_steps(steps, task, self.library, self.match), self.name, chance)
-
-    def _make(self, task: Task) -> tuple[tuple[Step, ...], float]:
-        problem = build_problem(self.library, task.required_tools, self.law, self.rules)
-        mirror = Mirror(self._loaded, task, self.library, self.law, self.rules)
+    def _make(self, key: Task) -> tuple[tuple[Step, ...], float]:
+        problem = build_problem(self.library, key.required_tools, self.law, self.rules)
+        mirror = Mirror(self._loaded, key, self.library, self.law, self.rules)
         calls = all_success_calls(mirror, problem)
         chosen = best_limits(problem, [options[0].tool for options in calls])
         calls = [calls[place] for place in chosen.kept]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from resilisim.policies.base import Info
+from resilisim.envs.session import Info
 from resilisim.policies.scripted import messages
 from resilisim.simulator.exact import solve
 from resilisim.simulator.problem import Problem

@@ -7,8 +7,8 @@ import logging
 from dataclasses import replace
 from typing import Literal
 
+from resilisim.envs.session import Info
 from resilisim.errors import unknown_name
-from resilisim.policies.base import Info
 from resilisim.policies.scripted import messages
 from resilisim.policies.scripted.reading import ordered_steps
 from resilisim.workflows import PlannedStep, parse_steps, parse_work_order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from resilisim.policies.base import Info
+from resilisim.envs.session import Info
 from resilisim.workflows.templating import inline_json
 
 FINISH = "<finish/>"

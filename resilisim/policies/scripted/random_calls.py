@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from resilisim.policies.base import Info
+from resilisim.envs.session import Info
 from resilisim.policies.scripted import messages
 from resilisim.seeding import Draws
 from resilisim.tool_library import ToolLibrary, default_library

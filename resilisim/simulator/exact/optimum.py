@@ -84,24 +84,11 @@ def solve_values(
 ) -> None:
     """Fill `values`, the highest probability of full success from each state.
 
-    Args:
-        place: (num_arena,) place in the required list, or -1.
-        dependencies: (num_arena, max_dependencies) arena indices, padded with -1.
-        base_index: (num_arena,) index of the base probability.
-        stride: (num_arena,) weight of the tool's digit in a code.
-        radix: (num_arena,) number of values of the digit.
-        codes: (num_codes,) admissible status codes.
-        compact: Place of a code in `codes`, or -1.
-        probability: The law's table.
-        neutral_base: Base index of a tool that is always there to break a row of failures, or -1.
-        loop_tools: 1 if the last axis of `values` tells apart which successful tool was called last, how often.
-        num_required: Length of the required list.
-        max_turns: End rule.
-        max_consecutive_failures: End rule; 0 is off.
-        loop_length: End rule; 0 is off.
-        values: float64 (max_turns + 1, num_codes, num_required + 1, max_turns - num_required + 1, rows, loops), zero on
-            entry, indexed by turns left, place of the code, required tools done, failures, consecutive failures, loop
-            state.
+    The first seven arguments are fields of `Arena`; `probability` is the law's table, and 0 turns an end rule off.
+    `neutral_base` is the base index of a tool that is always there to break a row of failures, or -1, and `loop_tools`
+    is 1 if the last axis of `values` tells apart which successful tool was called last, how often. `values`, zero on
+    entry, is float64 (max_turns + 1, num_codes, num_required + 1, max_turns - num_required + 1, rows, loops), indexed
+    by turns left, place of the code, required tools done, failures, consecutive failures, loop state.
     """
     num_tools = len(place)
     rows = max(max_consecutive_failures, 1)

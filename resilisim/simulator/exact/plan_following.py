@@ -87,18 +87,7 @@ def obey_plan(
         ExactLimitError: So many steps have limits that the ways to leave them cannot be told apart.
     """
     plan = compile_plan(problem, tools, refused, limits)
-    rules = problem.rules
-    success, coverage = follow(
-        plan.steps,
-        plan.dependencies,
-        plan.num_signatures,
-        len(problem.required),
-        problem.table.probability,
-        rules.max_turns,
-        rules.max_consecutive_failures,
-        rules.loop_length,
-        MAX_ENTRIES,
-    )
+    success, coverage = follow(*_numbers(problem, plan, problem.rules.max_turns), MAX_ENTRIES)
     if success < 0.0:
         limited = int((plan.steps[:, MAX_TRIES:] < NEVER).any(axis=1).sum())
         raise ExactLimitError(
@@ -118,18 +107,7 @@ def plan_following(problem: Problem, turns: int | None = None) -> float:
     turns = problem.rules.max_turns if turns is None else turns
     if turns < len(problem.required):
         return 0.0
-    plan, rules = compile_plan(problem, problem.required), problem.rules
-    success, _ = follow(
-        plan.steps,
-        plan.dependencies,
-        plan.num_signatures,
-        len(problem.required),
-        problem.table.probability,
-        turns,
-        rules.max_consecutive_failures,
-        rules.loop_length,
-        MAX_ENTRIES,
-    )
+    success, _ = follow(*_numbers(problem, compile_plan(problem, problem.required), turns), MAX_ENTRIES)
     return float(success)
 
 
@@ -168,6 +146,23 @@ def compile_plan(
             NEVER if skip_from is None else skip_from,
         )
     return CompiledPlan(steps, dependencies, len(signatures))
+
+
+def _numbers(
+    problem: Problem, plan: CompiledPlan, turns: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int, int, NDArray[np.float64], int, int, int]:
+    """Return what `follow` and `ascend` read of a problem and a plan."""
+    rules = problem.rules
+    return (
+        plan.steps,
+        plan.dependencies,
+        plan.num_signatures,
+        len(problem.required),
+        problem.table.probability,
+        turns,
+        rules.max_consecutive_failures,
+        rules.loop_length,
+    )
 
 
 @scalar
@@ -364,19 +359,8 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
     """
     plan = compile_plan(problem, tools, limits=[(None, 1 if tool in left_out else None) for tool in tools])
     optional = [number for number, tool in enumerate(tools) if problem.place[tool] < 0]
-    rules = problem.rules
-    success = ascend(
-        plan.steps,
-        plan.dependencies,
-        plan.num_signatures,
-        np.array(optional, dtype=np.int64),
-        len(problem.required),
-        problem.table.probability,
-        rules.max_turns,
-        rules.max_consecutive_failures,
-        rules.loop_length,
-        MAX_ENTRIES_TRIED,
-    )
+    numbers_of_plan = _numbers(problem, plan, problem.rules.max_turns)
+    success = ascend(np.array(optional, dtype=np.int64), *numbers_of_plan, MAX_ENTRIES_TRIED)
     numbers = plan.steps.tolist()
     kept = _ever_tried([step[SKIP_FROM] for step in numbers])
     limits = tuple((_limit(numbers[place][MAX_TRIES]), _limit(numbers[place][SKIP_FROM])) for place in kept)
@@ -401,10 +385,10 @@ def _limit(number: int) -> int | None:
 
 @kernel
 def ascend(
+    optional: NDArray[np.int64],
     steps: NDArray[np.int64],
     dependencies: NDArray[np.int64],
     num_signatures: int,
-    optional: NDArray[np.int64],
     num_required: int,
     probability: NDArray[np.float64],
     turns: int,
@@ -414,17 +398,7 @@ def ascend(
 ) -> float:
     """Set the limits in `steps` by coordinate ascent and return the chance of full success.
 
-    Args:
-        steps: (num_steps, NUM_COLUMNS) the plan's steps, changed in place.
-        dependencies: (num_steps, max_dependencies) local numbers, padded with -1.
-        num_signatures: Messages that the loop rule can meet again.
-        optional: Steps that may have limits.
-        num_required: Length of the required list.
-        probability: The law's table.
-        turns: Messages that run something.
-        max_consecutive_failures: End rule; 0 is off.
-        loop_length: End rule; 0 is off.
-        max_entries: Bound of the chances that are kept apart.
+    `optional` are the steps that may have limits; all else is as for `follow`, and `steps` is changed in place.
     """
     rest = (num_signatures, num_required, probability, turns, max_consecutive_failures, loop_length, max_entries)
     best, _ = follow(steps, dependencies, *rest)

@@ -120,6 +120,9 @@ def refused(call, *arguments, **keywords):
         ({"max_turn": 3}, ("'max_turn'", "did you mean 'max_turns'?")),
         ({"max_turns": 0}, ("max_turns is 0", "at least 1")),
         ({"base": 1.5}, ("base is 1.5",)),
+        ({"filters": 5}, ("filters is 5: expected a list",)),
+        ({"tasks": 5}, ("tasks is 5: expected one of train",)),
+        ({"max_turns": 2.5}, ("max_turns is 2.5: expected a whole number",)),
         ({"render_mode": "human"}, ("'human'",)),
     ],
 )

@@ -12,7 +12,7 @@ from resilisim.envs.workflow.actions import (
     meta_action_index,
     num_actions,
 )
-from resilisim.envs.workflow.columns import SUCCESS
+from resilisim.envs.workflow.columns import CONFIDENCE, SUCCESS
 from resilisim.envs.workflow.core import decode_action
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.errors import InvalidInputError
@@ -68,3 +68,25 @@ def test_a_meta_action_has_no_tool(env):
 def test_an_action_that_does_not_exist_is_refused(env):
     with pytest.raises(InvalidInputError, match="action 283: expected 0 to 282"):
         decode_action(env.core, num_actions(30))
+
+
+def confidence_shown_and_decoded(env, tool):
+    shown = int(env.core.observation["tools"][0, tool, CONFIDENCE])
+    return shown, int(255 * decode_action(env.core, tool).confidence + 0.5)
+
+
+def test_running_episodes_follow_new_patterns():
+    env = WorkflowEnv(tasks="validation", filters=("semantic",))
+    names = env.core.library.names
+    env.reset(seed=0)
+    legal = int(env.action_masks()[:30].argmax())
+    env.step_with_outcome(legal, SUCCESS)
+    plain = confidence_shown_and_decoded(env, 29)
+    env.set_patterns({(names[legal], names[29]): 1.0})
+    raised = confidence_shown_and_decoded(env, 29)
+    assert plain[0] == plain[1]
+    assert raised[0] == raised[1]
+    assert raised[0] - plain[0] in (63, 64)  # a quarter of 255, between two roundings
+    assert env.action_masks()[29]
+    env.set_patterns({})
+    assert confidence_shown_and_decoded(env, 29) == plain

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.actions import NUM_ACTION_TYPES, RETRY_TOOL, action_index
+from resilisim.envs.workflow.actions import ACTION_TYPES, NUM_ACTION_TYPES, RETRY_TOOL, action_index, action_type_of
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.options import WorkflowKeywords
 from resilisim.seeding import EVALUATION_SALT
@@ -45,7 +45,9 @@ def play(
     trainer: tuple[float, int] = (0.0, 0),
     most_steps: int = 1000,
     **more: Any,
-) -> None:
+) -> set[str]:
+    """Play some episodes beside the model; return the action types and statuses that were met."""
+    seen: set[str] = set()
     env = WorkflowEnv(**keywords)
     env.set_running_success(trainer[0])
     env.set_stage(trainer[1])
@@ -68,6 +70,8 @@ def play(
             shown, reward, ended, truncated, info = env.step(action)
             expected_reward, expected_end = model.step(action)
             where = (keywords, episode, model.steps, action)
+            seen.add(ACTION_TYPES[action_type_of(action, len(wanted))])
+            seen |= {columns.STATUSES[status] for status in np.unique(shown["tools"][:, columns.STATUS])}
             assert not truncated
             assert ended == expected_end, where
             assert reward == pytest.approx(expected_reward, abs=1e-4), where
@@ -75,6 +79,7 @@ def play(
         if ended:
             assert_end(info, model)
         shown, _ = env.reset()
+    return seen
 
 
 def assert_end(info: dict[str, Any], model: Reference) -> None:
@@ -90,8 +95,9 @@ def assert_end(info: dict[str, Any], model: Reference) -> None:
 
 @pytest.mark.parametrize(("law", "reward"), list(product(("benchmark", "training"), ("full_success", "two_phase"))))
 def test_laws_and_rewards(law: Any, reward: Any) -> None:
-    for trainer in TRAINERS:
-        play({"tasks": TASKS, "law": law, "reward": reward}, 16, trainer)
+    seen = {name for trainer in TRAINERS for name in play({"tasks": TASKS, "law": law, "reward": reward}, 16, trainer)}
+    if law == "training":
+        assert seen == {*ACTION_TYPES, *columns.STATUSES}
 
 
 @pytest.mark.parametrize("law", ["benchmark", "training"])

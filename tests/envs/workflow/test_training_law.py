@@ -9,12 +9,10 @@ from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import (
     INVOKE_TOOL,
     RETRY_TOOL,
-    action_index,
 )
 from resilisim.envs.workflow.columns import FAILED, SUCCESS
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.training import STAGES, phase_of, training_base, training_probability
-from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.simulator.state import CONSECUTIVE_FAILURES
 from tests.envs.workflow.playing import execute
 from tests.envs.workflow.training_episodes import CHAIN, NO_OP, NUM_TOOLS, legal, required, training_env
@@ -43,25 +41,6 @@ def test_the_formula():
     assert training_probability(0.95, 0, 0, 1.0) == 1.0
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.2, 0.5])
-@pytest.mark.parametrize("failures", [0, 2])
-def test_tools_succeed_as_often_as_the_formula_says(rate, failures):
-    """Within four standard deviations, over 20,000 episodes each, with and without unmet dependencies and retries."""
-    num_envs = 20_000
-    envs = WorkflowVectorEnv(num_envs, tasks=[CHAIN], law="training", similarity=None, autoreset_mode="DISABLED")
-    envs.set_running_success(rate)
-    problem = envs.core.problem_of(0)
-    base = 0.95 if rate < 0.1 else 0.9 if rate < 0.3 else 0.85
-    for tool in (problem.required[0], problem.required[-1]):
-        envs.reset(seed=int(1000 * rate) + tool)
-        envs.core.episodes["retries"][:, tool] = failures
-        envs.step(np.full(num_envs, action_index(INVOKE_TOOL, tool, NUM_TOOLS)))
-        alignment = 1 + 0.3 * float(envs.core.context.task_confidence[0, tool])
-        chance = min(1.0, base * alignment * 0.8 ** len(problem.dependencies[tool]) * 0.95**failures)
-        seen = envs.core.episodes["tool_success"].mean()
-        assert abs(seen - chance) <= 4 * np.sqrt(chance * (1 - chance) / num_envs) + 1e-12
-
-
 def test_the_rate_is_that_of_the_start_of_an_episode():
     env = training_env(rate=0.0)
     env.set_running_success(0.5)
@@ -74,22 +53,6 @@ def test_the_rate_is_that_of_the_start_of_an_episode():
 # Ends and success
 
 
-def test_an_episode_has_twenty_steps():
-    env = training_env()
-    ended = [env.step(NO_OP)[2] for _ in range(20)]
-    assert ended == [False] * 19 + [True]
-
-
-def test_the_benchmark_laws_end_rules_are_off():
-    env = training_env()
-    tool = required(env)[0]
-    for _ in range(19):
-        assert not show(env, tool, FAILED)[2]
-    _, _, ended, _, info = show(env, tool, FAILED)
-    assert ended
-    assert info["ended_by"] == "turns"
-
-
 @pytest.mark.parametrize("stage", range(5))
 def test_one_failure_more_than_the_stage_allows_ends_an_episode(stage):
     allowed = STAGES[stage].max_errors
@@ -100,16 +63,6 @@ def test_one_failure_more_than_the_stage_allows_ends_an_episode(stage):
     _, _, ended, _, info = show(env, tool, FAILED)
     assert ended
     assert (info["ended_by"], info["success"]) == ("consecutive_failures", False)
-
-
-def test_all_required_tools_end_an_episode_in_any_order():
-    env = training_env()
-    tools = required(env)
-    for tool in reversed(tools):
-        _, reward, ended, _, info = show(env, tool, SUCCESS)
-    assert ended
-    assert (info["ended_by"], info["success"], info["full_success"], reward) == ("completion", True, False, 0.0)
-    assert (info["coverage"], info["score"], info["sequence"]) == (1.0, 1.0, pytest.approx(0.2))
 
 
 # Progress with n of 5 in order: 0, .3, .5, .7, .9. Running out of steps asks for .5 and for what the stage asks for.
@@ -138,28 +91,6 @@ def test_success_when_the_steps_run_out_depends_on_the_stage(stage, successes):
     assert found == successes
 
 
-def test_too_many_failures_are_no_success_whatever_the_progress():
-    env = training_env(4)
-    tools = required(env)
-    for tool in tools[:4]:
-        show(env, tool, SUCCESS)
-    ended = False
-    while not ended:
-        _, _, ended, _, info = show(env, tools[4], FAILED)
-    assert (info["ended_by"], info["success"], info["score"]) == ("consecutive_failures", False, pytest.approx(0.9))
-
-
-def test_progress_never_falls():
-    env = training_env()
-    tools = required(env)
-    shown = [show(env, tool, SUCCESS)[0]["task"][columns.PROGRESS] for tool in (tools[0], tools[2], tools[1])]
-    # 0.3 in order; coverage 0.4 without the bonus; coverage 0.6
-    assert shown == [77, 102, 153]
-    env = training_env()
-    shown = [show(env, tool, SUCCESS)[0]["task"][columns.PROGRESS] for tool in (tools[0], tools[1], tools[3])]
-    assert shown == [77, 128, 153]
-
-
 def unlike_everything(description, names):
     return np.full(len(names), -1.0)
 
@@ -185,25 +116,6 @@ def test_printed_rules_end_in_deadlock_before_the_fallback():
         _, _, ended, _, info = env.step(NO_OP)
         assert ended == printed
         assert info.get("ended_by") == ("deadlock" if printed else None)
-
-
-def test_printed_rules_count_what_was_executed():
-    env = training_env(printed_rules=True)
-    for tool in required(env):
-        _, _, ended, _, info = show(env, tool, FAILED)
-    assert ended
-    assert (info["ended_by"], info["success"], info["full_success"]) == ("completion", True, False)
-    assert (info["coverage"], info["score"]) == (1.0, 1.0)
-
-
-def test_printed_rules_succeed_at_half_the_progress_whatever_the_stage():
-    env = training_env(4, printed_rules=True)
-    for tool in required(env)[:2]:
-        show(env, tool, FAILED)
-    ended = False
-    while not ended:
-        _, _, ended, _, info = env.step(NO_OP)
-    assert (info["ended_by"], info["success"], info["score"]) == ("turns", True, pytest.approx(0.5))
 
 
 def similar_to_two(description, names):

@@ -1,4 +1,4 @@
-"""The batched environment: seeds, chosen episodes, masks of resets, saved states, other libraries."""
+"""The batched environment: seeds, chosen episodes, masks of resets, saved states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.envs.workflow.playing import random_actions, random_legal
-from tests.simulator.libraries import small_library
 
 TASKS = benchmark_tasks()[:50]
 TRAINING = {"law": "training", "reward": "two_phase", "filters": ("semantic", "constraint")}
@@ -138,20 +137,6 @@ def test_a_reset_mask_leaves_the_others_alone():
     assert envs.core.episodes["episode"].tolist() == [1, 1, 1, 1]
 
 
-def test_ended_environments_stay_as_they_are_when_resets_are_disabled():
-    envs = WorkflowVectorEnv(2, tasks=TASKS, autoreset_mode="DISABLED", max_turns=2)
-    envs.reset(seed=0)
-    envs.step(np.zeros(2, dtype=np.int64))
-    last, _, terminated, _, infos = envs.step(np.zeros(2, dtype=np.int64))
-    assert terminated.all()
-    assert infos["_success"].all()
-    for action in (3, 4):
-        observations, rewards, terminated, _, infos = envs.step(np.full(2, action))
-        assert_same(list(last.values()), list(observations.values()))
-        assert (rewards.tolist(), terminated.tolist()) == ([0.0, 0.0], [True, True])
-        assert "success" not in infos or not infos["_success"].any()
-
-
 @pytest.mark.parametrize("options", [{}, TRAINING])
 def test_a_saved_state_continues_identically(options):
     envs = WorkflowVectorEnv(8, tasks=TASKS, autoreset_mode="SAME_STEP", **options)
@@ -201,67 +186,3 @@ def test_infos_of_the_end_are_there_when_an_episode_ends_and_only_then():
             assert not infos["final_obs"]["tools"][~terminated].any()
             assert (observations["task"][terminated, columns.STEPS_USED] == 0).all()
         returns[terminated] = 0.0
-
-
-# Other libraries
-
-
-def test_a_small_library():
-    library = small_library({"a": [], "b": ["a"], "c": ["a", "b"]}, {"a": 1.0, "c": 0.6})
-    options = {"library": library, "tasks": [{"required_tools": ["a", "b", "c"]}], "similarity": None}
-    envs = WorkflowVectorEnv(20_000, **options)
-    assert envs.single_action_space.n == 9 * 4 + 4
-    observations, _ = envs.reset(seed=0)
-    assert observations in envs.observation_space
-    assert observations["tools"].shape == (20_000, 3, columns.NUM_TOOL_COLUMNS)
-    # a: its own 1.0; b: 0.8 x 0.5, its dependency being unmet; c: 0.6 x 0.5 x 0.5
-    assert observations["tools"][0, :, columns.CLEAN_PROBABILITY].tolist() == [255, 102, 38]
-    for tool, chance in enumerate((1.0, 0.4, 0.15)):
-        envs.reset(seed=tool)
-        envs.step(np.full(20_000, tool))
-        seen = envs.core.episodes["tool_success"].mean()
-        assert abs(seen - chance) <= 4 * np.sqrt(chance * (1 - chance) / 20_000)
-    _, rewards, terminated, _, _ = _in_order(envs)
-    assert (rewards == terminated).all()
-    assert abs(rewards.mean() - 0.8 * 0.6) < 0.02
-
-
-def _in_order(envs):
-    envs.reset(seed=5)
-    for tool in range(3):
-        result = envs.step(np.full(envs.num_envs, tool))
-    return result
-
-
-def test_other_constants_of_the_law():
-    envs = WorkflowVectorEnv(20_000, tasks=TASKS, base=0.6, not_executed=0.25, failed=0.5, history=0.7)
-    library = envs.core.library
-    tool = next(tool for tool, name in enumerate(library.names) if len(library.dependencies(name)) == 1)
-    observations, _ = envs.reset(seed=0)
-    assert (observations["tools"][:, tool, columns.CLEAN_PROBABILITY] == int(255 * 0.15 + 0.5)).all()
-    envs.step(np.full(20_000, tool))
-    seen = envs.core.episodes["tool_success"].mean()
-    assert abs(seen - 0.15) <= 4 * np.sqrt(0.15 * 0.85 / 20_000)
-
-
-def test_a_library_of_45_tools():
-    """Longer than what one compilation is made for, so another one is made; only shapes differ."""
-    names = [f"tool_{place:02}" for place in range(45)]
-    library = small_library({name: names[max(0, place - 2) : place] for place, name in enumerate(names)})
-    tasks = [{"required_tools": names[first : first + 5]} for first in (0, 17, 40)]
-    envs = WorkflowVectorEnv(64, library=library, tasks=tasks, similarity=None, autoreset_mode="SAME_STEP", base=1.0)
-    assert envs.single_action_space.n == 9 * 46 + 4
-    observations, _ = envs.reset(seed=0)
-    generator = np.random.default_rng(0)
-    for _ in range(30):
-        assert observations in envs.observation_space
-        mask = observations["action_mask"]
-        status = observations["tools"][:, :, columns.STATUS]
-        np.testing.assert_array_equal(mask[:, :45] == 1, status < columns.FAILED)
-        np.testing.assert_array_equal(mask[:, 92 : 92 + 45] == 1, status >= columns.FAILED)
-        observations, *_ = envs.step(random_legal(mask, generator))
-    envs.reset(seed=1, options={"tasks": [0] * 64})
-    for tool in range(5):
-        _, rewards, terminated, _, _ = envs.step(np.full(64, tool))
-    assert terminated.all()
-    assert (rewards == 1.0).all()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 
 from resilisim.chat import ChatMessage
+from resilisim.envs.session import Session
 from resilisim.policies.llm.options import AgentOptions
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.run import EpisodeHooks
 from resilisim.tasks import Task
 from tests.policies.llm.playing import PARSER, READER, TASK, environment, scripted
 
@@ -66,15 +67,11 @@ def by_hand(policy, seed=0, **options):
     return actions
 
 
-async def by_hand_async(policy, seed=0, identity="", **options):
-    """The same within an event loop; return the agent's record."""
-    env, observation, info = begin(seed, **options)
-    policy.prepare(EpisodeHooks(identity))
-    policy.reset(observation, info)
-    terminated = False
-    while not terminated:
-        observation, terminated, info = advance(env, await policy.aact(observation, info))
-    return await policy.conclude(observation, info)
+def in_session(policy, seed=0, identity="", **options):
+    """Let an agent play a session that nobody judges; return its record."""
+    env = environment(**options).twin()
+    session = Session(env, Task.from_mapping(TASK, env.library), "optimal", seed)
+    return asyncio.run(policy.play_session(session, identity=identity))
 
 
 def without_identity(record):

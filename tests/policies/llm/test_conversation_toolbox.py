@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv, public_info
 from resilisim.envs.protocol import read_native, read_text
+from resilisim.envs.session import Reply, observation_text
 from resilisim.policies.llm.conversation import (
     ConversationToolbox,
-    Reply,
-    finish_action,
-    native_action,
-    observation_text,
+    finish_message,
+    native_message,
     result_of,
     task_of,
 )
@@ -306,7 +305,7 @@ def played(protocol, **options):
     async def send(action):
         observation, _, _, _, info = env.step(action)
         infos.append(info)
-        return Reply(observation_text(observation) if protocol == "native" else observation, public_info(info))
+        return Reply(observation, public_info(info))
 
     toolbox = ConversationToolbox(send, prompt, protocol == "native")
     return [asyncio.run(toolbox.call(*call)) for call in CALLS], infos
@@ -384,6 +383,6 @@ def test_an_observation_that_is_no_list_of_messages_stays_as_it_is(broken):
 
 
 def test_the_signal_of_completion():
-    assert understood(finish_action(False)).kind == "finish"
-    assert understood(finish_action(True)).kind == "finish"
-    assert understood(native_action("tool_search", {"query": "x"}, "I look.", "id_7")).query == "x"
+    assert understood(finish_message(False)).kind == "finish"
+    assert understood(finish_message(True)).kind == "finish"
+    assert understood(native_message("tool_search", {"query": "x"})).query == "x"

@@ -19,7 +19,7 @@ from tests.policies.llm.acting import (
     assert_asyncio_is_content,
     both_tools,
     by_hand,
-    by_hand_async,
+    in_session,
     without_identity,
 )
 from tests.policies.llm.playing import PARSER, READER, TASK, environment, play_scripted
@@ -44,7 +44,7 @@ def test_by_hand_and_by_the_player_it_is_the_same_episode(protocol):
     with_hands = by_hand(Acting(both_tools, "yes", "yes"), protocol=protocol)
     written = [action if isinstance(action, str) else json.dumps(action) for action in with_hands]
     assert written == [step["message"] for step in record["steps"]]
-    part = asyncio.run(by_hand_async(Acting(both_tools, "yes", "yes"), protocol=protocol))
+    part = in_session(Acting(both_tools, "yes", "yes"), protocol=protocol)
     assert without_identity(part) == without_identity(record["agent"])
     assert part["structure"] == {"done": [[READER, True], [PARSER, True]]}
     assert (part["answer"], part["ended_by"], part["oracle"], part["restarts"]) == ("both", "answer", False, 0)
@@ -98,7 +98,7 @@ def test_the_environment_ends_the_episode_under_the_agent(options, ended_by):
     assert part["ended_by"] == "environment"
     assert part["answer"] is None
     assert part["counters"] == {"calls": len(record["steps"])}
-    assert asyncio.run(by_hand_async(Acting(deaf if ended_by == "turns" else failing), **options)) == part
+    assert without_identity(in_session(Acting(deaf if ended_by == "turns" else failing), **options)) == part
 
 
 def test_what_an_agent_does_at_the_end_is_still_done():

@@ -71,8 +71,6 @@ def test_act_before_reset_is_a_bug():
     policy = Acting(both_tools)
     with pytest.raises(RuntimeError, match="call reset before act"):
         policy.act("prompt", {})
-    with pytest.raises(RuntimeError, match="call reset before conclude"):
-        asyncio.run(policy.conclude("prompt", {}))
 
 
 def test_reset_in_the_middle_drops_the_old_loop():
@@ -195,34 +193,3 @@ def test_cancelled_in_the_middle_it_leaves_nothing_behind():
 
     assert asyncio.run(play()) == set()
     assert endings == ["ended"]
-
-
-def test_waiting_for_a_message_can_be_cancelled():
-    async def ask(run):
-        await run.ask("agent", [ChatMessage("user", "?")])
-
-    async def play():
-        policy = Acting(ask)
-        policy.models = RoleModels(Stuck())
-        _, observation, info = begin()
-        policy.reset(observation, info)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(policy.aact(observation, info), 0.01)
-        return asyncio.all_tasks() - {asyncio.current_task()}
-
-    assert asyncio.run(play()) == set()
-
-
-def test_an_abandoned_episode_is_over():
-    async def play():
-        policy = Acting(both_tools, "yes")
-        _, observation, info = begin()
-        policy.reset(observation, info)
-        await policy.aact(observation, info)
-        await policy.abandon()
-        await policy.abandon()
-        with pytest.raises(RuntimeError, match="call reset"):
-            await policy.aact(observation, info)
-        return asyncio.all_tasks() - {asyncio.current_task()}
-
-    assert asyncio.run(play()) == set()

@@ -192,7 +192,7 @@ def test_a_task_is_planned_once_while_its_plan_is_kept(folder, monkeypatch):
     made = []
     whole = planner_module.all_success_calls
     monkeypatch.setattr(planner_module, "all_success_calls", lambda *both: made.append(both[1]) or whole(*both))
-    monkeypatch.setattr(planner_module, "KEPT_PLANS", 2)
+    monkeypatch.setattr("resilisim.workflows.planner.KEPT_PLANS", 2)
     planner = PolicyPlanner(folder)
     plans = [planner.plan(TASKS[number]) for number in (0, 1, 0, 2, 0, 1)]
     assert [problem.required_tools for problem in made] == [TASKS[number].required_tools for number in (0, 1, 2, 1)]

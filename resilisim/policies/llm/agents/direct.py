@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatReply
 from resilisim.envs.protocol import has_tag, native_tools, signals_completion, through_first_call
+from resilisim.envs.session import EpisodeEnded, Reply
 from resilisim.policies.llm.agents.react import IGNORED, kept_calls
-from resilisim.policies.llm.conversation import ConversationToolbox, Reply
+from resilisim.policies.llm.conversation import ConversationToolbox
 from resilisim.policies.llm.options import AgentOptions, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Action, announces_action, excerpt, read_action, visible, without_invented
-from resilisim.policies.llm.run import CUT_OFF, AgentRun, EpisodeEnded
+from resilisim.policies.llm.run import CUT_OFF, AgentRun
 
 # What an event of the environment says about the message that brought it about.
 _EVENT_KINDS: Final = {"format_error": "malformed_reply", "rejected": "invalid_action"}
@@ -60,7 +61,7 @@ class Direct(LlmPolicy[DirectOptions]):
         """Return what the chat keeps of a turn: the reply without thoughts, and what the environment said."""
         longest = self.options.history_chars
         words = excerpt(without_invented(through_first_call(visible(reply.text))), longest)
-        observation = excerpt(answer.observation, longest)
+        observation = excerpt(answer.text, longest)
         if reply.is_cut and answer.info.get("event") in _EVENT_KINDS:
             observation = f"{CUT_OFF[:1].upper()}{CUT_OFF[1:]}.\n\n{observation}"
         calls = kept_calls(reply.tool_calls)
@@ -101,7 +102,7 @@ def _note(run: AgentRun, reply: ChatReply, answer: Reply) -> None:
     kind = _EVENT_KINDS.get(str(answer.info.get("event")))
     if kind is None:
         return
-    problems = answer.info.get("problems") or [answer.observation]
+    problems = answer.info.get("problems") or [answer.text]
     words = reply.text or " ".join(f"{call.name} {call.arguments}" for call in reply.tool_calls[:1])
     run.note(kind, "agent", str(problems[0]), excerpt=excerpt(words))
     run.count(_COUNTERS[kind])

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from resilisim.chat import ChatMessage, ChatReply, ToolCall
+from resilisim.envs.session import EpisodeEnded
 from resilisim.policies.llm.options import AgentOptions, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Action, Finish, Unreadable, excerpt, read_action, read_arguments, visible
-from resilisim.policies.llm.run import AgentRun, EpisodeEnded
+from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, NO_EXAMPLES, PromptTexts, load_prompts, packaged_prompts
 from resilisim.policies.llm.tools import Toolbox, ToolSpec, describe_tools
 
@@ -280,7 +281,7 @@ async def _carry_out(
 
 def _last_step(turn: Turn, end: EpisodeEnded, longest: int) -> LoopStep:
     """Return the step in which the environment ended the episode."""
-    observation = "" if end.reply is None else _shortened(end.reply.observation, longest)
+    observation = "" if end.reply is None else _shortened(end.reply.text, longest)
     arguments = None if isinstance(turn.wish, Unreadable) else turn.wish.arguments
     return LoopStep(turn.thought, turn.wish.name, arguments, observation, "the episode ended")
 

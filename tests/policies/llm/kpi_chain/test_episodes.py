@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
 
 from resilisim.chat import ScriptedChatModel
-from resilisim.envs.conversation import public_info
 from resilisim.policies.llm.kpi_chain import KpiChain
 from resilisim.tasks import Task
 from tests.policies.llm.kpi_chain.chains import (
@@ -73,24 +71,9 @@ def test_a_library_tool_by_its_own_name():
 
 
 def played(script, seed=0, **options):
-    """Play an episode by hand and return steps and the agent's record."""
-    env = environment(**options)
-    policy = KpiChain(models=ScriptedChatModel(script))
-    observation, info = env.reset(
-        seed=seed, options={"task": Task.from_mapping(TASK, env.library), "prompt": "optimal"}
-    )
-
-    async def episode():
-        observed, told, ended = observation, info, False
-        sent = []
-        policy.reset(observed, public_info(told))
-        while not ended:
-            action = await policy.aact(observed, public_info(told))
-            sent.append(action)
-            observed, _, ended, _, told = env.stop() if action is None else env.step(action)
-        return sent, told["score"], await policy.conclude(observed, public_info(told))
-
-    return asyncio.run(episode())
+    """Play an episode; return its messages, its score and the agent's record."""
+    record = play_scripted(KpiChain(models=ScriptedChatModel(script)), seed=seed, **options)
+    return [step["message"] for step in record["steps"]], record["score"], record["agent"]
 
 
 def seed_of(*pattern: bool) -> int:
@@ -139,7 +122,7 @@ def test_tools_that_always_fail_end_the_chain_and_are_what_it_is_put_down_to():
 
     script = [planned(call_task("T1", READER, entity("final_answer", "boolean"))), *map(again, ["T1a", "T1b", "T1c"])]
     sent, score, record = played(script, base=1e-12)
-    assert (len(sent), sent[-1]) == (5, None)
+    assert (len(sent), sent[-1]) == (5, "")
     assert score["ended_by"] == "stopped"
     assert record["ended_by"] == "gave_up"
     assert record["first_failure"]["component"] == "tool"

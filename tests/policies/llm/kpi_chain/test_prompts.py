@@ -82,25 +82,6 @@ def system_of(run, role):
 SCRIPT = [planned(tool_task("T1", "it", "final_answer")), extracted(0.9, final_answer="x")]
 
 
-@pytest.mark.parametrize(("examples", "there"), [("default", True), ("none", False)])
-def test_examples_are_an_option(examples, there):
-    _, run = play(SCRIPT, searching("here"), examples=examples)
-    assert ("Glass Orchard" in system_of(run, "planner")) is there
-
-
-def test_examples_from_a_file(tmp_path):
-    path = tmp_path / "mine.md"
-    path.write_text("An example with ${braces} of mine.")
-    _, run = play(SCRIPT, searching("here"), examples=str(path))
-    assert "An example with ${braces} of mine." in system_of(run, "planner")
-
-
-def test_a_template_can_be_replaced(tmp_path):
-    (tmp_path / "extractor.md").write_text("Read it well.")
-    _, run = play(SCRIPT, searching("here"), templates=str(tmp_path))
-    assert system_of(run, "extractor") == "Read it well."
-
-
 def test_what_interpolation_means_is_said():
     said = [system_of(play(SCRIPT, searching("here"), interpolation=on)[1], "planner") for on in (True, False)]
     assert "may also be written into a longer text" in said[0]

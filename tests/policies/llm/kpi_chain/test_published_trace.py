@@ -11,105 +11,35 @@ import asyncio
 from resilisim.chat import ScriptedChatModel, ScriptedReply
 from resilisim.policies.llm.kpi_chain.agent import KpiChain
 from resilisim.policies.llm.run import AgentRun
-from tests.policies.llm.kpi_chain.chains import events, statuses
+from tests.policies.llm.kpi_chain.chains import answer_task, entity, events, plan_of, ref, statuses, tool_task
 from tests.policies.llm.toolboxes import ScriptedToolbox, spec
 
 QUESTION = "What government position was held by the woman who portrayed Corliss Archer in the film Kiss and Tell?"
 WIKIPEDIA = spec("wikipedia_search", "query", description="Finds articles of an encyclopedia")
 
-PLAN = """
-tasks:
-  - task_id: T1
-    task_description: |-
-      Look up the film Kiss and Tell and who played Corliss Archer in it
-    task_type: Tool call
-    tool_name: wikipedia_search
-    input_parameters:
-      - name: query
-        type: string
-        value: Kiss and Tell Corliss Archer
-        is_reference: false
-    expected_output_parameters:
-      - name: actress_name
-        description: The actress in the part of Corliss Archer
-        type: string
-    dependencies: []
-    execution_status: pending
-    execution_result: {}
-  - task_id: T2
-    task_description: |-
-      Look up the career of the actress
-    task_type: Tool call
-    tool_name: wikipedia_search
-    input_parameters:
-      - name: query
-        type: string
-        value: <JSON_PATH>T1.actress_name</JSON_PATH>
-        is_reference: true
-    expected_output_parameters:
-      - name: government_position
-        description: Office that the actress held
-        type: string
-    dependencies: [T1]
-    execution_status: pending
-    execution_result: {}
-  - task_id: T3
-    task_description: |-
-      State the office as the answer
-    task_type: Reasoning
-    tool_name: ""
-    input_parameters:
-      - name: position
-        type: string
-        value: <JSON_PATH>T2.government_position</JSON_PATH>
-        is_reference: true
-    expected_output_parameters:
-      - name: final_answer
-        description: The office that she held
-        type: string
-    dependencies: [T2]
-    execution_status: pending
-    execution_result: {}
-"""
 
-CONTINUATION = """
-tasks:
-  - task_id: T2a
-    task_description: |-
-      Look up the diplomatic career of the actress with a narrower query
-    task_type: Tool call
-    tool_name: wikipedia_search
-    input_parameters:
-      - name: query
-        type: string
-        value: <JSON_PATH>T1.actress_name</JSON_PATH> diplomat government position Chief of Protocol Ambassador
-        is_reference: true
-    expected_output_parameters:
-      - name: government_position
-        description: |-
-          The title of the office, such as Ambassador or Chief of Protocol; "diplomat" alone is none.
-        type: string
-    dependencies: [T1]
-    execution_status: pending
-    execution_result: {}
-  - task_id: T3a
-    task_description: |-
-      State the office as the answer
-    task_type: Reasoning
-    tool_name: ""
-    input_parameters:
-      - name: position
-        type: string
-        value: <JSON_PATH>T2a.government_position</JSON_PATH>
-        is_reference: true
-    expected_output_parameters:
-      - name: final_answer
-        description: The office that she held
-        type: string
-    dependencies: [T2a]
-    execution_status: pending
-    execution_result: {}
-"""
+def wikipedia(task_id, description, query, *found, needs=()):
+    """A search of the trace; its plans call the entities `expected_output_parameters`."""
+    task = tool_task(task_id, query, *found, needs=needs, task_description=description, tool_name="wikipedia_search")
+    task["expected_output_parameters"] = task.pop("expected_output_entities")
+    return task
+
+
+PLAN = plan_of(
+    wikipedia("T1", "Look up the film and who played Corliss Archer", "Kiss and Tell Corliss Archer", "actress_name"),
+    wikipedia("T2", "Look up her career", ref("T1.actress_name"), "government_position", needs=("T1",)),
+    answer_task("T3", "T2.government_position"),
+)
+CONTINUATION = plan_of(
+    wikipedia(
+        "T2a",
+        "Look up the diplomatic career of the actress with a narrower query",
+        f"{ref('T1.actress_name')} diplomat government position Chief of Protocol Ambassador",
+        entity("government_position", description='The title of the office; "diplomat" alone is none.'),
+        needs=("T1",),
+    ),
+    answer_task("T3a", "T2a.government_position"),
+)
 
 FOUND_ACTRESS = """```yaml
 confidence_score: 0.95

@@ -11,8 +11,8 @@ from resilisim.policies.llm.tools import ToolResult
 from tests.policies.llm.plan_executors.adapter import REQUIREMENTS, Adapter, Played, Raw, Ref, Scenario, Step
 
 MODULES = (
-    "tests.policies.llm.plan_execute.requirements_adapter",
-    "tests.policies.llm.kpi_chain.requirements_adapter",
+    "tests.policies.llm.plan_executors.plan_execute",
+    "tests.policies.llm.plan_executors.kpi_chain",
 )
 ADAPTERS: list[Adapter] = [adapter for module in MODULES for adapter in importlib.import_module(module).ADAPTERS]
 

@@ -1,0 +1,150 @@
+"""`resilisim demo`: the whole chain once, small: tasks, bounds, four policies on held-out tasks, comparison, report."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from resilisim.cli.evaluation.compare import METHOD_NAMES, p_text
+from resilisim.cli.options import JsonFlag, RecordTextsOption
+from resilisim.cli.output import console, error_console, plain, print_json, table
+from resilisim.errors import MAX_COUNT, MAX_WORKERS, count_of
+from resilisim.evaluation.report import write_report
+from resilisim.evaluation.run.runner import evaluate
+from resilisim.evaluation.table.comparing import compare_tables
+from resilisim.evaluation.table.episodes import read_episode_table
+from resilisim.simulator.exact import references
+from resilisim.statistics import Comparison
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
+from resilisim.tasks.sources import sample_tasks
+from resilisim.tasks.statistics import task_statistics
+
+POLICIES = ("plan-follower", "repairing-follower", "policy:default", "exact-optimum")
+PROMPTS = ("optimal", "flawed")
+COMPARED = ("plan-follower", "repairing-follower", "flawed")
+DEFAULT_TASKS = 120
+DEFAULT_SEEDS = 4
+MOST_WORKERS = 4
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder of the results.")] = Path("demo-results"),
+    tasks: Annotated[
+        int, typer.Option("--tasks", help="Held-out tasks to evaluate on.", min=5, max=MAX_COUNT)
+    ] = DEFAULT_TASKS,
+    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task.", min=1, max=MAX_COUNT)] = DEFAULT_SEEDS,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes; as many as cores, up to 4.", min=1, max=MAX_WORKERS)
+    ] = None,
+    record_texts: RecordTextsOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report."""
+    held_out = sample_tasks(benchmark_tasks(), tasks, split="test")
+    show = error_console() if as_json else console()
+    show.print(
+        f"[bold]1. Tasks[/bold]  {BENCHMARK_VERSION} ships with the package; agents are tested on combinations of"
+    )
+    show.print("   tools that nothing was trained on (the test split).")
+    statistics = task_statistics(benchmark_tasks())
+    show.print(
+        table(
+            f"{statistics['tasks']} tasks, {statistics['by_split']['test']} of them held out",
+            ["type", "tasks"],
+            list(statistics["by_type"].items()),
+        )
+    )
+    show.print(
+        "\n[bold]2. Bounds[/bold]  Tools fail by a known law, so the best possible success rate is solved exactly."
+    )
+    examples = one_of_each_complexity(held_out)
+    bounds = [bounds_of(task) for task in examples]
+    _show_bounds(show, examples, bounds)
+    workers = workers or min(os.cpu_count() or 1, MOST_WORKERS)
+    show.print(
+        f"\n[bold]3. Agents[/bold]  {len(POLICIES)} policies on {tasks} held-out tasks, with a sound plan in the "
+        f"prompt and with a flawed\n   one, {count_of(seeds, 'seed')} each, all on the same luck."
+    )
+    result = evaluate(POLICIES, held_out, PROMPTS, seeds, out=out, workers=workers, record_texts=record_texts)
+    show.print(result.table())
+    first, second, prompt = COMPARED
+    episodes = read_episode_table(out)
+    comparison = compare_tables(episodes.group(first, prompt), episodes.group(second, prompt))
+    show.print(
+        "\n[bold]4. Comparison[/bold]  The luck of each draw is known, so most of the noise between two agents can go."
+    )
+    _show_comparison(show, comparison)
+    with error_console().status("writing the report"):
+        report = write_report(out)
+    if as_json:
+        print_json(
+            {
+                "tasks": statistics,
+                "bounds": bounds,
+                **result.to_mapping(),
+                "comparison": comparison.to_mapping(),
+                "report": str(report),
+            }
+        )
+        return
+    show.print("\n[bold]5. Report[/bold]  Open it in a browser; it needs no network:")
+    show.print(plain(f"   {report.resolve()}"), soft_wrap=True)
+    show.print("\n[bold]Where to look next[/bold]")
+    for command, what in (
+        (f"resilisim play --task {held_out[0].instance_id}", "be the agent yourself, and see what each call cost"),
+        (f"resilisim bound --task {held_out[0].instance_id}", "the bounds of any task, or of any list of tools"),
+        ("resilisim evaluate --policy my_module:MyPolicy ...", "your own policy, on the same luck (README.md)"),
+        ("resilisim compare RUN_A RUN_B", "which of two agents is better, and how sure that is"),
+        ("resilisim --help", "everything else"),
+    ):
+        show.print(plain(f"   {command:<54} {what}"), soft_wrap=True)
+
+
+def _show_comparison(show: Console, comparison: Comparison) -> None:
+    """Print what each method says about a difference."""
+    rows = []
+    for method, name in METHOD_NAMES.items():
+        difference = comparison.differences[method]
+        low, high = difference.interval
+        ends = [f"{100.0 * end:+.1f}" if end == end else "-" for end in (low, high)]
+        value = f"{100.0 * difference.difference:+.1f}" if difference.difference == difference.difference else "-"
+        rows.append([name, value, f"[{ends[0]}, {ends[1]}]", p_text(difference.p_value)])
+    title = (
+        f"{comparison.label_a} minus {comparison.label_b} under {comparison.prompt} prompts, in points, "
+        f"{comparison.episodes:,} episodes each"
+    )
+    show.print(table(title, ["method", "difference", "95% interval", "p"], rows))
+
+
+def one_of_each_complexity(tasks: list[Task]) -> list[Task]:
+    """Return the first task of each complexity, in the order in which they were met."""
+    first: dict[str, Task] = {}
+    for task in tasks:
+        first.setdefault(task.complexity, task)
+    return list(first.values())
+
+
+def bounds_of(task: Task) -> dict[str, Any]:
+    """Return the solved references of a task, with its id."""
+    return {"instance_id": task.instance_id, **references(task.required_tools, clairvoyant_seeds=0)}
+
+
+def _show_bounds(show: Console, tasks: list[Task], bounds: list[dict[str, Any]]) -> None:
+    """Print the references of some tasks."""
+    rows = [
+        [
+            task.complexity,
+            ", ".join(task.required_tools),
+            values["known_probabilities"],
+            values["plan_following"],
+            values["first_call"],
+        ]
+        for task, values in zip(tasks, bounds, strict=True)
+    ]
+    columns = ["task", "required tools", "best possible", "only the required tools, in order", "best first call"]
+    show.print(table("One task of each complexity", columns, rows))

@@ -1,0 +1,174 @@
+"""`resilisim play`: a person takes the agent's place, and sees afterwards what each call cost."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from resilisim.cli.evaluation.episode import points_lost, result_of
+from resilisim.cli.options import (
+    LAW,
+    PROMPT_HELP,
+    RULES,
+    JsonFlag,
+    LibraryOption,
+    OptionGroup,
+    TasksOption,
+    find_task,
+    load,
+    make_retriever,
+    takes,
+)
+from resilisim.cli.output import console, error_console, plain, print_json, table
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.seeding import MAX_SEED
+from resilisim.tool_library.retrieval import ToolHit
+
+PLAYED = (*RULES, *LAW, "planner", "prompt_style", "search_detail", "payload", "embedding_model")
+SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
+FINISH_SHORTHAND = "f"
+HELP = (
+    "s WORDS searches, i NAME asks about a tool, c NAME {JSON} calls it, f says that you have finished; "
+    "any other line goes as it stands. help or ? repeats this line. Ctrl-D gives up."
+)
+HELP_WORDS = ("help", "?")
+
+
+def expand(line: str) -> str:
+    """Return the message that a typed line stands for: a shorthand becomes a tag, anything else stays as it is."""
+    word, _, rest = line.strip().partition(" ")
+    if word == FINISH_SHORTHAND and not rest:
+        return "<finish/>"
+    if word not in SHORTHANDS or not rest.strip():
+        return line
+    tag, rest = SHORTHANDS[word], rest.strip()
+    if word != "c":
+        return f"<{tag}>{rest}</{tag}>"
+    name, _, parameters = rest.partition(" ")
+    return f"<{tag}>{name} {parameters.strip()}</{tag}>" if parameters.strip() else f"<{tag}>{name}</{tag}>"
+
+
+@takes(environment=OptionGroup(EnvironmentSettings, PLAYED))
+def play(
+    *,
+    task: Annotated[str, typer.Option("--task", help="instance_id of a task.")],
+    prompt: Annotated[str, typer.Option("--prompt", help=PROMPT_HELP + ".")] = "baseline",
+    seed: Annotated[
+        int, typer.Option("--seed", help="The seed fixes all luck of the episode.", min=0, max=MAX_SEED)
+    ] = 0,
+    environment: EnvironmentSettings,
+    tasks: TasksOption = "benchmark-v1",
+    library: LibraryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take the agent's place in the terminal, and see afterwards what each call cost."""
+    chosen = load(library)
+    retriever = make_retriever(chosen, environment.embedding_model)
+
+    def search(query: str, count: int) -> Sequence[ToolHit]:
+        # The first search loads the embedding model, which takes seconds.
+        with error_console().status("searching"):
+            return retriever.search(query, count)
+
+    env = ConversationEnv(environment, library=chosen, search=search, render_mode="ansi")
+    out = error_console() if as_json else console()
+    person = PersonPolicy(out)
+    record = play_episode(env, person, find_task(task, tasks, chosen), prompt, seed, salt=environment.salt)
+    out.rule()
+    out.print(plain(env.render() or ""))
+    if as_json:
+        print_json(record)
+    else:
+        show_costs(record, out)
+
+
+class PersonPolicy:
+    """A policy whose messages are typed in.
+
+    Args:
+        out: Where observations are shown.
+    """
+
+    name = "person"
+    privileged = False
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+
+    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+        """Say how to play."""
+        self._out.print(plain(HELP, "dim"))
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+        """Show the observation and ask for the next message; the end of the input gives up."""
+        self._out.rule()
+        self._out.print(plain(observation))
+        left = info.get("turns_left", 0)
+        prompt = f"[{left} turn{'' if left == 1 else 's'} left] > " if left else "[closing message] > "
+        while True:
+            try:
+                line = _ask(prompt)
+            except EOFError:
+                return None
+            if line.strip().lower() in HELP_WORDS:
+                self._out.print(plain(HELP, "dim"))
+            elif line.strip():
+                return expand(line)
+
+
+def show_costs(record: EpisodeRecord, out: Console) -> None:
+    """Print what each message of an episode cost, and how the lost points add up."""
+    rows = [
+        [
+            step["turn"],
+            " ".join([step["kind"], step["tool"] or ""]).strip(),
+            result_of(step),
+            step["value"],
+            step["action_value"],
+            step["regret"],
+            step["luck"],
+            step["label"] or "",
+        ]
+        for step in record["steps"]
+    ]
+    columns = ["turn", "message", "result", "V before", "Q", "regret", "luck", "label"]
+    out.print(table("What each message cost", columns, rows))
+    score = record["score"]
+    summary = (
+        f"{score['level']} (ended by {record['ended_by']}, {score['coverage']:.0%} of the required tools succeeded)\n"
+        f"best possible from the start: {record['optimum']:.4f}{_after_search(record)}\n{points_lost(record)}"
+    )
+    out.print(plain(summary))
+
+
+def _after_search(record: EpisodeRecord) -> str:
+    """Return what of that is left where the tools must be found first."""
+    after_search, searches = record.get("known_after_search"), record.get("searches_needed")
+    if after_search is None or searches is None:
+        return ""
+    return f"; after the fewest searches that show its tools ({searches}): {after_search:.4f}"
+
+
+def _ask(prompt: str) -> str:
+    """Ask for a line; without a terminal the prompt goes to standard error, so that what is piped on stays whole."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        # Line editing and history, where the platform has them.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("readline")
+        return input(prompt)
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    sys.stderr.write(line.rstrip("\n") + "\n")
+    if not line:
+        raise EOFError
+    return line.rstrip("\n")

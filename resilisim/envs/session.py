@@ -1,0 +1,153 @@
+"""One episode of Conversation-v0 for whoever keeps a loop of their own: what is sent, what comes back, how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.envs.protocol import native_text
+from resilisim.simulator import Problem
+from resilisim.simulator.state import EpisodeState, is_done
+from resilisim.tasks import Task
+from resilisim.workflows.prompts import Prompt
+
+# What the environment tells about the last message (docstring of the environment); it is only read.
+Info: TypeAlias = Mapping[str, Any]
+# A message to the environment: a text, or an OpenAI-style assistant message with native calls.
+AssistantMessage: TypeAlias = str | Mapping[str, Any]
+
+
+class EpisodeEnded(BaseException):
+    """The episode is over, so nothing can be sent; who catches it to write something down raises it again.
+
+    Attributes:
+        reply: What the environment said at the end, if that is known.
+    """
+
+    def __init__(self, reply: Reply | None = None) -> None:
+        super().__init__()
+        self.reply = reply
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the environment says: the prompt at first, then its answer to each message.
+
+    Attributes:
+        observation: As it says it; under the native protocol a JSON list of messages.
+        info: What the agent may know about it.
+        ended: Whether the episode has ended with it.
+    """
+
+    observation: str
+    info: Info = field(hash=False)
+    ended: bool = False
+
+    @property
+    def text(self) -> str:
+        """Its words, the same under both protocols."""
+        return observation_text(self.observation) if self.info.get("protocol") == "native" else self.observation
+
+
+class Session:
+    """One episode, stepped by the agent's own loop.
+
+    A whole episode, with the plan in the prompt followed by hand::
+
+        session = Session(ConversationEnv(), find_task("task_c64444cae27fab46"), "optimal", seed=4)
+        print(session.reply.text)
+        reply = session.send("<tool_call>file_operations_reader</tool_call>")
+        while not reply.ended:
+            reply = session.send("<finish/>")
+
+    An ordinary agent gets the public view of each info, a privileged one all of it except the seed: nobody is told what
+    decides the luck. Subclasses see every step (`_begun`, `_answered`).
+
+    Args:
+        env: The environment; it is reset.
+        task: The task.
+        prompt: Prompt type, or a rendered prompt.
+        seed: Episode seed.
+        privileged: Whether the agent sees the state.
+
+    Attributes:
+        reply: What the environment said last.
+    """
+
+    def __init__(
+        self, env: ConversationEnv, task: Task, prompt: str | Prompt, seed: int, *, privileged: bool = False
+    ) -> None:
+        self._env = env
+        self._task = task
+        self._prompt = prompt
+        self._seed = seed
+        self._privileged = privileged
+        self.restart()
+
+    def restart(self) -> Reply:
+        """Begin the episode anew, with the same seed, and return the prompt."""
+        options = {"task": self._task, "prompt": self._prompt}
+        observation, self._info = self._env.reset(seed=self._seed, options=options)
+        self.reply = Reply(observation, self._view())
+        self._begun()
+        return self.reply
+
+    def send(self, message: AssistantMessage | None) -> Reply:
+        """Send a message and return the reply; None stops the episode.
+
+        Raises:
+            EpisodeEnded: The episode is over already.
+        """
+        if self.reply.ended:
+            raise EpisodeEnded(self.reply)
+        text = native_text(message) if isinstance(message, Mapping) else message
+        before: EpisodeState = self._info["state"]
+        observation, _, ended, _, self._info = self._env.stop() if text is None else self._env.step(text)
+        self.reply = Reply(observation, self._view(), ended)
+        self._answered(str(text or ""), before)
+        return self.reply
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode has ended."""
+        return self.reply.ended
+
+    @property
+    def turns_left(self) -> int:
+        """Messages that can still be sent, the closing one not counted."""
+        return int(self._info["turns_left"])
+
+    @property
+    def problem(self) -> Problem:
+        """What has to be done, under which law; no ordinary agent may be told."""
+        problem: Problem = self._info["problem"]
+        return problem
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything that the task asks for has succeeded; no ordinary agent may be told."""
+        return is_done(self.problem, self._info["state"])
+
+    def _view(self) -> Info:
+        if not self._privileged:
+            return public_info(self._info)
+        return {name: value for name, value in self._info.items() if name != "seed"}
+
+    def _begun(self) -> None:
+        """Note that the episode has begun, perhaps anew."""
+
+    def _answered(self, text: str, before: EpisodeState) -> None:
+        """Note a step: the message as text, and the state before it; `_info` is what came of it."""
+
+
+def observation_text(observation: str) -> str:
+    """Return the words of an observation; under the native protocol it is a JSON list of messages."""
+    if not observation.startswith("[{"):
+        return observation
+    try:
+        return "\n".join(str(message["content"]) for message in json.loads(observation) if message["content"])
+    except (ValueError, KeyError, TypeError):
+        return observation

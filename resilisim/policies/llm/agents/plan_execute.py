@@ -1,0 +1,588 @@
+"""Plan-and-Execute: a plan first, then its steps one by one, and a new plan where the old one does not hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from resilisim.chat import ChatMessage
+from resilisim.policies.llm.agents.react import loop_tools, react_loop
+from resilisim.policies.llm.agents.step_plan import (
+    ErrorKind,
+    PlanStep,
+    StepError,
+    StepOutcome,
+    StepPlan,
+    failed,
+    fill_in,
+    read_step_plan,
+    step_references_in,
+    unusable_step,
+)
+from resilisim.policies.llm.options import AgentOptions, choice, flag, limit
+from resilisim.policies.llm.policy import LlmPolicy
+from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
+from resilisim.policies.llm.run import AgentRun
+from resilisim.policies.llm.templates import PromptTexts
+from resilisim.policies.llm.tool_errors import error_of
+from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec, describe_tools
+
+Reading = TypeVar("Reading")
+
+ATTEMPTS: Final = 2  # to write what can be read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAndExecuteOptions(AgentOptions):
+    """Options of Plan-and-Execute."""
+
+    executor: str = choice("react", "who does a step: a sub-agent, or the tool that it names", ("react", "direct"))
+    steps: int = limit(20, "steps of a sub-agent for one step of the plan", least=1)
+    replans: int = limit(10, "times that the replanner may change the plan")
+    replan: str = choice(
+        "step", "when the replanner is asked: after every step, or after failures", ("step", "failure")
+    )
+    restart: bool = flag(False, "whether to begin from scratch after a failure")
+    restarts: int = limit(3, "times that it may begin from scratch, where restart is on", least=1)
+    result_chars: int = limit(6_000, "characters of a step's result that later prompts repeat", least=100)
+
+
+class PlanAndExecute(LlmPolicy[PlanAndExecuteOptions]):
+    """A planner writes the steps, an executor does them one by one, a replanner says what is left or gives the answer.
+
+    A plan with neither steps nor answer is a failure, and so is a failed step once no replan is left. Where the
+    replanner is not asked, or must not change the plan any more, the result of the last step is the answer.
+    """
+
+    name = "plan-and-execute"
+    options_class = PlanAndExecuteOptions
+    components = ("planner", "executor", "extractor", "replanner")
+
+    async def play(self, run: AgentRun) -> str | None:
+        """Try once, or until an answer is found if failures begin from scratch."""
+        failures = Failures(run)
+        attempts: list[dict[str, Any]] = []
+        run.structure["attempts"] = attempts
+        try:
+            for number in range(1 + (self.options.restarts if self.options.restart else 0)):
+                if number:
+                    run.note("warning", "planner", f"beginning from scratch, time {number}")
+                    run.count("restarts_from_scratch")
+                attempts.append({})
+                answer = await _Attempt(run, self.options, self.prompts, failures, attempts[-1]).answer()
+                if answer is not None or run.turns_left == 0:
+                    return answer
+            return None
+        finally:
+            # The episode may end inside any call while a failure is being made good.
+            failures.write_down()
+
+
+class _Attempt:
+    """One plan from its beginning, however often it is changed on the way.
+
+    Args:
+        run: The episode.
+        options: The agent's options.
+        prompts: The agent's prompts.
+        failures: Where is kept what the attempt failed by.
+        record: Where plan and steps are written down.
+    """
+
+    def __init__(
+        self,
+        run: AgentRun,
+        options: PlanAndExecuteOptions,
+        prompts: PromptTexts,
+        failures: Failures,
+        record: dict[str, Any],
+    ) -> None:
+        self._run = run
+        self._options = options
+        self._planning = _Planning(run, options, prompts)
+        executor = _DirectExecutor if options.executor == "direct" else _ReActExecutor
+        self._executor = executor(run, options, prompts)
+        self._failures = failures
+        self._record = record
+        self._first = StepPlan(())
+        self._remaining: list[PlanStep] = []
+        self._done: dict[int, StepOutcome] = {}
+        self._replans = 0
+
+    async def answer(self) -> str | None:
+        """Return the answer, or None if the attempt failed."""
+        try:
+            answer = await self._answer()
+            if answer is not None:
+                self._failures.forget()
+            return answer
+        finally:
+            self._failures.put_down()
+
+    async def _answer(self) -> str | None:
+        plan = await self._planning.plan()
+        if isinstance(plan, Unreadable):
+            self._failures.add("planner", f"no plan could be read: {plan.problem}")
+            return None
+        if not plan.steps:
+            if plan.answer is None:
+                self._failures.add("planner", "the plan is empty")
+            return plan.answer
+        self._first = plan
+        self._take("plan", "planner", plan)
+        while True:
+            step = self._remaining[0]
+            outcome = await self._executor.carry_out(step, self._done)
+            self._remaining.pop(0)
+            self._keep(outcome)
+            if outcome.ok and self._options.replan == "failure":
+                if not self._remaining:
+                    return outcome.result
+                continue
+            answer = await self._look_again(outcome)
+            if answer is not None or not self._remaining:
+                return answer
+
+    def _keep(self, outcome: StepOutcome) -> None:
+        number, error = outcome.step.number, outcome.error
+        self._done[number] = outcome
+        self._failures.see(outcome)
+        if error is None:
+            self._run.note("task_done", "executor", f"step {number}", step=number)
+        else:
+            details = {"step": number, "error": error.kind, "excerpt": error.excerpt}
+            self._run.note("task_failed", error.component, error.message, **details)
+            self._run.note("warning", error.component, error.message)
+            self._run.count("failed_steps")
+        self._write_down()
+
+    async def _look_again(self, outcome: StepOutcome) -> str | None:
+        """Ask the replanner after a step.
+
+        Returns:
+            The answer, if there is one. Without it, and without steps that remain, the attempt has failed.
+        """
+        if self._replans >= self._options.replans:
+            return self._keep_to_plan(outcome, f"{self._replans} replans were not enough")
+        past = list(self._done.values())
+        plan = await self._planning.replan(self._first, past, self._remaining)
+        if isinstance(plan, Unreadable):
+            return self._keep_to_plan(outcome, f"no plan could be read: {plan.problem}")
+        if not plan.steps:
+            self._remaining = []
+            self._write_down()
+            if plan.answer is None:
+                self._failures.put_down()
+                self._failures.add("replanner", "the replanner gave neither steps nor an answer")
+            return plan.answer
+        if self._is_unchanged(plan):
+            self._pass_over_answer("replanner", plan)
+        else:
+            self._failures.replan(plan.steps, self._remaining, past)
+            self._replans += 1
+            self._run.count("replans")
+            self._take("replan", "replanner", plan)
+        return None
+
+    def _keep_to_plan(self, outcome: StepOutcome, problem: str) -> str | None:
+        """Keep to the present plan because there is no other; after a failed step that is the end."""
+        if not outcome.ok:
+            self._remaining = []
+            self._failures.put_down()
+            self._failures.add("replanner", problem)
+            return None
+        self._run.note("warning", "replanner", f"{problem}: keeping to the plan")
+        return outcome.result if not self._remaining else None
+
+    def _is_unchanged(self, plan: StepPlan) -> bool:
+        if len(plan.steps) != len(self._remaining):
+            return False
+        pairs = list(zip(plan.steps, self._remaining, strict=True))
+        renamed = {new.number: old.number for new, old in pairs}
+        return all(new.does_the_same_as(old) and new.needs_the_same_as(old, renamed) for new, old in pairs)
+
+    def _take(self, kind: str, component: str, plan: StepPlan) -> None:
+        self._pass_over_answer(component, plan)
+        self._remaining = list(plan.steps)
+        steps = [step.to_mapping() for step in plan.steps]
+        self._run.note(kind, component, f"{len(plan.steps)} steps", steps=steps)
+        self._write_down()
+
+    def _pass_over_answer(self, component: str, plan: StepPlan) -> None:
+        if plan.answer is not None:
+            self._run.note("warning", component, "an answer beside steps that are still to be done was passed over")
+
+    def _write_down(self) -> None:
+        pending = [{**step.to_mapping(), "status": "pending"} for step in self._remaining]
+        self._record["plan"] = [*(outcome.to_mapping() for outcome in self._done.values()), *pending]
+        self._record["replans"] = self._replans
+
+
+class Failures:
+    """What a failed episode is put down to: the first failure that nothing has made good.
+
+    Steps that a replan brings in after a failure are there for its sake and belong to its line, and so does a step that
+    does once more what failed, or that was not done because it needs what failed; every other step begins a line of its
+    own. The success of a step makes good what failed in its line, and nothing else.
+
+    Args:
+        run: The episode.
+    """
+
+    def __init__(self, run: AgentRun) -> None:
+        self._run = run
+        self._kept: list[tuple[str, str, str]] = []
+        self._lines: dict[int, int] = {}  # number of a step -> number of the step with which its line began
+        self._open: dict[int, StepError] = {}  # the first failure of each line of this attempt
+
+    def see(self, outcome: StepOutcome) -> None:
+        """Take in what became of a step."""
+        step, error = outcome.step, outcome.error
+        if error is not None and error.kind == "reference":
+            needed = {*(step.needs or ()), *step_references_in(step.arguments, (self._run.task,)).numbers}
+            cause = next((number for number in sorted(needed) if self._line(number) in self._open), step.number)
+            self._lines[step.number] = self._line(cause)
+        line = self._line(step.number)
+        if error is None:
+            self._open.pop(line, None)
+        else:
+            self._open.setdefault(line, error)
+
+    def replan(self, steps: Iterable[PlanStep], before: Sequence[PlanStep], past: Sequence[StepOutcome]) -> None:
+        """Say which lines the steps of a new plan belong to.
+
+        Args:
+            steps: The steps.
+            before: The steps that were still to be done.
+            past: What became of the steps so far, the latest last.
+        """
+        failed_steps = [outcome.step for outcome in reversed(past) if not outcome.ok]
+        latest = past[-1].step if past and not past[-1].ok else None
+        for step in steps:
+            if any(step.number == other.number or step.does_the_same_as(other) for other in before):
+                continue
+            again = next((other for other in failed_steps if _is_repeated_by(other, step)), latest)
+            if again is not None:
+                self._lines[step.number] = self._line(again.number)
+
+    def _line(self, number: int) -> int:
+        return self._lines.get(number, number)
+
+    def put_down(self) -> None:
+        """Keep the first failure of the attempt that is open, before what followed from it."""
+        for error in list(self._open.values())[:1]:
+            self.add(error.component, error.message, error.excerpt)
+        self._lines, self._open = {}, {}
+
+    def add(self, component: str, message: str, words: str = "") -> None:
+        """Keep a failure until the end of the episode: the component, what is wrong, and the words in question."""
+        self._kept.append((component, message, words))
+
+    def forget(self) -> None:
+        """Drop what is kept: a later attempt came to an answer."""
+        self._kept.clear()
+
+    def write_down(self) -> None:
+        """Write down what is kept, in order."""
+        for component, message, words in self._kept:
+            self._run.note("failure", component, message, **({"excerpt": words} if words else {}))
+        self._kept.clear()
+
+
+def _is_repeated_by(step: PlanStep, other: PlanStep) -> bool:
+    """Tell whether a step is done once more by another: the same call, or the same words without one."""
+    return step.call == other.call and (other.tool is not None or step.task == other.task)
+
+
+class _Planning:
+    """The planner and the replanner of one episode; `options` say whether each step of a plan is a call of a tool."""
+
+    def __init__(self, run: AgentRun, options: PlanAndExecuteOptions, prompts: PromptTexts) -> None:
+        self._run = run
+        self._prompts = prompts
+        self._steps_name_tools = options.executor == "direct"
+        self._longest_result = options.result_chars
+
+    async def plan(self) -> StepPlan | Unreadable:
+        """Ask for a plan of the whole task."""
+        return await self._ask("planner", (), examples=self._prompts.examples())
+
+    async def replan(
+        self, first: StepPlan, past: Sequence[StepOutcome], remaining: Sequence[PlanStep]
+    ) -> StepPlan | Unreadable:
+        """Ask what is still to be done after some steps, or for the answer.
+
+        Args:
+            first: The plan that was made in the beginning.
+            past: The steps done so far, in order.
+            remaining: The steps that the present plan still has.
+        """
+        done = frozenset(outcome.step.number for outcome in past)
+        return await self._ask(
+            "replanner",
+            done,
+            plan=_lines(first.steps),
+            past="\n".join(outcome.to_text(self._longest_result) for outcome in past),
+            remaining=_lines(remaining),
+            first_number=str(1 + max(done | {step.number for step in remaining})),
+        )
+
+    async def _ask(self, role: str, taken: Collection[int], **values: str) -> StepPlan | Unreadable:
+        specs = self._run.tools.specs
+        request = self._prompts.fill(
+            role,
+            objective=self._run.task,
+            tools=describe_tools(specs),
+            format=self._prompts.fill("format_direct" if self._steps_name_tools else "format_react"),
+            facts=self._run.facts,
+            **values,
+        )
+        tools: Sequence[ToolSpec] = specs if self._steps_name_tools else ()
+
+        def again(problem: str) -> str:
+            return self._prompts.fill("plan_again", problem=problem)
+
+        return await _asked_twice(self._run, role, request, lambda text: read_step_plan(text, tools, taken), again)
+
+
+def _lines(steps: Sequence[PlanStep]) -> str:
+    return "\n".join(step.to_line() for step in steps) or "(none)"
+
+
+async def _asked_twice(
+    run: AgentRun, role: str, request: str, read: Callable[[str], Reading | Unreadable], again: Callable[[str], str]
+) -> Reading | Unreadable:
+    """Ask, and once more with what was wrong if the reply cannot be read."""
+    messages = [ChatMessage("user", request)]
+    for attempt in range(1, ATTEMPTS + 1):
+        reply = await run.ask(role, messages)
+        found = read(reply.text)
+        if not isinstance(found, Unreadable):
+            return found
+        found = run.unreadable(role, reply, found)
+        if attempt < ATTEMPTS:
+            words = excerpt(visible(reply.text), 2_000) or "(an empty reply)"
+            messages += [ChatMessage("assistant", words), ChatMessage("user", again(found.problem))]
+    return found
+
+
+class _Executor:
+    """Carries out steps.
+
+    Args:
+        run: The episode.
+        options: The agent's options.
+        prompts: The agent's prompts.
+    """
+
+    def __init__(self, run: AgentRun, options: PlanAndExecuteOptions, prompts: PromptTexts) -> None:
+        self._run = run
+        self._options = options
+        self._prompts = prompts
+
+    async def carry_out(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
+        """Carry out a step; `done` is what became of the steps before it, by number."""
+        raise NotImplementedError
+
+    def _results_for(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> str:
+        """Return the results that a step is shown: those it needs, or all there are if the plan does not say."""
+        there = [number for number, outcome in done.items() if outcome.ok]
+        numbers = there if step.needs is None else step.needs
+        longest = self._options.result_chars
+        shown = [f"Step {n} ({done[n].step.task}):\n{excerpt(done[n].result, longest)}" for n in sorted(set(numbers))]
+        return "\n\n".join(shown) or "(none)"
+
+
+class _ReActExecutor(_Executor):
+    """Each step is done by a ReAct sub-agent, which is shown the results that the step needs and has all tools."""
+
+    async def carry_out(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
+        """Run the sub-agent; its answer is the step's result."""
+        unusable = unusable_step(step, step.needs or (), done)
+        if unusable is not None:
+            return unusable
+        run, steps = self._run, self._options.steps
+        results = self._results_for(step, done)
+        loop = await react_loop(
+            run,
+            role="executor",
+            system=self._prompts.fill("executor", tools=loop_tools(run.tools)),
+            question=self._prompts.fill(
+                "executor_task", objective=run.task, task=_instruction(step), results=results, facts=run.facts
+            ),
+            tools=_CheckedTools(run, results),
+            steps=steps,
+            limit_is_failure=False,
+            may_fail=True,
+        )
+        if loop.problem is not None:
+            return failed(step, "executor", f"the executor could not do it: {excerpt(loop.problem, 200)}", loop.problem)
+        if loop.answer is None:
+            errors = [past.error for past in loop.steps if past.error is not None and past.arguments is not None]
+            why = f"; the last error of a tool was: {excerpt(errors[-1], 200)}" if errors else ""
+            return failed(step, "executor", f"the executor did not finish within {steps} steps{why}")
+        if not loop.result.strip():
+            return failed(step, "executor", "the executor finished without a result")
+        return StepOutcome(step, loop.result)
+
+
+class _CheckedTools(Toolbox):
+    """The tools of an episode, which refuse wrong arguments and references before anything is called.
+
+    A sub-agent is shown results and passes on values. What stands in its task and in what it was shown is data, also if
+    it looks like a reference.
+
+    Args:
+        run: The episode.
+        results: Results of earlier steps that the sub-agent was shown.
+    """
+
+    def __init__(self, run: AgentRun, results: str) -> None:
+        self._run = run
+        self._data = [run.task, results]
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The episode's tools."""
+        return self._run.tools.specs
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool if it takes the arguments, and if all of them are values."""
+        left = step_references_in(arguments, self._data).words
+        checked = _checked_arguments(self.specs, name, arguments)
+        if left:
+            checked = f"{excerpt(left[0], 100)} only stands for a result: write the value itself"
+        if isinstance(checked, str):
+            return ToolResult(f"Error: {checked}", checked)
+        result = await self._run.tools.call(name, checked)
+        self._data.append(result.text)
+        return result
+
+
+def _checked_arguments(specs: Iterable[ToolSpec], name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | str:
+    """Return arguments as a tool takes them, or what is wrong; a tool that is not listed is left to the toolbox."""
+    spec = next((spec for spec in specs if spec.name == name), None)
+    return arguments if spec is None else spec.checked(arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unresolved(Unreadable):
+    """Why references could not be turned into values although the reply could be read."""
+
+    kind: ErrorKind = "resolution_incomplete"
+
+
+class _DirectExecutor(_Executor):
+    """Each step is one call of its tool; references in its arguments are turned into values first.
+
+    A step without a tool is worked out by the model from earlier results; nothing that the plan expects of it counts.
+    """
+
+    async def carry_out(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
+        """Call the tool, if everything that it is to be passed is there."""
+        if step.problem is not None:
+            message = f"the arguments of step {step.number} cannot be read: {step.problem.problem}"
+            return failed(step, "arguments", message, step.problem.excerpt)
+        references = step_references_in(step.arguments, (self._run.task,))
+        if references.unclear:
+            words = ", ".join(references.unclear)
+            return failed(step, "reference", f"step {step.number}: {excerpt(words, 100)} names no step", words)
+        unusable = unusable_step(step, references.numbers | set(step.needs or ()), done)
+        if unusable is not None:
+            return unusable
+        if step.tool is None:
+            return await self._conclude(step, done)
+        arguments = step.arguments
+        if references:
+            resolved = await self._resolved(step, {number: done[number].result for number in references.numbers})
+            if isinstance(resolved, Unreadable):
+                kind = resolved.kind if isinstance(resolved, _Unresolved) else "resolution_unreadable"
+                message = f"the references of step {step.number} could not be resolved: {resolved.problem}"
+                return failed(step, kind, message, resolved.excerpt)
+            arguments = resolved
+        return await self._call(step, step.tool, arguments)
+
+    async def _resolved(self, step: PlanStep, results: Mapping[int, str]) -> dict[str, Any] | Unreadable:
+        """Return a step's arguments with values in place of references to the results of these steps."""
+        longest = self._options.result_chars
+        request = self._prompts.fill(
+            "resolver",
+            task=step.task,
+            tool=step.tool or "",
+            arguments=json.dumps(dict(step.arguments), ensure_ascii=False),
+            results="\n\n".join(f"Result of step {n}:\n{excerpt(results[n], longest)}" for n in sorted(results)),
+        )
+
+        def again(problem: str) -> str:
+            self._run.count("resolution_retries")
+            return self._prompts.fill("resolver_again", problem=problem)
+
+        def read(text: str) -> dict[str, Any] | Unreadable:
+            return _read_resolution(text, step, (self._run.task,), (self._run.task, *results.values()))
+
+        found = await _asked_twice(self._run, "extractor", request, read, again)
+        if not isinstance(found, Unreadable):
+            self._run.note("resolution", "extractor", f"step {step.number}", step=step.number, arguments=found)
+        return found
+
+    async def _call(self, step: PlanStep, tool: str, arguments: Mapping[str, object]) -> StepOutcome:
+        if self._run.turns_left == 0:
+            return failed(step, "turns", f"step {step.number}: no turns are left, so {tool} was not called")
+        checked = _checked_arguments(self._run.tools.specs, tool, arguments)
+        if isinstance(checked, str):
+            words = json.dumps(dict(arguments), ensure_ascii=False, default=str)
+            return failed(step, "arguments", f"step {step.number}: {checked}", words)
+        result = await self._run.tools.call(tool, checked)
+        error = error_of(result)
+        return (
+            StepOutcome(step, result.text) if error is None else failed(step, "tool", f"{tool}: {error}", result.text)
+        )
+
+    async def _conclude(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
+        """Have a step without a tool worked out from the results before it."""
+        results = self._results_for(step, done)
+        request = self._prompts.fill("conclusion", objective=self._run.task, task=step.task, results=results)
+        reply = await self._run.ask("executor", [ChatMessage("user", request)])
+        read = read_json(reply.text)
+        if isinstance(read, Unreadable):
+            read = self._run.unreadable("executor", reply, read)
+            return failed(step, "executor", f"step {step.number} has no tool, and {read.problem}", visible(reply.text))
+        result = read.get("result")
+        if result is None or (isinstance(result, str) and not result.strip()):
+            reason = excerpt(str(read.get("problem") or "the model gave no result"), 200)
+            return failed(step, "executor", f"step {step.number} has no tool and no result: {reason}", reply.text)
+        return StepOutcome(step, result if isinstance(result, str) else json.dumps(result, ensure_ascii=False))
+
+
+def _instruction(step: PlanStep) -> str:
+    """Return what a sub-agent is told to do; some plans name a tool although they need not."""
+    if step.tool is None:
+        return step.task
+    given = json.dumps(dict(step.arguments), ensure_ascii=False) if step.problem is None else step.problem.excerpt
+    return f"{step.task}\nThe plan suggests: {step.tool} {given}"
+
+
+def _read_resolution(
+    text: str, step: PlanStep, of_plan: Sequence[str], of_values: Sequence[str]
+) -> dict[str, Any] | Unreadable:
+    """Read the values that a reply gives; a reply without any is another failure than one that cannot be read."""
+    words = excerpt(visible(text))
+    read = read_json(text)
+    if isinstance(read, Unreadable):
+        return Unreadable(read.problem, words)
+    if not read:
+        return _Unresolved("the object is empty", words, kind="resolution_empty")
+    # Some models put the arguments under that name, as in a call.
+    inner = read.get("arguments")
+    if isinstance(inner, dict) and "arguments" not in step.arguments:
+        read = inner
+    filled, problems = fill_in(dict(step.arguments), read, of_plan, of_values)
+    if not problems and step_references_in(filled, of_values):
+        problems = ["a parameter's name: unresolved"]
+    if not problems:
+        return dict(filled)
+    is_empty = all(problem.endswith(": empty") for problem in problems)
+    kind: ErrorKind = "resolution_empty" if is_empty else "resolution_incomplete"
+    return _Unresolved("values of " + ", ".join(problems), words, kind=kind)

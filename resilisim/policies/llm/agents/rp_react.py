@@ -1,0 +1,509 @@
+"""RP-ReAct: a planner with a clean conversation that asks sub-questions, and executors that answer them with tools."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from resilisim.chat import ChatMessage, ChatModel, ChatReply, RoleModels
+from resilisim.chat.middleware import PriceTable
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.policies.llm.agents.offloading import ExecutorToolbox, Offloading, Variables, first_tokens
+from resilisim.policies.llm.agents.react import LoopResult, LoopStep, loop_tools, react_loop, read_end
+from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
+from resilisim.policies.llm.literals import without_surrogates
+from resilisim.policies.llm.options import AgentOptions, limit, number, text
+from resilisim.policies.llm.policy import LlmPolicy
+from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, visible
+from resilisim.policies.llm.run import AgentRun
+from resilisim.policies.llm.sandbox import Sandbox, SandboxLimits
+from resilisim.policies.llm.templates import NO_EXAMPLES, PromptTexts
+from resilisim.policies.llm.tools import ToolSpec
+
+PLANNER: Final = "planner"
+EXECUTOR: Final = "executor"
+ALL: Final = "all"
+NOTHING: Final = "(none)"
+LONGEST_RESULT: Final = 8_000  # characters of an executor's answer that the planner is given
+_EXAMPLE_OF = "example_{}"  # the template with the executors' example of a tool
+_NAME = re.compile(r"[A-Za-z][\w-]{0,30}\Z")
+_ADDRESS = re.compile(r"\s*([A-Za-z][\w-]{0,30})\s*:\s*")
+
+BEGIN_QUERY: Final = "<|begin_search_query|>"
+END_QUERY: Final = "<|end_search_query|>"
+BEGIN_RESULT: Final = "<|begin_search_result|>"
+END_RESULT: Final = "<|end_search_result|>"
+
+# A model that goes on after its question would invent the result.
+STOP: Final = (BEGIN_RESULT,)
+
+LONGEST_READ: Final = 200_000  # characters of a reply that are looked at
+LONGEST_QUESTION: Final = 4_000
+LONGEST_WORDS: Final = 2_000  # characters kept of a reply without a mark
+LONGEST_THOUGHTS: Final = 8_000  # characters kept of the thoughts before a move: their end, which it follows from
+
+_BEGIN = re.compile(r"<\|begin_search_query\|>|<finish>", re.IGNORECASE)
+_ENDS = {
+    "query": re.compile(r"<\|end_search_query\|>", re.IGNORECASE),
+    "finish": re.compile(r"</finish>", re.IGNORECASE),
+}
+_ANY_MARK = re.compile(r"<\|((?:begin|end)_search_(?:query|result))\|>|<(/?finish)\s{0,5}/?>", re.IGNORECASE)
+_THOUGHT = re.compile(r"</?think>", re.IGNORECASE)
+_THINKING = re.compile(r"<think>(.*?)(</think>|\Z)", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RPReActOptions(AgentOptions):
+    """Options of RP-ReAct."""
+
+    temperature: float | None = number(
+        0.6, "sampling temperature; none leaves it to the model", least=0.0, most=2.0, optional=True
+    )
+    top_p: float | None = number(
+        1.0, "nucleus sampling; none leaves it to the model", least=0.0, most=1.0, optional=True
+    )
+    steps: int = limit(10, "replies of the planner", least=1)
+    subquestions: int = limit(10, "sub-questions in one task", least=1)
+    executor_steps: int = limit(10, "steps of an executor for one sub-question", least=1)
+    executors: str = text("all", "all: one with every tool; or NAME:TOOL+TOOL;NAME:TOOL, each with its own")
+    offload_tokens: int = limit(1_000, "tokens beyond which an output is stored in a variable", least=1)
+    preview_tokens: int = limit(100, "tokens that are shown of an output that is stored", least=1)
+    offload_tools: str = text("all", "tools whose long outputs are stored: all that return data, or TOOL+TOOL")
+    # All that the limits above may take: planner's replies, and executors' steps, each with a second try.
+    max_llm_calls: int = limit(250, "calls of the model in one episode; the next one ends the episode", least=1)
+    block_seconds: float = number(5.0, "running time of Python code in seconds", least=0.01)
+    memory_mib: int = limit(64, "memory of Python code in MiB", least=8)
+
+
+class RPReAct(LlmPolicy[RPReActOptions]):
+    """A reasoner-planner that supervises ReAct executors (Molinari and Ciravegna, 2026).
+
+    The planner asks one sub-question after the other, each answered by an executor with a ReAct loop of its own. Long
+    outputs of tools are stored in variables that live for the whole task; executor and planner see their beginning.
+
+    Args:
+        models: Who answers: one model, or one for each component.
+        prices: Prices of models, for the record.
+        tools: What the toolbox of its episodes offers, by which the options that name tools are checked.
+        **options: The agent's options, by name; values or their texts.
+
+    Raises:
+        InvalidInputError: There is no model, an option is unknown or out of range, or one names an unknown tool.
+    """
+
+    name = "rp-react"
+    options_class = RPReActOptions
+    components = (PLANNER, EXECUTOR)
+
+    def __init__(
+        self,
+        models: RoleModels | ChatModel | None = None,
+        *,
+        prices: PriceTable | None = None,
+        tools: Iterable[ToolSpec] = CONVERSATION_TOOLS,
+        **options: object,
+    ) -> None:
+        super().__init__(models, prices=prices, **options)
+        specs = _checked_specs(tools)
+        self._team = read_team(self.options.executors)
+        for executor in self._team:
+            executor.specs(specs)
+        _check_names(read_tools(self.options.offload_tools) or (), specs, "option offload_tools")
+
+    async def play(self, run: AgentRun) -> str | None:
+        """Let the planner ask until it gives a final answer."""
+        task = _Task(self.options, self.prompts, run, self._team)
+        limits = SandboxLimits(seconds=self.options.block_seconds, memory_mib=self.options.memory_mib)
+        async with Sandbox(limits) as box:
+            try:
+                return await task.solve(Variables(box))
+            finally:
+                # The episode may also end inside any call while the planner makes a failure good.
+                task.put_down_open_failure()
+
+
+class _Task:
+    """One task: the planner's conversation and the executors' work."""
+
+    def __init__(
+        self, options: RPReActOptions, prompts: PromptTexts, run: AgentRun, team: tuple[Executor, ...]
+    ) -> None:
+        self._options = options
+        self._prompts = prompts
+        self._run = run
+        self._team = team
+        self._specs = {executor.name: executor.specs(run.tools.specs) for executor in team}
+        self._history = History(run.structure)
+        self._offloading = Offloading(options.offload_tokens, options.preview_tokens, read_tools(options.offload_tools))
+        self._open_failure: str | None = None  # of an executor, the first that no later sub-question has made good
+
+    async def solve(self, variables: Variables) -> str | None:
+        run = self._run
+        messages = [ChatMessage("system", self._planner_instructions()), ChatMessage("user", run.task)]
+        for step in range(1, self._options.steps + 1):
+            reply = await run.ask(PLANNER, messages, stop=STOP)
+            move = read_move(reply.text)
+            if isinstance(move, Finish):
+                return move.answer
+            if isinstance(move, Unreadable):
+                move = run.unreadable(PLANNER, reply, move)
+            answer = await self._react_to(move, variables)
+            messages.append(ChatMessage("assistant", written(move, reply)))
+            messages.append(ChatMessage("user", f"{answer}\n\n{self._remaining(step)}"))
+        self.put_down_open_failure()
+        run.fail(PLANNER, f"no final answer within {self._options.steps} steps")
+        return None
+
+    def put_down_open_failure(self) -> None:
+        """Put what becomes of the episode down to an executor's failure, if there is one that was not made good."""
+        if self._open_failure is not None:
+            self._run.fail(EXECUTOR, self._open_failure)
+            self._open_failure = None
+
+    async def _react_to(self, move: Query | Unreadable, variables: Variables) -> str:
+        """Return what the planner is told: a result between its marks, or why there is none."""
+        if isinstance(move, Unreadable):
+            return self._prompts.fill("invalid_format", problem=move.problem)
+        found = addressed(move.question, self._team)
+        if isinstance(found, str):
+            self._run.note("malformed_reply", PLANNER, found, excerpt=move.question)
+            self._run.count("malformed_replies")
+            return self._prompts.fill("invalid_format", problem=found)
+        executor, question = found
+        refusal = self._refusal(executor, question)
+        if refusal is not None:
+            self._run.note("invalid_action", PLANNER, refusal, excerpt=question)
+            self._run.count("refused_subquestions")
+            return self._prompts.fill("refused", problem=refusal)
+        result = await self._answered(executor, question, variables)
+        return result_block(result) if result else f"{result_block('')}\n{self._prompts.fill('failed')}"
+
+    def _refusal(self, executor: Executor, question: str) -> str | None:
+        earlier = self._history.number_of(question, executor.name)
+        if earlier is not None:
+            return f"this is the same as sub-question {earlier}, whose result you have"
+        if len(self._history.asked) >= self._options.subquestions:
+            return f"all {self._options.subquestions} sub-questions are used"
+        return None
+
+    async def _answered(self, executor: Executor, question: str, variables: Variables) -> str:
+        """Let an executor answer; empty if it does not."""
+        toolbox = ExecutorToolbox(self._run, self._specs[executor.name], variables, self._offloading, self._prompts)
+        system = self._executor_instructions(toolbox, variables)
+        self._run.note("subquestion", PLANNER, question, executor=executor.name)
+        self._run.count("subquestions")
+        self._history.begin(question, executor.name)
+        outcome = await react_loop(
+            self._run,
+            role=EXECUTOR,
+            system=system,
+            question=question,
+            tools=toolbox,
+            steps=self._options.executor_steps,
+            native=False,
+            limit_is_failure=False,  # the planner may make it good
+            on_step=self._history.add_step,
+        )
+        result = excerpt(outcome.result.strip(), LONGEST_RESULT)
+        if result:
+            # The planner is told of stored outputs whatever the executor says of them.
+            stored = [variable.described(self._prompts) for variable in toolbox.stored]
+            result = "\n\n".join([result, *stored])
+        self._judge(result, outcome)
+        self._history.end(result)
+        return result
+
+    def _judge(self, result: str, outcome: LoopResult) -> None:
+        """Hold an executor's failure until a later sub-question succeeds."""
+        if result:
+            self._open_failure = None
+            return
+        limit = f"no finish within {self._options.executor_steps} steps"
+        problem = limit if outcome.answer is None else "finish with an empty answer"
+        self._run.note("warning", EXECUTOR, problem)
+        if self._open_failure is None:
+            self._open_failure = problem
+
+    def _planner_instructions(self) -> str:
+        return self._prompts.fill(
+            "planner",
+            capabilities=self._capabilities(),
+            address=self._address(),
+            facts=self._run.facts,
+            subquestions=str(self._options.subquestions),
+            examples=self._prompts.examples(),
+        )
+
+    def _address(self) -> str:
+        return f"\n{self._prompts.fill('address', first=self._team[0].name)}\n" if len(self._team) > 1 else ""
+
+    def _capabilities(self) -> str:
+        """Return what executors can be asked for, in plain English."""
+        python = "- run Python code that you describe, on numbers that you give or on variables that hold long outputs"
+        parts = []
+        for executor in self._team:
+            lines = [f"- {spec.description[:1].lower()}{spec.description[1:]}" for spec in self._specs[executor.name]]
+            heading = [f"Executor `{executor.name}`:"] if len(self._team) > 1 else []
+            parts.append("\n".join([*heading, *lines, python]))
+        return "\n\n".join(parts)
+
+    def _executor_instructions(self, toolbox: ExecutorToolbox, variables: Variables) -> str:
+        kept = [f"- {stored.name} ({stored.kind}, from {stored.tool})" for stored in variables.stored]
+        return self._prompts.fill(
+            "executor",
+            tools=loop_tools(toolbox),
+            facts=self._run.facts,
+            examples=self._executor_examples(toolbox),
+            variables="\n".join(kept) or NOTHING,
+            history=self._history.to_text(self._options.offload_tokens),
+        )
+
+    def _executor_examples(self, toolbox: ExecutorToolbox) -> str:
+        """Return one example for each tool that has one."""
+        if self._options.examples == NO_EXAMPLES:
+            return ""
+        names = [_EXAMPLE_OF.format(spec.name) for spec in toolbox.specs]
+        texts = [self._prompts.fill(name) for name in names if name in self._prompts.texts]
+        return "\n\n".join(texts)
+
+    def _remaining(self, step: int) -> str:
+        """Return what is left, which the planner cannot see otherwise."""
+        steps = f"You have {self._options.steps - step} more replies."
+        turns = self._run.turns_left
+        return steps if turns is None else f"{steps} The tools can be used {turns} more times."
+
+
+class History:
+    """The sub-questions of one task, in order, as they stand in the record: for the executors' prompt, too.
+
+    Args:
+        structure: The agent's structure in the record, which is kept up to date.
+    """
+
+    def __init__(self, structure: dict[str, Any]) -> None:
+        self.asked: list[dict[str, Any]] = []
+        structure["subquestions"] = self.asked
+
+    def begin(self, question: str, executor: str) -> None:
+        """Add a sub-question; its result is None while it is under way, and empty after a failure."""
+        self.asked.append({"question": question, "executor": executor, "steps": [], "result": None})
+
+    def add_step(self, step: LoopStep) -> None:
+        """Add a step of the executor to the last sub-question."""
+        self.asked[-1]["steps"].append(step.to_mapping())
+
+    def end(self, result: str) -> None:
+        """Say what the planner is given for the last sub-question."""
+        self.asked[-1]["result"] = result
+
+    def number_of(self, question: str, executor: str) -> int | None:
+        """Return the number of the same sub-question to the same executor if it was asked before."""
+        wanted = identity(question), executor
+        earlier = [(identity(asked["question"]), asked["executor"]) for asked in self.asked]
+        return earlier.index(wanted) + 1 if wanted in earlier else None
+
+    def to_text(self, tokens: int) -> str:
+        """Return everything that is over, as an executor reads it later: of each step the beginning of its outcome."""
+        over = [_told(asked, tokens) for asked in self.asked if asked["result"] is not None]
+        return "\n\n".join(over) or NOTHING
+
+
+def _told(asked: Mapping[str, Any], tokens: int) -> str:
+    lines = [f"Question: {asked['question']}"]
+    for step in asked["steps"]:
+        if step["action"] in (None, "finish"):
+            continue
+        given = json.dumps(step["arguments"] or {}, ensure_ascii=False)
+        brought = " ".join(first_tokens(step["observation"], tokens).split())
+        lines.append(f"Action: {step['action']} {given}\n  brought: {brought}")
+    lines.append(f"Result: {asked['result'] or '(the executor failed)'}")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A sub-question.
+
+    Attributes:
+        question: Its words.
+        thought: What the planner wrote before it.
+    """
+
+    question: str
+    thought: str = ""
+
+
+Move = Query | Finish | Unreadable
+
+
+def read_move(text: str) -> Move:
+    """Find the first mark of a planner's reply, or the end in a form of other agents.
+
+    Marks within closed `<think>` blocks are thoughts. Where a block is never closed and nothing stands outside, the
+    marks within it count, for models that ask while they think.
+    """
+    shown = visible(text)[:LONGEST_READ]
+    move = _first_move(shown)
+    if not isinstance(move, Unreadable) or _BEGIN.search(shown):
+        return move
+    end = read_end(shown)
+    if end is not None:
+        return end
+    thoughts = list(_THOUGHT.finditer(text))[-1:]
+    if not thoughts or thoughts[0].group().startswith("</"):
+        return move
+    within = _first_move(visible(text[thoughts[0].end() :])[:LONGEST_READ])
+    return move if isinstance(within, Unreadable) else within
+
+
+def _first_move(shown: str) -> Move:
+    begun = _BEGIN.search(shown)
+    if begun is None:
+        problem = "the reply is empty" if not shown else "the reply holds neither a sub-question nor a final answer"
+        return Unreadable(problem, excerpt(shown))
+    thought = shown[: begun.start()].strip()
+    kind = "finish" if begun.group().lower() == "<finish>" else "query"
+    ended = _ENDS[kind].search(shown, begun.end())
+    words = excerpt(shown[begun.start() :])
+    if ended is None:
+        return Unreadable(f"the mark {begun.group()} is never closed", words)
+    inner = shown[begun.end() : ended.start()].strip()
+    if kind == "finish":
+        return Finish(inner)
+    if _BEGIN.search(inner):
+        return Unreadable("a sub-question begins within another one", words)
+    if not inner:
+        return Unreadable("the sub-question is empty", words)
+    if len(inner) > LONGEST_QUESTION:
+        return Unreadable(f"the sub-question has {len(inner):,} characters; at most {LONGEST_QUESTION:,}", words)
+    return Query(inner, thought)
+
+
+def written(move: Move, reply: ChatReply) -> str:
+    """Return a reply as it stays in the conversation: its thoughts, and its first mark without what follows.
+
+    Thoughts stand there as plain words: what is tagged as a thought many models are not shown again.
+    """
+    thoughts = _thoughts(reply)
+    if isinstance(move, Query):
+        told, words = [*thoughts, move.thought], f"{BEGIN_QUERY}{move.question}{END_QUERY}"
+    else:
+        told, words = thoughts, excerpt(visible(reply.text), LONGEST_WORDS) or "(an empty reply)"
+    thought = _THOUGHT.sub("", _without_marks("\n".join(part.strip() for part in told if part.strip()))).strip()
+    if len(thought) > LONGEST_THOUGHTS:
+        thought = f"...{thought[-LONGEST_THOUGHTS:]}"
+    return without_surrogates(f"{thought}\n{words}" if thought else words)
+
+
+def _thoughts(reply: ChatReply) -> list[str]:
+    """Return what a reply marks as thoughts, and what the endpoint gives as such."""
+    text = reply.text[:LONGEST_READ]
+    first = _THOUGHT.search(text)
+    if first is not None and first.group().startswith("</"):  # closed, but never opened
+        text = f"<think>{text}"
+    blocks = [found.groups() for found in _THINKING.finditer(text)]
+    # The move itself may stand in a block that is never closed, and has its own words before it.
+    return [reply.thoughts, *(inner for inner, end in blocks if end or not _BEGIN.search(inner))]
+
+
+def _without_marks(text: str) -> str:
+    """Return a text whose marks are words and have lost their form."""
+    return _ANY_MARK.sub(lambda mark: f"[{mark.group(1) or mark.group(2)}]", text)
+
+
+def result_block(result: str) -> str:
+    """Return a result between its marks; marks within it are words and lose their form."""
+    return f"{BEGIN_RESULT}{_without_marks(result)}{END_RESULT}"
+
+
+def identity(question: str) -> str:
+    """Return what two sub-questions share if they are the same: their words, whatever their case and spacing."""
+    return " ".join(question.casefold().split()).rstrip(" .?!")
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """An executor: how the planner addresses it, and its tools; None is all of them."""
+
+    name: str
+    tools: tuple[str, ...] | None = None
+
+    def specs(self, specs: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+        """Return its tools out of all.
+
+        Raises:
+            InvalidInputError: One does not exist.
+        """
+        if self.tools is None:
+            return tuple(specs)
+        by_name = {spec.name: spec for spec in specs}
+        _check_names(self.tools, specs, f"option executors, executor {self.name!r}")
+        return tuple(by_name[name] for name in self.tools)
+
+
+def _check_names(names: Iterable[str], specs: Sequence[ToolSpec], where: str) -> None:
+    there = [spec.name for spec in specs]
+    for name in names:
+        if name not in there:
+            raise unknown_name("tool", name, there, where)
+
+
+def read_team(text: str) -> tuple[Executor, ...]:
+    """Read the option `executors`: "all", one that has every tool, or `search:tool_search+tool_info;run:tool_call`.
+
+    Raises:
+        InvalidInputError: It cannot be read, or two have the same name.
+    """
+    if text.strip().lower() == ALL:
+        return (Executor("executor"),)
+    team = []
+    for part in filter(str.strip, text.split(";")):
+        name, colon, listed = (piece.strip() for piece in part.partition(":"))
+        tools = read_tools(listed)
+        if not colon or not _NAME.match(name) or tools == ():
+            raise InvalidInputError(
+                f"option executors={text!r}: expected all, or NAME:TOOL+TOOL;NAME:TOOL, not {part!r}"
+            )
+        team.append(Executor(name, tools))
+    if not team or len({executor.name for executor in team}) < len(team):
+        problem = "two executors have the same name" if team else "there is none"
+        raise InvalidInputError(f"option executors={text!r}: {problem}")
+    return tuple(team)
+
+
+def read_tools(text: str) -> tuple[str, ...] | None:
+    """Read names of tools, `tool_call+tool_search`; None for "all"."""
+    if text.strip().lower() == ALL:
+        return None
+    return tuple(dict.fromkeys(name.strip() for name in text.split("+") if name.strip()))
+
+
+def _checked_specs(tools: object) -> tuple[ToolSpec, ...]:
+    """Return the tools of a toolbox; something else, such as a text in the policy's brackets, is refused."""
+    given = tuple(tools) if isinstance(tools, Iterable) else (tools,)
+    specs = tuple(spec for spec in given if isinstance(spec, ToolSpec))
+    if len(specs) < len(given):
+        raise InvalidInputError(f"tools={tools!r}: expected the ToolSpecs of a toolbox; options take names of tools")
+    return specs
+
+
+def addressed(question: str, team: Sequence[Executor]) -> tuple[Executor, str] | str:
+    """Return who is asked and what, or what is wrong.
+
+    A single executor needs no address. One of several is named before the question: `search: which tools ...`.
+    """
+    if len(team) == 1:
+        return team[0], question
+    found = _ADDRESS.match(question)
+    names = ", ".join(executor.name for executor in team)
+    if found is None:
+        return f"the sub-question does not begin with the name of an executor and a colon ({names})"
+    by_name = {executor.name.lower(): executor for executor in team}
+    executor = by_name.get(found.group(1).lower())
+    if executor is None:
+        return f"there is no executor {found.group(1)!r}, only {names}"
+    rest = question[found.end() :].strip()
+    return (executor, rest) if rest else "the sub-question is empty behind the executor's name"

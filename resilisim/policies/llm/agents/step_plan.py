@@ -1,0 +1,515 @@
+"""Plan-and-Execute's plans: steps, how they refer to results, what becomes of them, and how replies give them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError, model_validator
+
+from resilisim.policies.llm.agents.react import read_end
+from resilisim.policies.llm.literals import LONGEST_READ, NotALiteral, json_value_at
+from resilisim.policies.llm.reading import (
+    EXCERPT_LENGTH,
+    Unreadable,
+    excerpt,
+    read_action,
+    read_arguments,
+    visible,
+)
+from resilisim.policies.llm.tools import ToolSpec
+
+# Why a step failed, and whose doing it is.
+ErrorKind = Literal[
+    "arguments",  # the plan's arguments could not be read, or are none that the tool takes
+    "reference",  # it needs a step that failed, does not exist or comes later
+    "resolution_unreadable",  # the reply that should have turned references into values could not be read
+    "resolution_empty",  # it could be read, and held no value where one was needed
+    "resolution_incomplete",  # it lacks an argument, or references are left in it
+    "tool",  # the tool's error
+    "turns",  # the environment runs nothing any more
+    "executor",  # the executor came to no result
+]
+COMPONENT_OF_ERROR: Mapping[ErrorKind, str] = {
+    "arguments": "planner",
+    "reference": "planner",
+    "resolution_unreadable": "extractor",
+    "resolution_empty": "extractor",
+    "resolution_incomplete": "extractor",
+    "tool": "tool",
+    "turns": "planner",
+    "executor": "executor",
+}
+
+MOST_STEPS: Final = 50
+_MOST_ATTEMPTS = 16  # places at which a JSON value is looked for
+
+_FENCE = re.compile(r"```[\w-]{0,20}[^\S\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_PLAN_START = re.compile(r"\{\s*[\"'](?:steps|plan|remaining_steps|answer)[\"']|\[\s*\{")
+_OPENING = re.compile(r"[\[{]")
+_LINE = re.compile(
+    r"^[ \t]{0,8}(?:[*-][ \t])?\*{0,2}(?:step[ \t]{1,3})?(\d{1,4})[.):]\*{0,2}[ \t]+(\S.*)$", re.I | re.M
+)
+_NEEDS = re.compile(r"[ \t]*\(needs?:?([^()]{0,200})\)[ \t]*\Z", re.IGNORECASE)
+_ANSWER = re.compile(r"^[*#\s]{0,5}(?:final[ \t])?answer[*]{0,2}:[*]{0,2}", re.IGNORECASE | re.MULTILINE)
+_NUMBER = re.compile(r"\s*(?:step|task|[a-z#])?[\s_.-]{0,3}(\d{1,4})[.:)]?\s*\Z", re.IGNORECASE)
+_DIGITS = re.compile(r"\d{1,4}")
+_CALL = re.compile(r"[A-Za-z_][\w.\-]*[ \t]*[({]")
+_NO_WORDS = " \t\r\n.`*"
+_NO_TOOL = ("", "none", "null", "n/a", "no tool")
+
+# For instance: result_1, output of step 1.
+_RESULT = r"(?:results?|outputs?)(?:[\s_.-]{1,2}(?:of|from))?(?:[\s_.-]{1,2}steps?)?[\s_.#-]{1,3}"
+_STEP = r"steps?[\s_.#-]{0,3}"
+# Everything that begins like a reference is one, so that a misspelt one is noticed and never reaches a tool.
+_REFERENCE = re.compile(
+    r"\{\s*step(?![a-z])[^{}]{0,100}\}"
+    rf"|\{{\s*(?:{_RESULT}|{_STEP})[\[(]?\d[^{{}}]{{0,100}}\}}"
+    r"|\{\{[^{}]{0,100}(?<![a-z])steps?(?![a-z])[^{}]{0,100}\}\}"
+    rf"|<\s*(?:{_RESULT}|{_STEP})\d[^<>]{{0,40}}>"
+    rf"|\$(?:{_RESULT}|{_STEP})\d{{1,4}}(?!\d)",
+    re.IGNORECASE,
+)
+# What stands in brackets may count from 0 or from 1, so it names no step.
+_REFERRED = re.compile(rf"\A[{{<$]{{1,2}}\s*(?:{_RESULT}|{_STEP})(\d{{1,4}})(?!\d)", re.IGNORECASE)
+_ABSENT: Final[Any] = object()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One step of a plan.
+
+    Attributes:
+        number: By which other steps refer to it; no two steps of an episode's attempt have the same.
+        task: What there is to do.
+        needs: Steps whose results it needs; None if the plan does not say, then it is given all there are.
+        tool: The tool to call; None if the plan names none.
+        arguments: What to pass, with references to results.
+        problem: Why the plan's arguments could not be read; None if they could.
+    """
+
+    number: int
+    task: str
+    needs: tuple[int, ...] | None = None
+    tool: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    problem: Unreadable | None = None
+
+    @property
+    def call(self) -> tuple[str | None, dict[str, Any]]:
+        """The tool and what it is passed."""
+        return self.tool, dict(self.arguments)
+
+    def does_the_same_as(self, other: PlanStep) -> bool:
+        """Tell whether two steps have the same to do, whatever their numbers and the steps that they need."""
+        return (self.task, self.call) == (other.task, other.call)
+
+    def needs_the_same_as(self, other: PlanStep, renamed: Mapping[int, int]) -> bool:
+        """Tell whether two steps need the same ones.
+
+        Args:
+            other: The other step.
+            renamed: Number of a step in this one's plan -> its number in the other's, where they differ.
+        """
+        if self.needs is None or other.needs is None:
+            return self.needs is other.needs
+        return {renamed.get(number, number) for number in self.needs} == set(other.needs)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the step as JSON values."""
+        mapping: dict[str, Any] = {"step": self.number, "task": self.task}
+        if self.needs is not None:
+            mapping["needs"] = list(self.needs)
+        if self.tool is not None:
+            mapping |= {"tool": self.tool, "arguments": dict(self.arguments)}
+        return mapping
+
+    def to_line(self) -> str:
+        """Return the step as one line for a prompt."""
+        call = "" if self.tool is None else f" [{self.tool} {json.dumps(dict(self.arguments), ensure_ascii=False)}]"
+        needs = "" if not self.needs else f" (needs {', '.join(map(str, self.needs))})"
+        return f"{self.number}. {' '.join(self.task.split())}{call}{needs}"
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What a planner or replanner wrote: steps still to do in their order, or the answer to the whole task."""
+
+    steps: tuple[PlanStep, ...]
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepError:
+    """Why a step has no result: which kind of failure it is, what is wrong on one line, and the words in question."""
+
+    kind: ErrorKind
+    message: str
+    excerpt: str = ""
+
+    @property
+    def component(self) -> str:
+        """The part of the agent that failed."""
+        return COMPONENT_OF_ERROR[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What became of a step.
+
+    Attributes:
+        step: The step.
+        result: What it brought; empty if it failed.
+        error: Why it failed; None if it succeeded.
+    """
+
+    step: PlanStep
+    result: str = ""
+    error: StepError | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it succeeded."""
+        return self.error is None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return step and outcome as JSON values."""
+        mapping = {**self.step.to_mapping(), "status": "done" if self.ok else "failed"}
+        if self.error is None:
+            return {**mapping, "result": self.result}
+        return {**mapping, "error": self.error.message, "kind": self.error.kind, "excerpt": self.error.excerpt}
+
+    def to_text(self, longest: int) -> str:
+        """Return step and outcome for a prompt, the result cut."""
+        if self.error is not None:
+            return f"{self.step.to_line()}\n   FAILED: {excerpt(self.error.message, longest)}"
+        return f"{self.step.to_line()}\n   Result: {excerpt(self.result, longest)}"
+
+
+def failed(step: PlanStep, kind: ErrorKind, message: str, words: str = "") -> StepOutcome:
+    """Return the outcome of a step that failed."""
+    return StepOutcome(step, error=StepError(kind, " ".join(message.split()), excerpt(words, EXCERPT_LENGTH)))
+
+
+def unusable_step(step: PlanStep, needed: Iterable[int], done: Mapping[int, StepOutcome]) -> StepOutcome | None:
+    """Return the failure of a step that needs what is not there; None if all that it needs is there."""
+    problems = []
+    for number in sorted(set(needed)):
+        outcome = done.get(number)
+        if outcome is None:
+            problems.append(f"step {number}, which has not been done: it does not exist or comes later")
+        elif outcome.error is not None:
+            problems.append(f"step {number}, which failed ({excerpt(outcome.error.message, 100)})")
+    if not problems:
+        return None
+    return failed(step, "reference", f"step {step.number} needs " + "; and ".join(problems), step.to_line())
+
+
+@dataclass(frozen=True, slots=True)
+class StepReferences:
+    """The references in some arguments, `{step_N}` and what models write instead.
+
+    Attributes:
+        numbers: Steps that are referred to.
+        unclear: What looks like a reference and names no step.
+        words: All of them, as they are written.
+    """
+
+    numbers: frozenset[int]
+    unclear: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.words)
+
+
+def step_references_in(value: Any, data: Sequence[str] = ()) -> StepReferences:
+    """Return the references in a value, in texts and names at any depth.
+
+    Args:
+        value: JSON value.
+        data: Texts of the user and of tools: what stands in them and only looks like a reference is none.
+    """
+    found = [match.group() for text in _texts(value) for match in _REFERENCE.finditer(text)]
+    words = [one for one in found if not _stands_in(one, data)]
+    named = {one: _REFERRED.match(one) for one in words}
+    numbers = frozenset(int(match.group(1)) for match in named.values() if match is not None)
+    return StepReferences(numbers, tuple(one for one in words if named[one] is None), tuple(words))
+
+
+def _stands_in(words: str, data: Sequence[str]) -> bool:
+    if not any(words in known for known in data):
+        return False
+    whole = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")  # result_1 does not stand in result_10
+    return any(whole.search(known) for known in data)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    level = [value]
+    while level:
+        entry = level.pop()
+        if isinstance(entry, str):
+            yield entry
+        elif isinstance(entry, Mapping):
+            level += [*entry.keys(), *entry.values()]
+        elif isinstance(entry, list | tuple):
+            level += entry
+
+
+def fill_in(
+    given: Any, resolved: Any, of_plan: Sequence[str] = (), of_values: Sequence[str] = ()
+) -> tuple[Any, list[str]]:
+    """Return arguments with values in place of references; the rest stays as the plan has it.
+
+    Args:
+        given: The arguments of the plan.
+        resolved: The same with values, as a model wrote it.
+        of_plan: Texts that whoever wrote the plan had: what stands in them is no reference of the plan.
+        of_values: Texts that values come from: what stands in them is no reference that is left.
+
+    Returns:
+        The arguments, and what is wrong with them: the value at the path named is "missing", "empty" or "unresolved".
+    """
+    problems: list[str] = []
+
+    def wrong(path: str, problem: str) -> None:
+        problems.append(f"{path or 'arguments'}: {problem}")
+
+    def filled(given: Any, resolved: Any, path: str) -> Any:
+        if not step_references_in(given, of_plan):
+            return given
+        if resolved is _ABSENT or (isinstance(given, Mapping) and not isinstance(resolved, Mapping)):
+            return wrong(path, "missing")
+        if isinstance(given, Mapping):
+            return {
+                name: filled(entry, resolved.get(name, _ABSENT), f"{path}.{name}" if path else str(name))
+                for name, entry in given.items()
+            }
+        if isinstance(given, list):
+            same_length = isinstance(resolved, list) and len(resolved) == len(given)
+            return [
+                filled(entry, resolved[number] if same_length else _ABSENT, f"{path}[{number}]")
+                for number, entry in enumerate(given)
+            ]
+        if resolved is None or (isinstance(resolved, str) and not resolved.strip()):
+            return wrong(path, "empty")
+        return wrong(path, "unresolved") if step_references_in(resolved, of_values) else resolved
+
+    return filled(given, resolved, ""), problems
+
+
+def read_step_plan(text: str, tools: Sequence[ToolSpec], taken: Collection[int] = ()) -> StepPlan | Unreadable:
+    """Read what a planner or replanner wrote: JSON, or numbered lines.
+
+    A step whose arguments cannot be read is still a step of the plan, and says so; it will fail when its turn comes. An
+    answer that is not the end of the reply counts only where there are no steps, and one in the midst of a sentence,
+    which may be quoted from anywhere, not at all.
+
+    Args:
+        text: The reply.
+        tools: The tools that steps call; empty if steps name none.
+        taken: Numbers of the steps that were done, which no step can have.
+
+    Returns:
+        The plan, possibly with neither steps nor answer, if the reply says so; or why it cannot be read.
+    """
+    shown = visible(text)[:LONGEST_READ]
+    loose: StepPlan | None = None
+    for value, place in _values(shown):
+        if isinstance(value, Unreadable):
+            return value
+        plan = _plan_from(value, taken)
+        if isinstance(plan, Unreadable) or (plan is not None and (plan.steps or place == "end")):
+            return plan
+        loose = loose or (plan if place == "loose" else None)
+    lines = [(int(found.group(1)), found.group(2).strip()) for found in _LINE.finditer(shown)]
+    if lines:
+        return _numbered([_step_from_line(number, line, tools) for number, line in lines], None, taken, shown)
+    if loose is not None:
+        return loose
+    answer = _ANSWER.search(shown)
+    if answer is not None:
+        return StepPlan((), shown[answer.end() :].strip(" \t\n*"))
+    end = read_end(shown)
+    if end is not None:
+        return StepPlan((), end.answer)
+    problem = "the reply is empty" if not shown else "the reply holds no plan"
+    return Unreadable(problem, excerpt(shown))
+
+
+def _values(text: str) -> Iterator[tuple[Any, Literal["end", "quoted", "loose"]]]:
+    """Yield the JSON values of a reply that could be a plan, those in fences first; `Unreadable` for a broken plan.
+
+    With each comes its place: on lines of its own at the reply's end, in the midst of a sentence, or anywhere else.
+    """
+    fences = itertools.islice(_FENCE.finditer(text), _MOST_ATTEMPTS)
+    fenced = [(found.group(1), not text[found.end() :].strip()) for found in fences]
+    for part, ends_reply in [*fenced, (text, True)]:
+        position = 0
+        for _ in range(_MOST_ATTEMPTS):
+            opening = _OPENING.search(part, position)
+            if opening is None:
+                break
+            try:
+                value, position = json_value_at(part, opening.start())
+            except NotALiteral as error:
+                if _PLAN_START.match(part, opening.start()):
+                    # What stands inside of a broken plan could be taken for another plan, or for the answer.
+                    yield Unreadable(f"the plan is no JSON: {error}", excerpt(part[opening.start() :])), "loose"
+                position = opening.end()
+            else:
+                before = part[: opening.start()].rpartition("\n")[2].strip()
+                after = part[position:].strip(_NO_WORDS)
+                if ends_reply and not before and not after:
+                    yield value, "end"
+                else:
+                    in_line = part[position:].partition("\n")[0].strip(_NO_WORDS)
+                    yield value, "quoted" if before and in_line else "loose"
+
+
+def _listed(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
+
+
+def _number_in(given: Any) -> int | None:
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given
+    named = _NUMBER.match(given) if isinstance(given, str) else None
+    return None if named is None else int(named.group(1))
+
+
+def _numbers_in(given: Any) -> tuple[int, ...]:
+    return tuple(int(digits) for part in _listed(given) for digits in _DIGITS.findall(str(part)))
+
+
+def _tool_in(given: Any) -> str | None:
+    return given.strip() if isinstance(given, str) and given.strip().lower() not in _NO_TOOL else None
+
+
+def _answer_in(given: Any) -> str | None:
+    return (given.strip() or None) if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+
+
+def _named(*names: str) -> Any:
+    return Field(None, validation_alias=AliasChoices(*names))
+
+
+class _Written(BaseModel):
+    """What models write under one of several names; null is left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {name: entry for name, entry in given.items() if entry is not None}
+
+
+class _WrittenStep(_Written):
+    """A step as models write it."""
+
+    number: Annotated[int | None, BeforeValidator(_number_in)] = _named("step", "number", "id", "step_id")
+    task: Any = _named("task", "description", "instruction", "step")
+    tool: Annotated[str | None, BeforeValidator(_tool_in)] = _named("tool", "tool_name", "action")
+    arguments: Any = _named("arguments", "args", "parameters", "input", "action_input")
+    needs: Annotated[tuple[int, ...] | None, BeforeValidator(_numbers_in)] = _named(
+        "needs", "depends_on", "dependencies", "requires"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, given: Any) -> Any:
+        return {"task": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _has_something_to_do(self) -> Self:
+        if not self.words and self.tool is None:
+            raise ValueError("neither a task nor a tool")
+        return self
+
+    @property
+    def words(self) -> str:
+        """What there is to do; empty if no words say so."""
+        return self.task if isinstance(self.task, str) and self.task.strip() else ""
+
+    def to_step(self) -> PlanStep:
+        """Return the step, not yet numbered."""
+        arguments, problem = _arguments_of(self.arguments)
+        return PlanStep(0, self.words or f"Call {self.tool}", self.needs, self.tool, arguments, problem)
+
+
+class _WrittenPlan(_Written):
+    """A plan as models write it."""
+
+    steps: Annotated[list[_WrittenStep] | None, BeforeValidator(_listed)] = _named("steps", "plan", "remaining_steps")
+    answer: Annotated[str | None, BeforeValidator(_answer_in)] = _named("answer", "final_answer", "response")
+
+
+def _plan_from(value: Any, taken: Collection[int]) -> StepPlan | Unreadable | None:
+    """Return the plan that a JSON value is; None if it is none."""
+    if isinstance(value, list):
+        if not value or not all(isinstance(entry, str) or _looks_like_step(entry) for entry in value):
+            return None
+        value = {"steps": value}
+    if not isinstance(value, dict):
+        return None
+    try:
+        plan = _WrittenPlan.model_validate(value)
+    except ValidationError as error:
+        words = error.errors(include_url=False)[0]["input"]
+        return Unreadable("a step is neither a text nor an object with a task", excerpt(repr(words)))
+    if plan.steps is None and plan.answer is None:
+        return None
+    steps = [(step.number, step.to_step()) for step in plan.steps or ()]
+    return _numbered(steps, plan.answer, taken, repr(value))
+
+
+def _looks_like_step(entry: Any) -> bool:
+    names = ("task", "description", "instruction", "step", "tool", "tool_name", "action")
+    return isinstance(entry, dict) and any(name in entry for name in names)
+
+
+def _numbered(
+    steps: Sequence[tuple[int | None, PlanStep]], answer: str | None, taken: Collection[int], words: str
+) -> StepPlan | Unreadable:
+    """Return the plan of these steps, numbers checked; steps without one get the next."""
+    if len(steps) > MOST_STEPS:
+        return Unreadable(f"the plan has {len(steps)} steps: expected at most {MOST_STEPS}", excerpt(words))
+    numbered: dict[int, PlanStep] = {}
+    following = 1 + max(taken, default=0)
+    for given, step in steps:
+        number = following if given is None else given
+        if number in numbered:
+            return Unreadable(f"two steps have the number {number}", excerpt(words))
+        if number in taken:
+            problem = f"step {number} was done already: other steps have numbers above {max(taken)}"
+            return Unreadable(problem, excerpt(words))
+        numbered[number] = replace(step, number=number)
+        following = number + 1
+    return StepPlan(tuple(numbered.values()), answer)
+
+
+def _step_from_line(number: int, line: str, tools: Sequence[ToolSpec]) -> tuple[int, PlanStep]:
+    needed = _NEEDS.search(line)
+    needs = None if needed is None else _numbers_in(needed.group(1))
+    task = line if needed is None else line[: needed.start()]
+    wish = read_action(f"Action: {task}", tools) if tools and _CALL.match(task) else None
+    if wish is None or wish.name is None:
+        return number, PlanStep(0, task, needs)
+    if isinstance(wish, Unreadable):
+        return number, PlanStep(0, task, needs, wish.name, problem=wish)
+    return number, PlanStep(0, task, needs, wish.name, wish.arguments)
+
+
+def _arguments_of(given: Any) -> tuple[Mapping[str, Any], Unreadable | None]:
+    if given is None or isinstance(given, dict):
+        return given or {}, None
+    read = read_arguments(given) if isinstance(given, str) else None
+    if isinstance(read, dict):
+        return read, None
+    problem = read.problem if read is not None else "the arguments are no JSON object"
+    return {}, Unreadable(problem, excerpt(given if isinstance(given, str) else repr(given)))

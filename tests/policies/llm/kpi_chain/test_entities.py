@@ -1,0 +1,221 @@
+"""What is read of an output, the test of a task, and how its threshold trades precision for recall."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resilisim.chat.types import estimated_tokens
+from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.kpi_chain import LabelledExtraction, threshold_sweep
+from resilisim.policies.llm.kpi_chain.entities import EntitySpec, Finding, evaluate_kpi, merge_findings
+from resilisim.policies.llm.kpi_chain.worker import chunks_of, read_extraction, read_reasoning
+from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
+from tests.policies.llm.kpi_chain.chains import extraction, reasoning
+
+NAME, YEAR, NAMES = (
+    EntitySpec(name="name", type="string"),
+    EntitySpec(name="year", type="number"),
+    EntitySpec(name="names", type="array"),
+)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=400) | st.text("ab \n", max_size=400), st.integers(1, 20))
+def test_no_character_is_lost_and_every_piece_is_short_enough(text, max_tokens):
+    pieces = chunks_of(text, max_tokens)
+    assert "".join(pieces) == text
+    assert all(estimated_tokens(piece) <= max_tokens for piece in pieces)
+    assert len(pieces) == 1 or all(pieces)
+
+
+def test_cuts_are_made_at_line_ends_then_at_spaces():
+    assert chunks_of("aaa bbb\nccc ddd", 3) == ("aaa bbb\n", "ccc ddd")
+    assert chunks_of("aaa bbb ccc", 2) == ("aaa bbb ", "ccc")
+    assert chunks_of("a" * 9, 2) == ("a" * 8, "a")
+    assert chunks_of("short", 3000) == ("short",)
+    assert len(chunks_of("word " * 2400, 3000)) == 1, "12,000 bytes are 3,000 tokens"
+    assert len(chunks_of("word " * 2401, 3000)) == 2
+
+
+def test_reading_in_prose_and_fences():
+    reply = f"Let me look.\n```yaml\n{extraction(0.8, name='Kim', year=1999)}\n```"
+    found = {"name": Finding("Kim", 0.8), "year": Finding(1999, 0.8)}
+    assert read_extraction(reply, [NAME, YEAR]) == (found, "why")
+
+
+def test_a_plain_number_is_the_text_of_an_entity_that_is_a_string():
+    reply = "confidence_score: 1\nextracted_entities:\n  name: 0042\n  year: 1945"
+    findings, _ = read_extraction(reply, [NAME, YEAR, EntitySpec(name="other", type="string")])
+    assert [finding.value for finding in findings.values()] == ["0042", 1945, None]
+    assert read_extraction(reply.replace("0042", "1.10"), [NAME])[0]["name"].value == "1.10"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "confidence_score: {name: 0.9, year: 0.4}\nextracted_entities: {name: Kim, year: 1999}",
+        "confidence_scores: {name: 0.9, year: 0.4}\nextracted_entities: {name: Kim, year: 1999}",
+        "extracted_entities:\n  name: {value: Kim, confidence: 0.9}\n  year: {value: 1999, confidence_score: 0.4}",
+    ],
+)
+def test_confidences_for_each_entity(reply):
+    assert read_extraction(reply, [NAME, YEAR])[0] == {"name": Finding("Kim", 0.9), "year": Finding(1999, 0.4)}
+
+
+@pytest.mark.parametrize("nothing", ["", "null", "{}"])
+def test_nothing_extracted_is_a_valid_finding(nothing):
+    reply = f"confidence_score: 0.1\nextracted_entities: {nothing}"
+    assert read_extraction(reply, [NAME])[0] == {"name": Finding(None, 0.1)}
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        ("", "empty"),
+        ("confidence_score: 0.9", "'extracted_entities'"),
+        ("extracted_entities: {name: Kim}", "'confidence_score' has to be a number"),
+        ("confidence_score: high\nextracted_entities: {name: Kim}", "'high'"),
+        ("confidence_score: 95\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
+        ("confidence_score: -0.1\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
+        ("confidence_score: nan\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
+        ("confidence_score: true\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
+        ("confidence_score: {}\nextracted_entities: {name: Kim}", "for 'name' it is 'None'"),
+        ("confidence_score: 0.9\nextracted_entities: [Kim]", "has to be a mapping"),
+        ("confidence_score: 0.9\nextracted_entities: Kim", "has to be a mapping"),
+    ],
+)
+def test_what_has_another_form(reply, problem):
+    with pytest.raises(UnreadableReplyError, match=problem):
+        read_extraction(reply, [NAME])
+
+
+def pieces(entity: str, *found: tuple[object, float]) -> list[dict[str, Finding]]:
+    return [{entity: Finding(value, confidence)} for value, confidence in found]
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.integers(0, 5), st.sampled_from([0.1, 0.5, 0.7, 0.9])), min_size=1, max_size=6)
+)
+def test_the_most_confident_non_null_candidate_wins_the_earliest_of_equals(found):
+    merged = merge_findings([YEAR], pieces("year", *found), 0.7)["year"]
+    values = [item for item in found if item[0] is not None]
+    best = sorted(values or found, key=lambda item: -item[1])[0]
+    assert (merged.value, merged.confidence) == best
+
+
+def test_arrays_are_united_from_what_is_sure():
+    found = pieces("names", (["a", "b"], 0.9), (["b", "c"], 0.7), (["d"], 0.69), (None, 0.99))
+    assert merge_findings([NAMES], found, 0.7, unite_arrays=True)["names"] == Finding(["a", "b", "c"], 0.7)
+    assert merge_findings([NAMES], found, 0.7)["names"] == Finding(["a", "b"], 0.9)
+    single = pieces("names", (["a"], 0.6), (["b"], 0.5))
+    assert merge_findings([NAMES], single, 0.7, unite_arrays=True)["names"] == Finding(["a"], 0.6)
+    mixed = pieces("names", ([1, True], 0.9), ([1.5, 1], 0.9))
+    assert merge_findings([NAMES], mixed, 0.7, unite_arrays=True)["names"].value == [1, True, 1.5]
+
+
+def test_the_test_of_a_task():
+    expected = [NAME, YEAR, EntitySpec(name="note", type="string", required=False)]
+    found = {"name": Finding("Kim", 0.9), "year": Finding("1999", 0.9), "note": Finding("x", 0.1)}
+    result = evaluate_kpi(expected, found, 0.7)
+    assert result.problems == ("entity 'year' is of type string, expected number (confidence 0.9)",)
+    assert result.entities == {"name": "Kim"}, "an optional entity that is unsure is left out"
+    assert evaluate_kpi(expected, {}, 0.7).problems == (
+        "entity 'name' was not found",
+        "entity 'year' was not found",
+    )
+
+
+def test_reading_the_reasoner():
+    read = read_reasoning(reasoning(name="Kim", year=1999), [NAME, YEAR])
+    assert read.completed
+    assert read.findings == {"name": Finding("Kim"), "year": Finding(1999)}
+    assert read.steps == ("looked at the inputs",)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "execution_result:\n  status: |\n    failed\n  outputs: {name: null}",
+        "execution_result:\n  status: Failed\n  outputs:",
+        "execution_result: {status: failed}",
+        "execution_result: {status: failed}\nexecution_details: none",
+        "execution_result: {status: failed}\nexecution_details: {reasoning_steps: none}",
+    ],
+)
+def test_a_reasoner_may_fail_in_many_words(reply):
+    read = read_reasoning(reply, [NAME])
+    assert not read.completed
+    assert read.steps == ()
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        ("It is Kim.", "no YAML with 'execution_result'"),
+        ("execution_result: Kim", "has to be a mapping"),
+        ("execution_result: {outputs: {name: Kim}}", "completed or failed, not 'none'"),
+        ("execution_result: {status: done, outputs: {name: Kim}}", "not 'done'"),
+        ("execution_result: {status: completed}", "'outputs' has to be a mapping"),
+        ("execution_result: {status: completed, outputs: [Kim]}", "'outputs' has to be a mapping"),
+        (f"{reasoning(name='a')}\n{reasoning(name='b')}", "no valid YAML|stands twice"),
+    ],
+)
+def test_what_a_reasoner_must_not_write(reply, problem):
+    with pytest.raises(UnreadableReplyError, match=problem):
+        read_reasoning(reply, [NAME])
+
+
+LABELLED = [
+    LabelledExtraction(0.95, "a", "a"),
+    LabelledExtraction(0.9, "b", "b"),
+    LabelledExtraction(0.8, "c", "wrong"),
+    LabelledExtraction(0.7, "d", "d"),
+    LabelledExtraction(0.6, "e", None),
+    LabelledExtraction(0.5, "f", "f"),
+    LabelledExtraction(0.4, "g", "g"),
+    LabelledExtraction(0.3, None, "h"),
+    LabelledExtraction(0.99, "null", "i"),
+    LabelledExtraction(0.99, None, None),
+]
+
+
+def test_exact_values_at_each_threshold():
+    points = threshold_sweep(LABELLED)
+    assert [(point.theta, point.accepted, point.correct, point.present) for point in points] == [
+        (0.5, 6, 4, 8),
+        (0.6, 5, 3, 8),
+        (0.7, 4, 3, 8),
+        (0.8, 3, 2, 8),
+        (0.9, 2, 2, 8),
+    ]
+    assert [point.precision for point in points] == [4 / 6, 3 / 5, 3 / 4, 2 / 3, 1.0]
+    assert [point.recall for point in points] == [4 / 8, 3 / 8, 3 / 8, 2 / 8, 2 / 8]
+
+
+def test_recall_never_rises_with_the_threshold():
+    recalls = [point.recall for point in threshold_sweep(LABELLED, [step / 100 for step in range(101)])]
+    assert recalls == sorted(recalls, reverse=True)
+
+
+def test_nothing_to_divide_by_is_nan():
+    (point,) = threshold_sweep([LabelledExtraction(0.1, "a", None)], [0.5])
+    assert math.isnan(point.precision)
+    assert math.isnan(point.recall)
+
+
+def test_what_counts_as_the_same_can_be_said():
+    labelled = [LabelledExtraction(0.9, " KIM", "Kim")]
+    assert threshold_sweep(labelled, [0.5])[0].correct == 0
+    same = threshold_sweep(labelled, [0.5], lambda found, true: found.strip().lower() == true.lower())
+    assert same[0].precision == 1.0
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan])
+def test_numbers_out_of_range(value):
+    with pytest.raises(InvalidInputError, match="from 0 to 1"):
+        threshold_sweep(LABELLED, [value])
+    with pytest.raises(InvalidInputError, match="confidence"):
+        threshold_sweep([LabelledExtraction(value, "a", "a")])

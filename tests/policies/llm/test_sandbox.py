@@ -1,0 +1,751 @@
+"""The sandbox: one namespace, functions of the host, what code must not be able to do, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
+from resilisim.policies.llm.sandbox import (
+    NO_OUTPUT,
+    RESTARTED,
+    CodeResult,
+    HostCallError,
+    NotJsonError,
+    Sandbox,
+    SandboxLimits,
+    cut_error,
+    cut_output,
+)
+from tests.guards import no_endless_wait
+from tests.policies.llm.processes import live_children
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"), max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def run(*blocks: str, limits: SandboxLimits | None = None, prelude: str = "", **functions) -> list[CodeResult]:
+    async def play():
+        async with Sandbox(limits, functions, prelude) as box:
+            return [await box.run(block) for block in blocks]
+
+    return asyncio.run(play())
+
+
+def test_names_stay_for_later_blocks():
+    results = run("import math\nx = 3\ndef double(n):\n  return 2 * n", "print(double(x))", "math.floor(x + 0.5)")
+    assert [result.output for result in results] == ["", "6\n", "3"]
+    assert results[0].observation == NO_OUTPUT
+
+
+def test_what_is_shown_is_what_was_printed_or_else_the_last_value():
+    results = run("print('a')\n'b'", "'b'", "None", "x = 1", "print()", "print('a', end='')")
+    assert [result.observation for result in results] == ["a", "'b'", NO_OUTPUT, NO_OUTPUT, NO_OUTPUT, "a"]
+
+
+def test_an_error_is_a_short_traceback_after_what_was_printed():
+    (result,) = run("print('before')\n1/0")
+    assert result.output == "before\n"
+    assert result.observation.startswith("before\nTraceback")
+    assert result.observation.endswith("ZeroDivisionError: division by zero")
+    assert not result.restarted
+
+
+def test_functions_are_called_with_json_and_answer_with_json():
+    async def add(positional, named):
+        assert positional == [1, [2, None]]
+        assert named == {"b": {"c": 1.5}}
+        return {"sum": [3]}
+
+    (result,) = run("add(1, (2, None), b={'c': 1.5})['sum'][0] + 1", add=add)
+    assert result.output == "4"
+    assert result.calls == 1
+
+
+@pytest.mark.parametrize("call", ["tool(2)", "await tool(2)", "await asyncio.wait_for(tool(2), 3)"])
+def test_functions_may_be_awaited_though_they_need_not(call):
+    async def tool(positional, named):
+        return positional[0] + 1
+
+    (result,) = run(f"import asyncio\n{call}", tool=tool)
+    if "wait_for" in call:
+        assert result.error is not None
+    else:
+        assert result.output == "3"
+
+
+def test_functions_reach_code_within_functions_comprehensions_and_other_names():
+    async def tool(positional, named):
+        return positional[0] * 10
+
+    _defined, result = run(
+        "f = tool\ndef g(n):\n  return [tool(i) for i in range(n)]\nasync def h():\n  return await f(7)",
+        "(g(3), await h())",
+        tool=tool,
+    )
+    assert result.output == "([0, 10, 20], 70)"
+
+
+@pytest.mark.parametrize("kind", ["Exception", "RuntimeError", "ToolError"])
+def test_a_failed_call_is_an_exception_that_can_be_caught(kind):
+    async def tool(positional, named):
+        raise HostCallError("TIMEOUT: too slow")
+
+    first, second = run(
+        f"try:\n  x = tool()\nexcept {kind} as error:\n  print('failed:', error)",
+        "x = tool()",
+        tool=tool,
+        prelude="ToolError = RuntimeError",
+    )
+    assert first.output == "failed: TIMEOUT: too slow\n"
+    assert first.error is None
+    assert second.error.endswith("RuntimeError: TIMEOUT: too slow")
+    assert "x = tool()" in second.error
+
+
+def test_an_unknown_name_is_an_error():
+    assert all("NameError: name 'nothing' is not defined" in result.error for result in run("nothing", "nothing(1)"))
+
+
+class Ended(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [Ended("over"), ValueError("a bug of the host")])
+def test_what_else_a_function_raises_passes_through_and_ends_the_process(error):
+    before = live_children()
+
+    async def tool(positional, named):
+        raise error
+
+    async def play():
+        async with Sandbox(functions={"tool": tool}) as box:
+            try:
+                await box.run("try:\n  tool()\nexcept BaseException:\n  print('caught')")
+            finally:
+                assert box.process_id is None
+                assert live_children() <= before
+
+    with pytest.raises(type(error), match=str(error)):
+        asyncio.run(play())
+
+
+def test_assigned_variables_are_really_there_and_survive_a_restart():
+    async def play():
+        async with Sandbox(SandboxLimits(seconds=0.2)) as box:
+            assigned = await box.assign("rows", [{"a": 1}, {"a": 2}])
+            read = await box.run("total = sum(row['a'] for row in rows)\ntotal")
+            killed = await box.run("while True: pass")
+            again = await box.run("rows[1]['a']")
+            gone = await box.run("total")
+            return assigned, read, killed, again, gone
+
+    assigned, read, killed, again, gone = asyncio.run(play())
+    assert assigned.error is None
+    assert read.output == "3"
+    assert killed.kept == ("rows",)
+    assert killed.observation.endswith(f"{RESTARTED} Put in again: rows.")
+    assert again.output == "2"
+    assert "NameError" in gone.error
+
+
+@pytest.mark.parametrize("name", ["", "1a", "a b", "class", "a.b", "tool"])
+def test_names_that_are_none_are_refused(name):
+    async def tool(positional, named):
+        return None
+
+    async def play():
+        async with Sandbox(functions={"tool": tool}) as box:
+            await box.assign(name, 1)
+
+    with pytest.raises(InvalidInputError, match="sandbox name"):
+        asyncio.run(play())
+
+
+def test_function_names_and_limits_are_checked_at_once():
+    with pytest.raises(InvalidInputError, match="identifier"):
+        Sandbox(functions={"a-b": None})
+    with pytest.raises(InvalidInputError, match=r"seconds=0.*above 0"):
+        SandboxLimits(seconds=0)
+
+
+def test_a_variable_beyond_the_memory_is_an_error_and_is_not_kept():
+    async def play():
+        async with Sandbox(SandboxLimits(memory_mib=8)) as box:
+            return await box.assign("big", "x" * 20_000_000), await box.run("1"), await box.run("big")
+
+    big, after, gone = asyncio.run(play())
+    assert big.error == "MemoryError: the block needed more than 8 MiB and was stopped"
+    assert after.output == "1"
+    assert "NameError" in gone.error
+
+
+def test_a_value_that_is_no_json_is_refused():
+    async def play():
+        async with Sandbox() as box:
+            await box.assign("x", {1, 2})
+
+    with pytest.raises(NotJsonError, match="x is of type set"):
+        asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "returned", [{1, 2}, [10**5000], [0] * 100_000, float("inf")], ids=["set", "huge", "many", "inf"]
+)
+def test_what_the_host_returns_and_no_sandbox_takes_is_an_error_that_can_be_caught(returned):
+    async def tool(positional, named):
+        return returned
+
+    (result,) = run("try:\n  tool()\nexcept RuntimeError as error:\n  print(error)", tool=tool)
+    assert result.output.startswith("what tool returned")
+
+
+def test_lone_surrogates_never_raise():
+    async def echo(positional, named):
+        if positional == ["fail"]:
+            raise HostCallError("\ud800!")
+        return {"\ud800": "a\udfff"}
+
+    async def play():
+        async with Sandbox(functions={"echo": echo}) as box:
+            await box.assign("x", ["\ud800"])
+            return await box.run("print(len(x), [len(key) for key in echo()])"), await box.run("echo('fail')")
+
+    fine, failed = asyncio.run(play())
+    assert fine.output == "1 [1]\n"
+    assert failed.error.endswith("!")
+
+
+def test_json_values_pass_unchanged_in_both_directions():
+    async def play(value):
+        got = []
+
+        async def give(positional, named):
+            got.append(positional[0])
+            return positional[0]
+
+        async with Sandbox(functions={"give": give}) as box:
+            await box.assign("x", value)
+            result = await box.run("give(x) == x and give(give(x)) == x")
+            assert result.output == "True", result
+        return got
+
+    @settings(max_examples=25, deadline=None)
+    @given(JSON)
+    def holds(value):
+        assert asyncio.run(play(value)) == [value] * 3
+
+    holds()
+
+
+@given(st.text(max_size=300), st.integers(1, 100))
+def test_cutting_keeps_the_beginning_and_says_how_much_there_was(text, most):
+    cut = cut_output(text, most)
+    assert cut.startswith(text[:most])
+    assert (cut == text) == (len(text) <= most)
+    if len(text) > most:
+        assert f"the first {most:,} of {len(text):,} characters" in cut
+
+
+@given(st.integers(0, 5_000))
+def test_long_errors_keep_their_beginning_and_their_end(length):
+    text = "begin" + "x" * length + "end"
+    cut = cut_error(text)
+    assert cut.startswith("begin")
+    assert cut.endswith("end")
+    assert len(cut) <= 1_600
+
+
+QUICK = SandboxLimits(seconds=0.3)
+
+
+def attacked(*blocks: str, limits: SandboxLimits = QUICK, **functions) -> list[CodeResult]:
+    async def play():
+        async with Sandbox(limits, functions) as box:
+            return [await box.run(block) for block in blocks]
+
+    return asyncio.run(play())
+
+
+async def echo(positional, named):
+    return {"positional": positional, "named": named}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: pass",
+        "while True:\n  try:\n    while True: pass\n  except: pass",
+        "try:\n  while True: pass\nexcept BaseException: print('caught')",
+        "sum(range(10**12))",
+    ],
+)
+def test_an_endless_loop_is_stopped_and_cannot_catch_it(code):
+    with no_endless_wait():
+        first, second, third = attacked("kept = 1\nprint('before')", f"print('within')\n{code}", "kept")
+    assert first.output == "before\n"
+    assert second.output == "within\n"
+    assert second.error == "TimeoutError: the block ran for more than 0.3 s and was stopped"
+    assert second.restarted
+    assert second.observation.endswith(RESTARTED)
+    assert "NameError" in third.error
+    assert "kept" in third.error
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "10**10**8",
+        "1 << 10**10",
+        "[0] * 10**9",
+        "'a' * 10**10",
+        "bytes(10**10)",
+        "text = 'a'\nwhile True: text = text + text",
+        "many = []\nwhile True: many.append('a' * 100_000)",
+        "list(range(10**8))",
+        "'%1000000000d' % 3",
+        "f'{3:1000000000}'",
+        "'a'.ljust(10**10)",
+        "['x' * 1000] * 4_000_000",
+        "while True:\n  try:\n    x = [0] * 10**9\n  except: pass",
+    ],
+)
+def test_a_memory_bomb_is_stopped(code):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    first, second = attacked(code, "1 + 1", limits=SandboxLimits(seconds=5))
+    assert first.error == "MemoryError: the block needed more than 64 MiB and was stopped"
+    assert first.restarted
+    assert second.output == "2"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB, in this process
+
+
+def test_a_value_that_fits_but_not_twice_ends_the_block_only():
+    first, second = attacked("'q' * 40_000_000", "1", limits=SandboxLimits(seconds=5))
+    assert first.restarted
+    assert second.output == "1"
+
+
+@pytest.mark.parametrize("code", ["10**5000", "{'a': 10**5000}"])
+def test_integers_of_thousands_of_digits_are_not_shown(code):
+    (result,) = attacked(code)
+    assert result.error is None
+    assert result.output.endswith("that is too large to be shown>")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys\nsys.exit(3)",
+        "exit()",
+        "quit()",
+        "raise SystemExit('x')",
+        "raise SystemExit(1)",
+        "raise KeyboardInterrupt()",
+    ],
+)
+def test_leaving_is_an_error_of_the_block(code):
+    _first, second, third = attacked("kept = 7", code, "kept")
+    assert second.error is not None
+    assert not second.restarted
+    assert third.output == "7"
+
+
+def test_a_flood_of_output_is_cut_with_a_mark():
+    (result,) = attacked("for i in range(1000): print('x' * 99)")
+    assert result.error is None
+    assert result.output.startswith("x" * 99 + "\n")
+    assert result.output.endswith("\n[output cut: the first 2,000 of 100,000 characters]")
+    assert len(result.output) < 2_100
+
+
+def test_an_endless_flood_of_output_is_stopped():
+    (result,) = attacked("while True: print('y' * 1000)")
+    assert result.restarted
+    assert result.error.startswith(("MemoryError: the block printed more than 1,000,000 bytes", "TimeoutError"))
+    assert len(result.output) < 2_100
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open('/etc/passwd').read()",
+        "open('/proc/self/environ').read()",
+        "with open('note.txt', 'w') as file: file.write('x')",
+        "import pathlib\npathlib.Path('/etc/passwd').read_text()",
+        "import pathlib\npathlib.Path('note.txt').write_text('x')",
+        "import os\nos.listdir('/')",
+        "import os\nos.remove('/tmp/x')",
+        "import os\nos.mkdir('/tmp/x')",
+        "import os\nos.system('ls')",
+        "import os\nos.kill(1, 9)",
+        "import os\nos.fork()",
+        "import os\nos.urandom(8)",
+        *(
+            f"import {name}"
+            for name in ("subprocess", "socket", "urllib.request", "http.client", "ctypes", "importlib")
+        ),
+        *(
+            f"import {name}"
+            for name in ("builtins", "threading", "multiprocessing", "gc", "inspect", "pickle", "resilisim")
+        ),
+        "__import__('os').system('ls')",
+        "input()",
+        "breakpoint()",
+        "compile('1', 'a', 'eval')",
+    ],
+)
+def test_files_network_and_processes_are_out_of_reach(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (result,) = attacked(code)
+    assert result.error is not None
+    assert result.output == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_process_itself_has_no_environment_either(monkeypatch):
+    monkeypatch.setenv("SECRET", "s3cr3t")
+
+    async def play():
+        async with Sandbox(QUICK) as box:
+            await box.run("1")
+            return Path(f"/proc/{box.process_id}/environ").read_bytes()
+
+    assert b"s3cr3t" not in asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "().__class__",
+        "().__class__.__bases__[0].__subclasses__()",
+        "[].__class__.__mro__",
+        "''.__class__.__base__",
+        "(lambda: 0).__globals__",
+        "(lambda: 0).__code__",
+        "print.__self__",
+        "echo.__globals__",
+        "echo.__closure__",
+        "echo.__class__",
+        "__builtins__",
+        "globals()",
+        "getattr((), '__class__')",
+        "'{0.__class__}'.format(1)",
+        "f'{().__class__}'",
+        "try:\n  1/0\nexcept Exception as e:\n  print(e.__traceback__.tb_frame)",
+        "class A:\n  pass\nA.__init__.__globals__",
+        "eval('().__class__')",
+        "exec('print(().__class__)')",
+    ],
+)
+def test_walks_from_objects_to_the_interpreter_end_at_once(code):
+    (result,) = attacked(code, echo=echo)
+    assert result.error is not None
+    assert result.output == ""
+
+
+def test_deep_recursion_is_an_ordinary_error():
+    first, second = attacked("def f(n):\n  return f(n + 1)\nf(0)", "f")
+    assert "RecursionError" in first.error
+    assert len(first.error) < 1_600
+    assert not first.restarted
+    assert second.error is None
+
+
+@pytest.mark.parametrize(
+    "code", ["x=" + "(" * 3000 + "1" + ")" * 3000, "[" * 90_000, "eval('(' * 5000 + ')' * 5000)", "-" * 90_000 + "1"]
+)
+def test_deeply_nested_source_is_an_ordinary_error(code):
+    first, second = attacked(code, "1")
+    assert first.error is not None
+    assert len(first.error) < 1_600
+    assert second.output == "1"
+
+
+def test_a_block_of_a_megabyte_is_not_run():
+    (result,) = attacked("x = 1\n" * 200_000)
+    assert result.error == "SyntaxError: the block has 1,200,000 characters; at most 100,000 are run"
+
+
+@pytest.mark.parametrize(
+    "code", ["x = '\ud800'", "x = 1\x00", "print('\x1b[2J')", "if True", "\t x", "<|im_start|>", "é = 1\né"]
+)
+def test_odd_characters_never_raise(code):
+    first, second = attacked(code, "1 + 1")
+    assert isinstance(first.observation.encode(), bytes)
+    assert second.output == "2"
+
+
+@pytest.mark.parametrize(
+    "overwrite",
+    [
+        "echo = 5",
+        "def echo(x): return 'mine'",
+        "echo = lambda *a: 'mine'",
+        "for echo in [1]: pass",
+        "import json as echo",
+    ],
+)
+def test_overwriting_a_function_lasts_for_its_block_only(overwrite):
+    first, second = attacked(
+        f"{overwrite}\nprint(echo if isinstance(echo, int) else 'other')", "echo('there')", echo=echo
+    )
+    assert first.error is None
+    assert second.output == "{'positional': ['there'], 'named': {}}"
+    assert second.calls == 1
+
+
+def test_calling_out_without_end_is_stopped():
+    calls = 0
+
+    async def failing(positional, named):
+        nonlocal calls
+        calls += 1
+        raise HostCallError("no")
+
+    code = "while True:\n  try: failing()\n  except Exception: pass"
+    first, second = attacked(code, "1", limits=SandboxLimits(seconds=5, round_trips=50), failing=failing)
+    assert calls == 50
+    assert first.error == "RuntimeError: the block called out more than 50 times and was stopped"
+    assert first.restarted
+    assert second.output == "1"
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [
+        ("{1, 2}", "of type set"),
+        ("float('nan')", "the number nan"),
+        ("b'x'", "of type bytes"),
+        ("{1: 2}", "expected a string"),
+        ("10**5000", "bits"),
+        ("echo", "argument 1 of echo"),
+        ("Thing()", "argument 1 of echo"),
+    ],
+)
+def test_only_json_values_leave_the_sandbox(argument, problem):
+    code = (
+        f"class Thing:\n  pass\ntry:\n  print(echo({argument}))\nexcept TypeError as error:\n  print('refused', error)"
+    )
+    (result,) = attacked(code, echo=echo)
+    if argument == "echo":  # a function is the text of its name outside, which is harmless
+        assert result.output == "{'positional': ['echo'], 'named': {}}\n"
+    else:
+        assert result.output.startswith("refused ")
+        assert problem in result.output
+
+
+def test_values_nested_without_end_do_not_leave_the_sandbox():
+    (result,) = attacked("x = []\nx.append(x)\necho(x)", echo=echo)
+    assert result.error is not None or json.dumps(result.output)
+    (result,) = attacked("x = []\nfor i in range(1000): x = [x]\necho(x)", echo=echo)
+    assert "nested deeper" in result.error
+
+
+def test_sleeping_takes_no_time_and_the_clock_stands_still():
+    with no_endless_wait():  # far less than the hour
+        (result,) = attacked("import time\na = time.time()\ntime.sleep(3600)\ntime.time() - a")
+    assert result.output == "0.0"
+
+
+def test_random_numbers_are_the_same_in_every_run():
+    code = "import random\nrandom.random(), random.randint(1, 10**6), random.Random().random()"
+    assert attacked(code)[0].output == attacked(code)[0].output
+
+
+def test_a_worker_that_is_killed_is_replaced():
+    async def play():
+        async with Sandbox(QUICK) as box:
+            await box.run("x = 1")
+            os.kill(box.process_id, 9)
+            return [await box.run("x"), await box.run("2")]
+
+    first, second = asyncio.run(play())
+    assert first.error == "RuntimeError: the sandbox's process ended while the block ran"
+    assert first.restarted
+    assert second.output == "2"
+
+
+async def one_block(code: str, prelude: str = "") -> None:
+    async with Sandbox(prelude=prelude) as box:
+        await box.run(code)
+
+
+def test_twenty_sessions_at_once_do_not_meet_and_leave_the_loop_free():
+    ticks = 0
+
+    async def watch():
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.005)
+            ticks += 1
+
+    async def session(number):
+        async def mine(positional, named):
+            await asyncio.sleep(0.001)
+            return number
+
+        async with Sandbox(SandboxLimits(seconds=1.5), {"mine": mine}) as box:
+            await box.run(f"x = {number}")
+            for _ in range(3):
+                await box.run("x = x + 1")
+            shown = await box.run("(x, mine())")
+            if number % 5 == 0:
+                before = ticks
+                assert (await box.run("while True: pass")).restarted
+                assert ticks > before + 5  # a blocked loop would not tick at all in these 1.5 s
+            return shown.output
+
+    async def play():
+        watcher = asyncio.create_task(watch())
+        outputs = await asyncio.gather(*(session(number) for number in range(20)))
+        watcher.cancel()
+        return outputs
+
+    before = live_children()
+    assert asyncio.run(play()) == [f"({number + 3}, {number})" for number in range(20)]
+    assert live_children() <= before
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "hang()"])
+def test_cancellation_in_the_middle_ends_the_process_at_once(code):
+    before = live_children()
+
+    async def hang(positional, named):
+        await asyncio.sleep(3600)
+
+    async def play():
+        async with Sandbox(SandboxLimits(seconds=3600), {"hang": hang}) as box:
+            await box.run("1")
+            await box.run(code)
+
+    async def cancelled():
+        task = asyncio.create_task(play())
+        await asyncio.sleep(0.2)
+        assert len(live_children() - before) == 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with no_endless_wait():  # far less than the hour
+        asyncio.run(cancelled())
+    assert live_children() <= before
+
+
+def test_cancellation_while_starting_leaves_no_process():
+    before = live_children()
+
+    async def play():
+        async with Sandbox() as box:
+            await box.run("1")
+
+    async def cancelled(delay):
+        task = asyncio.create_task(play())
+        await asyncio.sleep(delay)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    for delay in (0, 0.001, 0.005, 0.01, 0.02):
+        asyncio.run(cancelled(delay))
+    assert live_children() <= before
+
+
+def test_more_runaway_blocks_than_threads_delay_each_other_and_end():
+    async def runaway():
+        async with Sandbox(SandboxLimits(seconds=0.05)) as box:
+            return (await box.run("while True: pass")).restarted
+
+    async def play():
+        return await asyncio.gather(*(runaway() for _ in range(40)))
+
+    assert asyncio.run(play()) == [True] * 40
+
+
+def test_no_process_starts_before_the_first_block():
+    before = live_children()
+
+    async def play():
+        async with Sandbox() as box:
+            assert box.process_id is None
+            assert live_children() <= before
+            await box.run("1")
+            assert box.process_id in live_children() - before
+
+    asyncio.run(play())
+    assert live_children() <= before
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    def missing(name):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+
+    async def play():
+        async with Sandbox():
+            raise AssertionError("the sandbox opened without its package")
+
+    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[llm\]'"):
+        asyncio.run(play())
+
+
+def test_without_the_program_the_extra_is_named(monkeypatch):
+    class NoProgram:
+        def __init__(self, **options):
+            raise FileNotFoundError("could not locate the binary")
+
+    monkeypatch.setattr(importlib.import_module("pydantic_monty"), "Monty", NoProgram)
+    with pytest.raises(MissingExtraError, match=r"program is missing.*pip install 'resilisim\[llm\]'"):
+        asyncio.run(one_block("1"))
+
+
+def test_a_program_that_does_not_start_is_an_infrastructure_failure(monkeypatch, tmp_path):
+    monkeypatch.setenv("MONTY_BIN", str(tmp_path / "nothing"))
+    with pytest.raises(InfrastructureError, match="does not start"):
+        asyncio.run(one_block("1"))
+
+
+def test_a_prelude_that_fails_is_a_bug_and_raises():
+    with pytest.raises(RuntimeError, match="prelude fails"):
+        asyncio.run(one_block("1", prelude="1/0"))
+
+
+ENDINGS = {
+    "closed": "async with Sandbox(SandboxLimits(seconds=0.1)) as box:\n        await box.run('while True: pass')",
+    "left open": "box = Sandbox()\n    await box.run('1')\n    kept.append(box)",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_program_ends_cleanly_right_after_a_sandbox(ending):
+    program = (
+        "import asyncio\n"
+        "from resilisim.policies.llm.sandbox import Sandbox, SandboxLimits\n"
+        "kept = []\n"
+        "async def main():\n"
+        f"    {ENDINGS[ending]}\n"
+        "asyncio.run(main())\n"
+    )
+    # Side by side, because what this looks for came and went: a thread of the package that outlived the interpreter.
+    started = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    endings = [(process.communicate(timeout=60)[1], process.returncode) for process in started]
+    assert endings == [("", 0)] * 3

@@ -1,0 +1,61 @@
+"""Workflow values: equal after a round trip, refused with a clear line when wrong, and what they say as a whole."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from resilisim.errors import InvalidInputError
+from resilisim.workflows import Step, Workflow, critical_tools
+from resilisim.workflows.model import mean_semantic_match, share_chosen_by
+
+STEP = Step(
+    "write", {"destination": "a.csv"}, "last", ("merge",), ("save", "send"), "success", 0.8, -0.25, "policy", 2, 7
+)
+WORKFLOW = Workflow("task_1", (Step("merge"), STEP), "exact", 0.75)
+
+
+def test_a_workflow_survives_json():
+    assert Workflow.from_mapping(json.loads(json.dumps(WORKFLOW.to_mapping()))) == WORKFLOW
+    assert Step.from_mapping({"tool": "read"}) == Step("read")
+
+
+LIMIT = "expected a whole number, at least 1 and at most 999,999,999 or null"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": "merge"}, "workflow, field 'steps': got \"merge\"; expected an array of objects"),
+        ({"planer": "exact"}, "workflow: unknown field 'planer': did you mean 'planner'?"),
+        ({"planner": 3}, "workflow, field 'planner': got 3; expected a string"),
+        ({"predicted_success_probability": 1.5}, "got 1.5; expected a number, at least 0.0 and at most 1.0"),
+        ({"steps": [{"tool": "read", "reqires": []}]}, "field 'steps', item 1: unknown field 'reqires'"),
+        ({"steps": [{"reason": "because"}]}, "item 1, field 'tool': is missing; expected a string"),
+        ({"steps": [{"tool": "read", "parameters": [1]}]}, "field 'parameters': got [1]; expected an object"),
+        ({"steps": [{"tool": "read", "requires": "parse"}]}, 'got "parse"; expected an array of strings'),
+        ({"steps": [{"tool": "read", "semantic_match": True}]}, "field 'semantic_match': got true; expected a number"),
+        ({"steps": [{"tool": "read", "chosen_by": "polcy"}]}, "got \"polcy\"; did you mean 'policy'?"),
+        ({"steps": [{"tool": "read", "reason": ["x" * 10_000] * 99}]}, "field 'reason': got [\"xxx"),
+        ({"steps": [{"tool": "read", "max_tries": 0}]}, f"field 'max_tries': got 0; {LIMIT}"),
+        ({"steps": [{"tool": "read", "skip_from": True}]}, f"field 'skip_from': got true; {LIMIT}"),
+    ],
+)
+def test_what_is_wrong_is_named(change, message):
+    with pytest.raises(InvalidInputError) as error:
+        Workflow.from_mapping({**WORKFLOW.to_mapping(), **change})
+    assert message in str(error.value)
+    assert len(str(error.value)) < 1000
+
+
+def test_what_a_plan_says_as_a_whole():
+    steps = (
+        Step("read", semantic_match=0.5),
+        Step("parse", requires=("read",), semantic_match=0.25, chosen_by="policy"),
+        Step("write", requires=("parse", "elsewhere")),
+    )
+    assert critical_tools(steps) == ("read", "parse")
+    assert mean_semantic_match(steps) == 0.375
+    assert share_chosen_by(steps, "policy") == pytest.approx(1 / 3)
+    assert (critical_tools(()), mean_semantic_match(()), share_chosen_by((), "policy")) == ((), None, None)
