@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile, profile
-from resilisim.evaluation.robustness.results import ProfileResult
+from resilisim.evaluation.robustness.profile_result import ProfileResult
 
 __all__ = ["ProfileInterrupted", "ProfileResult", "plan_profile", "profile"]

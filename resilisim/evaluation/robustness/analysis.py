@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.evaluation.episode.record import fitting_ceiling
-from resilisim.evaluation.robustness.plan import OPTIMAL, STANDARD, flawed_prompt
-from resilisim.evaluation.robustness.references import SettingReferences
-from resilisim.evaluation.robustness.results import (
+from resilisim.evaluation.robustness.points import OPTIMAL, STANDARD, flawed_prompt
+from resilisim.evaluation.robustness.profile_result import (
     SOUND,
     AxisProfile,
     Curve,
@@ -22,6 +21,7 @@ from resilisim.evaluation.robustness.results import (
     FlawsProfile,
     ProfiledPolicy,
 )
+from resilisim.evaluation.robustness.references import SettingReferences
 from resilisim.evaluation.robustness.scores import (
     TaskScores,
     Twofold,

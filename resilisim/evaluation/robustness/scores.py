@@ -24,6 +24,7 @@ from resilisim.statistics import (
     clopper_pearson,
     clustered_ratio,
     cross_fitted_betas,
+    to_json,
 )
 
 
@@ -62,7 +63,7 @@ class Twofold:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return both as JSON values."""
-        return {"raw": self.raw.to_mapping(), "luck_adjusted": self.adjusted.to_mapping()}
+        return {"raw": to_json(self.raw), "luck_adjusted": to_json(self.adjusted)}
 
 
 def task_scores(group: EpisodeTable, place_of: Mapping[str, int]) -> TaskScores:
