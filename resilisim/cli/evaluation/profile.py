@@ -52,7 +52,6 @@ from resilisim.evaluation.robustness.points import (
     ProfileRun,
     check_points,
 )
-from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
 from resilisim.evaluation.robustness.profile_result import (
     SOUND,
     AxisProfile,
@@ -61,6 +60,7 @@ from resilisim.evaluation.robustness.profile_result import (
     ProfiledPolicy,
     ProfileResult,
 )
+from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_profile
 from resilisim.evaluation.table.summary import WIDE_TERMINAL, format_interval, format_percent
 from resilisim.options import OUTPUT_GROUP
 from resilisim.statistics import Estimate

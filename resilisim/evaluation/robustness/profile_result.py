@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,26 @@ from typing import Any
 
 from resilisim.errors import unknown_name
 from resilisim.evaluation.episode.record import Ceiling
-from resilisim.evaluation.robustness.scores import Twofold
 from resilisim.statistics import Estimate, fields_to_json, to_json
 
 SOUND = "none"  # in the place of a severity: the plan without a flaw
+
+
+@dataclass(frozen=True, slots=True)
+class Twofold:
+    """One quantity estimated from raw outcomes, and from outcomes with the luck of the draws taken out."""
+
+    raw: Estimate
+    adjusted: Estimate
+
+    @property
+    def better(self) -> Estimate:
+        """The luck-adjusted estimate where there is one, else the raw one."""
+        return self.raw if math.isnan(self.adjusted.value) else self.adjusted
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return both as JSON values."""
+        return {"raw": to_json(self.raw), "luck_adjusted": to_json(self.adjusted)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -372,19 +372,7 @@ def plan_profile(
 ) -> ProfileJob:
     """Return the profile that arguments mean, ready to be solved and played; nothing is written yet.
 
-    Args:
-        policies: As in `profile`, as all others but `points`.
-        tasks: See `profile`.
-        seeds: See `profile`.
-        points: What is varied (`check_points`).
-        out: See `profile`.
-        prompts: See `profile`.
-        standard: See `profile`.
-        library: See `profile`.
-        workers: See `profile`.
-        model: See `profile`.
-        record_texts: See `profile`.
-        progress: See `profile`.
+    The arguments are those of `profile`, but for `points` (`check_points`), which say what is varied.
 
     Raises:
         InvalidInputError: An argument is unusable.
