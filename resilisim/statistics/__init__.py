@@ -59,6 +59,7 @@ from resilisim.statistics.luck import (
     fit_beta,
     fold_of,
     luck_adjusted_mean,
+    moments_of,
     share_kept,
 )
 from resilisim.statistics.power import SEEDS, PowerPlan, SampleSize, plan_sample, power_of_test, tasks_needed
@@ -101,6 +102,7 @@ __all__ = [
     "holm",
     "independent_luck_episodes",
     "luck_adjusted_mean",
+    "moments_of",
     "pass_at_k",
     "pass_hat_k",
     "plan_sample",
