@@ -42,17 +42,16 @@ from resilisim.evaluation.robustness.references import (
     obedience,
     setting_references,
 )
-from resilisim.evaluation.run.arguments import (
+from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec, describe_policy
+from resilisim.evaluation.run.plan import (
     TaskSpec,
     check_policies,
     check_prompts,
     check_record_texts,
     check_seeds,
     check_tasks,
+    hash_tasks,
 )
-from resilisim.evaluation.run.contestants import PolicySpec, describe_policy
-from resilisim.evaluation.run.models import ModelSpec
-from resilisim.evaluation.run.plan import hash_tasks
 from resilisim.evaluation.run.runner import RunInterrupted, evaluate
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.statistics import FloatArray
