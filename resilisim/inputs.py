@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
-from resilisim.errors import LONGEST_NAME, InvalidInputError, nearest_name
+from resilisim.errors import InvalidInputError, nearest_name
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -78,7 +78,7 @@ def read_text(path: Path, what: str, expected: str = "the path of a JSON file") 
     try:
         return path.read_bytes().decode("utf-8-sig")  # line ends as they are
     except FileNotFoundError:
-        siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        siblings = [file.name for file in path.parent.iterdir() if file.is_file()] if path.parent.is_dir() else []
         near = nearest_name(path.name, siblings)
         hint = f"did you mean {str(path.parent / near)!r}?" if near else f"expected {expected}"
         raise InvalidInputError(f"{place} does not exist; {hint}") from None
@@ -94,7 +94,8 @@ def json_problem(value: Any, *, half_characters: bool = False) -> str | None:
     """Say why JSON values cannot be used although each has a form in JSON, or return None.
 
     Nesting that recursion cannot follow, text that is not Unicode (half a surrogate pair, which an escape can smuggle
-    in and no file can hold), and whole numbers of absurd length are problems; other kinds of values are not looked at.
+    in and no file can hold), whole numbers of absurd length, NaN and infinities are problems; other kinds of values are
+    not looked at.
 
     Args:
         value: The values.
@@ -115,6 +116,8 @@ def json_problem(value: Any, *, half_characters: bool = False) -> str | None:
             waiting.extend((part, depth + 1) for part in parts)
         elif isinstance(item, int) and abs(item) >= _TOO_LARGE:
             return f"a whole number of too many digits; expected at most {MAX_DIGITS} digits"
+        elif isinstance(item, float) and not math.isfinite(item):
+            return f"{item} is not a finite number; expected one"
     return None
 
 
@@ -234,14 +237,17 @@ def _one_line(errors: list[ErrorDetails], adapter: TypeAdapter[Any], where: str)
         known = list(holder.get("properties", ()))
         near = nearest_name(field, known)
         hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(known)
-        return f"{_joined(where, place)}: unknown field {field!r:.{LONGEST_NAME}}: {hint}"
+        return f"{_joined(where, place)}: unknown field {field!r:.100}: {hint}"
     place_text = _joined(where, place)
     if first["type"] in ("value_error", "assertion_error"):
         return f"{place_text}: {first['ctx']['error']}"
     expected = expectation(here, schema) or first["msg"][:1].lower() + first["msg"][1:]
     if first["type"] == "missing":
         return f"{place_text}: is missing; expected {expected}"
-    names = [name for name in here.get("enum", ()) if isinstance(name, str)]
+    if first["type"] == "string_too_long":
+        return f"{place_text}: got {len(first['input']):,} characters; expected {expected}"
+    members = [here, *(_resolved(member, schema) for member in here.get("anyOf", ()))]
+    names = [name for member in members for name in member.get("enum", ()) if isinstance(name, str)]
     near = nearest_name(first["input"], names) if isinstance(first["input"], str) else None
     if near is not None:
         return f"{place_text}: got {shown(first['input'])}; did you mean {near!r}?"

@@ -17,8 +17,8 @@ from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, unknown_
 from resilisim.options import OUTPUT_GROUP, OptionField, options_of
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
+from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tasks.sources import read_tasks, sample_tasks, task_count
-from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library, load_library
 from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 

@@ -35,6 +35,7 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks import COMPLEXITIES, Task
+from resilisim.tasks.composition import check_figure_path, library_statistics, task_statistics, write_task_figure
 from resilisim.tasks.enhancement import (
     DesignMode,
     EnhancedTasksFile,
@@ -47,12 +48,10 @@ from resilisim.tasks.enhancement import (
     forecast_calls,
 )
 from resilisim.tasks.enhancement.files import num_finished
-from resilisim.tasks.enhancement.prompting import templates_hash
-from resilisim.tasks.figure import check_figure_path, library_statistics, write_task_figure
+from resilisim.tasks.enhancement.modes import templates_hash
 from resilisim.tasks.generation import generate_tasks, write_tasks
+from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tasks.sources import read_tasks
-from resilisim.tasks.split import SPLITS, split_of
-from resilisim.tasks.statistics import task_statistics
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.embedding_cache import default_cache_dir
 

@@ -198,8 +198,8 @@ def held_out_tasks(split: str, count: int | None, library: ToolLibrary) -> list[
     """
     from resilisim.errors import unknown_name
     from resilisim.tasks.benchmark import BENCHMARK_VERSION
+    from resilisim.tasks.model import SPLITS, split_of
     from resilisim.tasks.sources import read_tasks, sample_tasks
-    from resilisim.tasks.split import SPLITS, split_of
 
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS, "option --split")

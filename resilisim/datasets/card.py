@@ -19,8 +19,7 @@ from resilisim.datasets.schema import DataType, Record, RecordSchema, describe
 from resilisim.errors import MissingExtraError
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.provenance import encode_json
-from resilisim.tasks.split import SPLITS, split_of
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import SPLITS, Task, split_of
 
 _KINDS: Final[Mapping[str, str]] = {
     "search": "it searched for tools",

@@ -20,7 +20,7 @@ from resilisim.options import option
 from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.registry import make_policy
 from resilisim.tasks import Task
-from resilisim.tasks.split import split_of
+from resilisim.tasks.model import split_of
 from resilisim.tool_library import ToolLibrary
 
 DEMONSTRATOR = "exact-optimum"

@@ -31,8 +31,7 @@ from resilisim.run_folder import (
     write_file_atomically,
 )
 from resilisim.tasks.benchmark import benchmark_identity
-from resilisim.tasks.split import SPLITS, Split, split_of
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import SPLITS, Split, Task, split_of
 from resilisim.tool_library.library import ToolLibrary
 
 Format: TypeAlias = Literal["jsonl", "parquet"]

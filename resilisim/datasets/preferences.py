@@ -18,14 +18,14 @@ from resilisim.datasets.transcript import MISTAKEN_REASONS, Transcript, message_
 from resilisim.envs.session import Info, Session
 from resilisim.errors import InvalidInputError
 from resilisim.options import option
-from resilisim.policies.scripted import messages
+from resilisim.policies import messages
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
 from resilisim.simulator.exact import Optimum, solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks import Task
-from resilisim.tasks.split import split_of
+from resilisim.tasks.model import split_of
 from resilisim.tool_library import ToolLibrary
 
 

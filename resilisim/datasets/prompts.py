@@ -13,7 +13,7 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import OUTPUT_GROUP, option
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks import Task
-from resilisim.tasks.split import split_of
+from resilisim.tasks.model import split_of
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 from resilisim.workflows import (

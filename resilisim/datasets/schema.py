@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from resilisim.errors import InvalidInputError, MissingExtraError, unknown_name
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import Task
 from resilisim.tool_library.library import ToolLibrary
 
 

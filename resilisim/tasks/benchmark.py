@@ -18,7 +18,7 @@ from typing import Any
 
 from resilisim.errors import unknown_name
 from resilisim.tasks.generation import DEFAULT_COUNT, generate_tasks
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import Task
 
 BENCHMARK_VERSION = "benchmark-v1"
 BENCHMARK_SEED = 0

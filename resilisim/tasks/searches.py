@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from resilisim.errors import MissingExtraError
 from resilisim.provenance import canonical_json, content_hash, package_versions
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import Task
 from resilisim.tasks.wording import SEARCH_SIZE, clauses
 from resilisim.tool_library.library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, ToolHit, default_retriever

@@ -7,13 +7,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from resilisim.errors import InvalidInputError, nearest_name, shown_value, unknown_name
-from resilisim.inputs import read_json
+from resilisim.errors import InvalidInputError, shown_value, unknown_name
+from resilisim.inputs import read_json, read_text
 from resilisim.seeding import Draws
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks, find_task
-from resilisim.tasks.split import SPLITS, split_of
-from resilisim.tasks.templates import quotas
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import SPLITS, Task, quotas, split_of
 from resilisim.tool_library.library import ToolLibrary
 
 EXPECTED = f"{BENCHMARK_VERSION!r}, a number, the id of a task, or the path of a JSON Lines file"
@@ -57,16 +55,7 @@ def read_tasks_file(path: Path, library: ToolLibrary) -> list[Task]:
     Raises:
         InvalidInputError: The file is missing, empty, or a line of it is wrong; the text names the line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except FileNotFoundError:
-        raise InvalidInputError(_missing_file(path)) from None
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"tasks file {str(path)!r} is not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise InvalidInputError(f"tasks file {str(path)!r} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:  # a path that no file can have
-        raise InvalidInputError(f"tasks file {str(path)!r} cannot be read: {error}") from None
+    lines = read_text(path, "tasks file", EXPECTED).split("\n")
     tasks: list[Task] = []
     line_of_id: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
@@ -132,11 +121,3 @@ def _fitting(tasks: list[Task], library: ToolLibrary) -> list[Task]:
         if name not in library:
             raise unknown_name("tool", name, library.names, f"{BENCHMARK_VERSION}, which needs another tool library")
     return tasks
-
-
-def _missing_file(path: Path) -> str:
-    siblings = [entry.name for entry in path.parent.glob("*.jsonl")] if path.parent.is_dir() else []
-    near = nearest_name(path.name, siblings)
-    if near:
-        return f"tasks file {str(path)!r} does not exist; did you mean {str(path.parent / near)!r}?"
-    return f"no tasks are called {str(path)!r}; expected {EXPECTED}"

@@ -16,7 +16,7 @@ import pytest
 from resilisim.datasets import ExportInterrupted, export_dataset, read_records, verify_dataset
 from resilisim.datasets.folder import FORMATS, Format, facts_of_file, plan_shards
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
-from resilisim.tasks.split import SPLITS, split_of
+from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.datasets.accidents import no_file_above
 from tests.datasets.export_target import ARGUMENTS, RECORDS_PER_TASK

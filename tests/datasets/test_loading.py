@@ -19,7 +19,7 @@ from resilisim.datasets.folder import FORMATS
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompts import PromptSpec
 from resilisim.datasets.rollout import RolloutSpec
-from resilisim.tasks.split import SPLITS, split_of
+from resilisim.tasks.model import SPLITS, split_of
 from tests.datasets.toy_source import TOY_SCHEMA, ToySpec, has_detail, toy_tasks
 
 SCRIPT = """

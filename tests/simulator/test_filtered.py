@@ -18,7 +18,7 @@ from resilisim.simulator import EndRules, EpisodeState, Message, Problem, build_
 from resilisim.simulator.exact import known_probabilities
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.split import split_of
+from resilisim.tasks.model import split_of
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.simulator.brute_force import BruteForce
 from tests.simulator.libraries import libraries

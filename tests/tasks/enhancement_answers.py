@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from resilisim.chat import ChatReply, ChatRequest
-from resilisim.tasks.enhancement.rewriting import kept_values
-from resilisim.tasks.types import Task
+from resilisim.tasks.enhancement.modes import kept_values
+from resilisim.tasks.model import Task
 from resilisim.tasks.wording import GENERAL_ITEMS, vocabulary_clauses
 
 

@@ -25,11 +25,10 @@ from resilisim.tasks.benchmark import (
     generate_benchmark,
     main,
 )
-from resilisim.tasks.domains import domains
-from resilisim.tasks.matching import match_steps
-from resilisim.tasks.statistics import task_statistics
-from resilisim.tasks.templates import TEMPLATE_OF_TYPE
-from resilisim.tasks.types import FIELD_NAMES, instance_id_of, sorted_by_dependencies
+from resilisim.tasks.composition import task_statistics
+from resilisim.tasks.generation import match_steps
+from resilisim.tasks.model import FIELD_NAMES, TEMPLATE_OF_TYPE, instance_id_of, sorted_by_dependencies
+from resilisim.tasks.scene import domains
 from resilisim.tasks.wording import GENERAL_ITEMS, clauses, solving_clauses, vocabulary_clauses
 from resilisim.tool_library.library import default_library
 from resilisim.tool_library.parameters import check_parameters

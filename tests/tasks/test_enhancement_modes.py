@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.enhancement import DesignMode, Refusal, RewriteMode
-from resilisim.tasks.enhancement.design_brief import BriefStep, DesignBrief, carried_operations
-from resilisim.tasks.enhancement.outcomes import REFUSALS
-from resilisim.tasks.enhancement.rewriting import kept_values
-from resilisim.tasks.enhancement.text_checks import identifying_values, tidied
-from resilisim.tasks.types import Task, instance_id_of
+from resilisim.tasks.enhancement.modes import (
+    REFUSALS,
+    BriefStep,
+    DesignBrief,
+    carried_operations,
+    identifying_values,
+    kept_values,
+    tidied,
+)
+from resilisim.tasks.model import Task, instance_id_of
 from resilisim.tasks.wording import solving_clauses
 from resilisim.tool_library.library import default_library
 from resilisim.tool_library.retrieval import TextHit, ToolHit, default_retriever

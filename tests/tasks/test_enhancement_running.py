@@ -31,8 +31,8 @@ from resilisim.tasks.enhancement import (
     enhance_tasks,
     forecast_calls,
 )
+from resilisim.tasks.enhancement.enhancer import in_order
 from resilisim.tasks.enhancement.files import manifest_of, num_finished
-from resilisim.tasks.enhancement.running import in_order
 from resilisim.tasks.sources import read_tasks_file
 from resilisim.tool_library.library import default_library
 from resilisim.tool_library.retrieval import default_retriever

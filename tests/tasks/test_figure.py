@@ -14,15 +14,15 @@ import pytest
 from resilisim import benchmark_tasks, default_library
 from resilisim.errors import InvalidInputError, MissingExtraError, StoreError
 from resilisim.tasks import Task
-from resilisim.tasks.figure import (
+from resilisim.tasks.composition import (
     MAX_LABEL_LENGTH,
     MAX_ROWS,
     check_figure_path,
     draw_task_figure,
     library_statistics,
+    task_statistics,
     write_task_figure,
 )
-from resilisim.tasks.statistics import task_statistics
 from resilisim.tool_library import ToolLibrary
 
 SVG_TEXT = re.compile(r"<!-- (.*?) -->", re.DOTALL)  # what matplotlib draws as paths stands beside them as a comment

@@ -17,11 +17,9 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.domains import TICKET_MODULUS, TICKET_STEP, draw_scene
-from resilisim.tasks.generation import Chosen, draw_tools, generate_tasks, write_tasks
-from resilisim.tasks.matching import Candidates
-from resilisim.tasks.templates import TEMPLATE_OF_TYPE, quotas
-from resilisim.tasks.types import sorted_by_dependencies
+from resilisim.tasks.generation import Candidates, Chosen, draw_tools, generate_tasks, write_tasks
+from resilisim.tasks.model import TEMPLATE_OF_TYPE, quotas, sorted_by_dependencies
+from resilisim.tasks.scene import TICKET_MODULUS, TICKET_STEP, draw_scene
 from resilisim.tasks.wording import solving_clauses
 from resilisim.tool_library.library import ToolLibrary, default_library
 from resilisim.tool_library.model import Parameter, ReturnValue, Tool

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from resilisim.tasks.matching import (
+from resilisim.tasks.generation import (
     NUM_HITS,
     OPERATION_WINDOW,
     UNTYPED_SHARE,
@@ -17,7 +17,7 @@ from resilisim.tasks.matching import (
     nearest_operations,
     operation_texts,
 )
-from resilisim.tasks.templates import TEMPLATES, SkeletonStep
+from resilisim.tasks.model import TEMPLATES, SkeletonStep
 from resilisim.tool_library.library import ToolLibrary, default_library
 from resilisim.tool_library.model import Tool
 from resilisim.tool_library.retrieval import FloatArray, ToolRetriever, default_retriever

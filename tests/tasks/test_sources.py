@@ -10,10 +10,9 @@ import pytest
 from resilisim.errors import InvalidInputError
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.composition import task_statistics
+from resilisim.tasks.model import quotas, split_of
 from resilisim.tasks.sources import read_tasks, sample_tasks
-from resilisim.tasks.split import split_of
-from resilisim.tasks.statistics import task_statistics
-from resilisim.tasks.templates import quotas
 from resilisim.tool_library.library import ToolLibrary, default_library
 from resilisim.tool_library.model import Tool
 

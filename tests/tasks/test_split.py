@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.split import SPLITS, split_of
+from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tool_library.library import default_library
 
 NAMES = default_library().names

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.tasks.generation import type_sequence
-from resilisim.tasks.templates import SHARES, TEMPLATES, quotas
+from resilisim.tasks.model import SHARES, TEMPLATES, quotas
 
 
 def test_the_five_templates() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.domains import domains
+from resilisim.tasks.scene import domains
 from resilisim.tasks.wording import (
     GENERAL_ITEMS,
     SEARCH_SIZE,

@@ -21,8 +21,8 @@ from resilisim.simulator.exact import references
 from resilisim.statistics import Comparison
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
+from resilisim.tasks.composition import task_statistics
 from resilisim.tasks.sources import sample_tasks
-from resilisim.tasks.statistics import task_statistics
 
 POLICIES = ("plan-follower", "repairing-follower", "policy:default", "exact-optimum")
 PROMPTS = ("optimal", "flawed")

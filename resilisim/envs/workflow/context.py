@@ -40,8 +40,7 @@ from resilisim.envs.workflow.columns import NUM_TASK_FEATURES
 from resilisim.errors import InvalidInputError, MissingExtraError
 from resilisim.provenance import canonical_json, content_hash
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
-from resilisim.tasks.templates import TEMPLATE_OF_TYPE
-from resilisim.tasks.types import COMPLEXITIES, TASK_TYPES, Task
+from resilisim.tasks.model import COMPLEXITIES, TASK_TYPES, TEMPLATE_OF_TYPE, Task
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.model import SEMANTIC_TYPES

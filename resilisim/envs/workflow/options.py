@@ -12,7 +12,7 @@ from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
-from resilisim.tasks.split import SPLITS, split_of
+from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
 LAWS = ("benchmark", "training")

@@ -46,8 +46,8 @@ from resilisim.provenance import describe_os_error
 from resilisim.seeding import TRAINING_SALT
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
+from resilisim.tasks.model import split_of
 from resilisim.tasks.sources import read_tasks, sample_tasks
-from resilisim.tasks.split import split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
 TENSORBOARD_FOLDER = "tensorboard"

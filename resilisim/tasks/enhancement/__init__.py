@@ -3,13 +3,18 @@
 A task that the model does not get right stays as the rules made it, with the reason in its metadata.
 """
 
-from resilisim.tasks.enhancement.designing import DesignMode
-from resilisim.tasks.enhancement.dry_run import CallForecast, forecast_calls
-from resilisim.tasks.enhancement.enhancer import EnhancementMode, EnhancementOptions, TaskEnhancer
+from resilisim.tasks.enhancement.enhancer import (
+    CallForecast,
+    Enhancement,
+    EnhancementMode,
+    EnhancementOptions,
+    EnhancementTotals,
+    TaskEnhancer,
+    enhance_tasks,
+    forecast_calls,
+)
 from resilisim.tasks.enhancement.files import EnhancedTasksFile
-from resilisim.tasks.enhancement.outcomes import Enhancement, EnhancementTotals, Refusal
-from resilisim.tasks.enhancement.rewriting import RewriteMode
-from resilisim.tasks.enhancement.running import enhance_tasks
+from resilisim.tasks.enhancement.modes import DesignMode, Refusal, RewriteMode
 
 MODES = ("rewrite", "design")
 

@@ -1,25 +1,38 @@
-"""One task at a time: ask, check the answer, say what is wrong with it and ask again, give up and keep the original."""
+"""Asking: one task at a time or many in their order, what became of each, and what a run would ask before it asks.
+
+An answer is checked; one that cannot be used is sent back with what is wrong with it, and after the last one the
+original is kept. What became of a task is a value, whatever the model wrote.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import dataclasses
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
 
-from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, RequestRefusedError
-from resilisim.errors import MAX_COUNT, InfrastructureError, InvalidInputError
+from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, RequestRefusedError, TokenUsage
+from resilisim.chat.types import estimated_prompt_tokens
+from resilisim.errors import MAX_COUNT, InfrastructureError, InvalidInputError, ResiliSimError, one_line
 from resilisim.options import option
 from resilisim.seeding import MAX_SEED
-from resilisim.tasks.enhancement.outcomes import CallCount, Enhancement, Refusal, enhanced, failed, refused
-from resilisim.tasks.enhancement.prompting import correction
-from resilisim.tasks.types import Task
+from resilisim.tasks.enhancement.modes import LONGEST_REPEATED_ANSWER, REFUSALS, Refusal, correction
+from resilisim.tasks.model import Task
 
+T = TypeVar("T")
 R = TypeVar("R")
 
+Outcome = Literal["enhanced", "refused", "failed"]
+
+MAX_DETAIL_LENGTH = 300  # characters; details may repeat what a model wrote
 ROLE = "task_writer"  # the component that asks, in counts of calls
 DEFAULT_MAX_TOKENS = 1500
+DEFAULT_CONCURRENCY = 8
+DEFAULT_GIVE_UP_AFTER = 50
+WINDOW_PER_SLOT = 4  # tasks begun or finished but not yet handed on, for each that may be under way
 
 
 class EnhancementMode(Protocol):
@@ -64,6 +77,123 @@ class EnhancementOptions:
         return ChatRequest(
             messages, role=ROLE, temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """Calls of a model and their tokens; those from a cache are counted apart, for nobody pays them."""
+
+    calls: int = 0
+    cached_calls: int = 0
+    usage: TokenUsage = field(default_factory=TokenUsage)
+
+    def __add__(self, other: CallCount) -> CallCount:
+        """Return the sum."""
+        return CallCount(self.calls + other.calls, self.cached_calls + other.cached_calls, self.usage + other.usage)
+
+    @classmethod
+    def of(cls, reply: ChatReply) -> CallCount:
+        """Return the count of one call."""
+        return cls(0, 1) if reply.from_cache else cls(1, 0, reply.usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Enhancement:
+    """A task and what became of it.
+
+    Attributes:
+        task: The better task, or the original; either way its metadata says which under `enhancement`.
+        original: The task as it was given.
+        outcome: "enhanced", "refused" (no answer of the model could be used), "failed" (the endpoint gave none).
+        reason: Of a refusal its kind, of a failure "endpoint"; None for an enhanced task.
+        count: What it took.
+        error: The endpoint's failure.
+    """
+
+    task: Task
+    original: Task
+    outcome: Outcome
+    reason: str | None = None
+    count: CallCount = CallCount()
+    error: ResiliSimError | None = None
+
+
+def enhanced(task: Task, original: Task, made_by: Mapping[str, Any], count: CallCount) -> Enhancement:
+    """Return the outcome of an answer that was used.
+
+    Args:
+        task: What was made of the answer.
+        original: The task as it was given.
+        made_by: Mode and model, for the metadata.
+        count: What it took.
+    """
+    facts = {**made_by, "outcome": "enhanced", "reason": None, "detail": None}
+    return Enhancement(
+        _with_metadata(task, {"llm_generated": True, "enhancement": facts}), original, "enhanced", None, count
+    )
+
+
+def refused(original: Task, refusal: Refusal, made_by: Mapping[str, Any], count: CallCount) -> Enhancement:
+    """Return the outcome of answers of which none could be used: the original, with the reason of the last one."""
+    facts = {**made_by, "outcome": "refused", "reason": refusal.kind, "detail": _short(refusal.detail)}
+    return Enhancement(_with_metadata(original, {"enhancement": facts}), original, "refused", refusal.kind, count)
+
+
+def failed(original: Task, error: ResiliSimError, made_by: Mapping[str, Any], count: CallCount) -> Enhancement:
+    """Return the outcome of an endpoint that did not answer: the original, and that nothing was said about it."""
+    status = getattr(error, "status", None)
+    detail = "no answer" if status is None else f"status {status}"
+    facts = {**made_by, "outcome": "failed", "reason": "endpoint", "detail": detail}
+    task = _with_metadata(original, {"enhancement": facts})
+    return Enhancement(task, original, "failed", "endpoint", count, error)
+
+
+@dataclass(slots=True)
+class EnhancementTotals:
+    """Counts over many tasks.
+
+    Attributes:
+        outcomes: Tasks by outcome.
+        refusals: Refused tasks by reason.
+        count: Calls and tokens of this run; tasks that an earlier run finished add nothing to it.
+    """
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    count: CallCount = CallCount()
+
+    def add(self, enhancement: Enhancement) -> None:
+        """Count one task."""
+        self.add_written(enhancement.task.metadata)
+        self.count = self.count + enhancement.count
+
+    def add_written(self, metadata: Mapping[str, Any]) -> None:
+        """Count one task that a file holds, by its metadata."""
+        facts = metadata.get("enhancement")
+        outcome = facts.get("outcome") if isinstance(facts, Mapping) else None
+        self.outcomes[str(outcome)] += 1
+        if isinstance(facts, Mapping) and outcome == "refused":
+            self.refusals[str(facts.get("reason"))] += 1
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the counts as JSON values."""
+        return {
+            "tasks": self.outcomes.total(),
+            **{outcome: self.outcomes[outcome] for outcome in ("enhanced", "refused", "failed")},
+            "refusals": {kind: self.refusals[kind] for kind in REFUSALS if self.refusals[kind]},
+            "calls": self.count.calls,
+            "cached_calls": self.count.cached_calls,
+            **dataclasses.asdict(self.count.usage),
+        }
+
+
+def _with_metadata(task: Task, more: Mapping[str, Any]) -> Task:
+    return dataclasses.replace(task, metadata={**task.metadata, **more})
+
+
+def _short(text: str) -> str:
+    """Return a detail that every file can hold: valid Unicode, on one line, not long."""
+    return one_line(text.encode("utf-8", "replace").decode("utf-8"), MAX_DETAIL_LENGTH)
 
 
 class TaskEnhancer:
@@ -128,3 +258,218 @@ class TaskEnhancer:
 
     async def _in_thread(self, function: Callable[..., R], *arguments: Any) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+def enhance_tasks(
+    tasks: Iterable[Task],
+    enhancer: TaskEnhancer,
+    *,
+    concurrency: int = DEFAULT_CONCURRENCY,
+    give_up_after: int = DEFAULT_GIVE_UP_AFTER,
+    taken_ids: Iterable[str] = (),
+) -> Generator[Enhancement, None, None]:
+    """Enhance tasks and yield what became of them, in their order; runs an event loop of its own.
+
+    A task whose call failed is held back until another one is answered: only then is it known that the endpoint works
+    and that the original is all that can be had. If it fails for `give_up_after` tasks in a row, nothing that was held
+    back is yielded, so that a later run can do better; fewer tasks than that are yielded as they were.
+
+    Args:
+        tasks: Read as they are needed.
+        enhancer: Who does it; it is closed at the end.
+        concurrency: Tasks under way at once, 1 or more.
+        give_up_after: Failures in a row that mean that the endpoint is down; 0 never gives up and keeps originals.
+        taken_ids: Ids that no designed task may have.
+
+    Yields:
+        One enhancement for each task.
+
+    Raises:
+        InvalidInputError: An argument is out of range, or the endpoint refuses key, model or address.
+        InfrastructureError: The endpoint is down.
+    """
+    if concurrency < 1:
+        raise InvalidInputError(f"concurrency {concurrency!r}: expected 1 or more")
+    if give_up_after < 0:
+        raise InvalidInputError(f"give_up_after {give_up_after!r}: expected 0 or more")
+    stream = in_order(enhancer.enhance, tasks, concurrency, WINDOW_PER_SLOT * concurrency)
+    results = driven(stream, enhancer.aclose)
+    try:
+        yield from without_duplicates(holding_failures_back(results, give_up_after), set(taken_ids))
+    finally:
+        results.close()
+
+
+async def in_order(
+    work: Callable[[T], Awaitable[R]], items: Iterable[T], concurrency: int, window: int
+) -> AsyncGenerator[R, None]:
+    """Do some work on items, `concurrency` at once, and yield the results in the order of the items.
+
+    Args:
+        work: What to do with one item.
+        items: Read as they are needed.
+        concurrency: How many may be under way.
+        window: How many may be begun and not yet yielded; bounds what is kept when one takes long.
+    """
+    slots = asyncio.Semaphore(concurrency)
+
+    async def one(item: T) -> R:
+        async with slots:
+            return await work(item)
+
+    begun: deque[asyncio.Task[R]] = deque()
+    try:
+        for item in items:
+            begun.append(asyncio.create_task(one(item)))
+            if len(begun) >= window:
+                yield await begun[0]
+                begun.popleft()
+        while begun:
+            yield await begun[0]
+            begun.popleft()
+    finally:
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+
+
+def driven(stream: AsyncGenerator[R, None], close: Callable[[], Awaitable[None]]) -> Generator[R, None, None]:
+    """Yield what an asynchronous stream yields, in an event loop that stands still while the caller has the turn.
+
+    Args:
+        stream: The stream; it is closed at the end, also when the caller asks for no more.
+        close: Awaited after that.
+    """
+
+    async def following() -> tuple[R] | None:
+        async for item in stream:
+            return (item,)
+        return None
+
+    async def ended() -> None:
+        try:
+            await stream.aclose()
+        finally:
+            await close()
+
+    with asyncio.Runner() as runner:
+        try:
+            while (item := runner.run(following())) is not None:
+                yield item[0]
+        finally:
+            runner.run(ended())
+
+
+def holding_failures_back(enhancements: Iterable[Enhancement], give_up_after: int) -> Iterator[Enhancement]:
+    """Yield enhancements in order, failed ones only after a later one that did not fail.
+
+    Raises:
+        ResiliSimError: The last failure, after `give_up_after` (not 0) in a row.
+    """
+    held_back: list[Enhancement] = []
+    for enhancement in enhancements:
+        if enhancement.outcome == "failed" and give_up_after:
+            held_back.append(enhancement)
+            if len(held_back) == give_up_after:
+                raise _down(enhancement, len(held_back))
+            continue
+        yield from held_back
+        held_back.clear()
+        yield enhancement
+    yield from held_back
+
+
+def without_duplicates(enhancements: Iterable[Enhancement], taken_ids: set[str]) -> Iterator[Enhancement]:
+    """Yield enhancements; one whose task was there before is refused, since ids in a file must differ."""
+    for enhancement in enhancements:
+        result = enhancement
+        if enhancement.task.instance_id in taken_ids and enhancement.outcome == "enhanced":
+            facts = enhancement.task.metadata["enhancement"]
+            made_by = {key: facts[key] for key in ("mode", "model", "made_from")}
+            refusal = Refusal("duplicate", f"{enhancement.task.instance_id} was designed before")
+            result = refused(enhancement.original, refusal, made_by, enhancement.count)
+        taken_ids.add(result.task.instance_id)
+        yield result
+
+
+def _down(last: Enhancement, failures: int) -> ResiliSimError:
+    """Return the error that ends a run: the endpoint's own, and what it means for the run."""
+    error = last.error or InfrastructureError("the endpoint does not answer")
+    tasks = "1 task" if failures == 1 else f"{failures} tasks in a row"
+    text = f"{error}; stopped after {tasks}, what was finished is kept and the same command goes on"
+    return InvalidInputError(text) if isinstance(error, InvalidInputError) else InfrastructureError(text)
+
+
+@dataclass(frozen=True, slots=True)
+class CallForecast:
+    """What would be asked.
+
+    Attributes:
+        tasks: Tasks to be enhanced.
+        cached: First questions whose answers are in the cache.
+        calls: Calls if each first answer can be used.
+        most_calls: Calls if each answer but the last is sent back.
+        prompt_tokens_estimate: Prompt tokens of `calls`, by the rule of `resilisim.chat.types`.
+        most_prompt_tokens_estimate: Prompt tokens of `most_calls`, by the same rule.
+        most_completion_tokens: Largest number of tokens that the answers of `calls` can have.
+        most_completion_tokens_with_re_asks: The same of `most_calls`.
+    """
+
+    tasks: int
+    cached: int
+    calls: int
+    most_calls: int
+    prompt_tokens_estimate: int
+    most_prompt_tokens_estimate: int
+    most_completion_tokens: int
+    most_completion_tokens_with_re_asks: int
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the forecast as JSON values."""
+        return dataclasses.asdict(self)
+
+
+def forecast_calls(
+    tasks: Iterable[Task],
+    mode: EnhancementMode,
+    options: EnhancementOptions,
+    is_cached: Callable[[ChatRequest], bool] = lambda request: False,
+) -> CallForecast:
+    """Count what a run would ask; nothing is asked.
+
+    Args:
+        tasks: The tasks that are still to be enhanced.
+        mode: What would be asked.
+        options: How.
+        is_cached: Whether the answer to a request is known.
+    """
+    num_tasks = cached = prompt_tokens = most_prompt_tokens = 0
+    for task in tasks:
+        num_tasks += 1
+        request = options.request(mode.ask(task))
+        tokens = estimated_prompt_tokens(request)
+        if is_cached(request):
+            cached += 1
+        else:
+            prompt_tokens += tokens
+            most_prompt_tokens += tokens
+        most_prompt_tokens += sum(
+            tokens + repetition * _tokens_of_correction(options) for repetition in range(1, 1 + options.re_asks)
+        )
+    calls, most_calls = num_tasks - cached, num_tasks * (1 + options.re_asks) - cached
+    return CallForecast(
+        tasks=num_tasks,
+        cached=cached,
+        calls=calls,
+        most_calls=most_calls,
+        prompt_tokens_estimate=prompt_tokens,
+        most_prompt_tokens_estimate=most_prompt_tokens,
+        most_completion_tokens=calls * options.max_tokens,
+        most_completion_tokens_with_re_asks=most_calls * options.max_tokens,
+    )
+
+
+def _tokens_of_correction(options: EnhancementOptions) -> int:
+    """Return about how many tokens a refused answer and the longest reason add to a prompt."""
+    frame = estimated_prompt_tokens(ChatRequest(correction("", "x" * MAX_DETAIL_LENGTH)))
+    return frame + min(options.max_tokens, LONGEST_REPEATED_ANSWER)

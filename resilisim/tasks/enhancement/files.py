@@ -13,7 +13,7 @@ from typing import Any
 from resilisim.errors import StoreError
 from resilisim.provenance import content_hash, encode_json
 from resilisim.run_folder import Closing, JsonLinesWriter, claim, read_json_lines, run_manifest, write_manifest
-from resilisim.tasks.types import Task
+from resilisim.tasks.model import Task
 
 
 class EnhancedTasksFile(Closing):

@@ -23,7 +23,7 @@ from resilisim.policies.ppo.parts import Parts
 from resilisim.policies.ppo.resume import PROGRESS_FILE, RESUME_FILE, read_resume_point
 from resilisim.policies.ppo.training import choose_device, make_environments, make_model, train, training_tasks
 from resilisim.policies.ppo.validation import Validator
-from resilisim.tasks.split import split_of
+from resilisim.tasks.model import split_of
 from resilisim.tool_library import default_library
 
 SMALL = (

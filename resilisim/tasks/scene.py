@@ -1,13 +1,44 @@
-"""Input values that fit a tool's parameters and expected outputs that fit its returns, in the setting of a scene."""
+"""Where one task plays: a drawn scene, inputs and expected outputs that agree with it, and the text that tells all.
+
+A scene has a domain with its organisations, people, artefacts and occasions. Inputs fit a tool's parameters, outputs a
+tool's returns; the text puts context sentences around one clause for each required tool.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
 from typing import Any
 
+from resilisim.inputs import validated
+from resilisim.provenance import canonical_json
 from resilisim.seeding import Draws
-from resilisim.tasks.domains import Scene
 from resilisim.tool_library.model import Parameter, Tool
+
+TICKET_MODULUS = 10_000_000
+TICKET_STEP = 7_368_787  # coprime to the modulus: tickets of one seed never meet, and neighbours look unrelated
+FIRST_DAY = datetime.date(2025, 1, 6)  # tasks play within a year from here; no clock is read
+NUM_DAYS = 364
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+GIVEN_NAMES = (
+    *("Nadia", "Tomasz", "Ingrid", "Kwame", "Leila", "Matteo", "Sanne", "Rafael", "Yuki", "Oisin", "Priya", "Emre"),
+    *("Carmen", "Henrik", "Zanele", "Bruno", "Aylin", "Dmitri", "Maeve", "Joaquim", "Freya", "Samuel", "Mei", "Anselm"),
+)
+FAMILY_NAMES = (
+    *("Okafor", "Lindqvist", "Moreau", "Castellanos", "Brandt", "Ito", "Kowalska", "Adeyemi", "Ferreira", "Novak"),
+    *("Haddad", "Jensen", "Rossi", "Murphy", "Chandra", "Vermeer", "Yilmaz", "Petrov", "Sandoval", "Keller"),
+    *("Mbeki", "Halonen", "Duarte", "Whitlock"),
+)
 
 FORMATS = ("csv", "json", "xml", "parquet")
 PLACES = ("location", "archive", "converted_file", "path")  # returns that say where an outcome lies
@@ -25,6 +56,103 @@ _FIELD_TYPE_OF_SUFFIX = (
     (("_kg", "_kw", "_m3", "_ms", "_m3s", "_mm", "_cm", "_c", "_v", "_km", "_percent", "_min"), "number"),
     (("quantity", "units", "litres", "votes", "pieces", "pieces_left", "amount", "value", "level", "score"), "number"),
 )
+_NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """Something that a domain works on: its plural, the stem of its files, the fields of a record."""
+
+    items: str
+    stem: str
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A line of work; in `reasons`, `{items}` is the place of the artefact's plural."""
+
+    key: str
+    name: str
+    organisations: tuple[str, ...]
+    units: tuple[str, ...]
+    roles: tuple[str, ...]
+    artefacts: tuple[Artefact, ...]
+    reasons: tuple[str, ...]
+    events: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything about one task's setting that its texts and values have to agree on."""
+
+    domain: Domain
+    artefact: Artefact
+    organisation: str
+    unit: str
+    person: str
+    role: str
+    ticket: str
+    day: datetime.date
+    due: datetime.date
+    due_time: str
+    reason: str
+    event: str
+    num_records: int
+
+    @property
+    def host(self) -> str:
+        """Internet host of the organisation, under a top-level domain that is kept for examples."""
+        return "-".join(re.findall("[a-z0-9]+", self.organisation.lower())) + ".example"
+
+
+@lru_cache(maxsize=1)
+def domains() -> tuple[Domain, ...]:
+    """Return every domain, in a fixed order."""
+    text = resources.files("resilisim.tasks").joinpath("data/domains.json").read_text(encoding="utf-8")
+    return validated(tuple[Domain, ...], json.loads(text), "domains.json")
+
+
+def draw_scene(draws: Draws, seed: int, index: int) -> Scene:
+    """Draw the setting of one task; its ticket differs from that of every other task of the same seed."""
+    domain = draws.choice(domains())
+    artefact = draws.choice(domain.artefacts)
+    organisation = draws.choice(domain.organisations)
+    day = _working_day(FIRST_DAY + datetime.timedelta(days=draws.below(NUM_DAYS)))
+    return Scene(
+        domain=domain,
+        artefact=artefact,
+        organisation=organisation,
+        unit=draws.choice(domain.units),
+        person=f"{draws.choice(GIVEN_NAMES)} {draws.choice(FAMILY_NAMES)}",
+        role=draws.choice(domain.roles),
+        ticket=_ticket(organisation, seed, index),
+        day=day,
+        due=_working_day(day + datetime.timedelta(days=draws.between(1, 9))),
+        due_time=f"{draws.between(6, 18):02d}:{15 * draws.below(4):02d}",
+        reason=draws.choice(domain.reasons).replace("{items}", artefact.items),
+        event=draws.choice(domain.events),
+        num_records=draws.between(120, 9800),
+    )
+
+
+def _ticket(organisation: str, seed: int, index: int) -> str:
+    """Return a work-order number: the initials of the organisation and a number that no other index has."""
+    initials = "".join(word[0] for word in organisation.split() if word[0].isalpha()).upper()[:3]
+    lap, place = divmod(index, TICKET_MODULUS)
+    offset = Draws("resilisim/tasks/ticket", seed).below(TICKET_MODULUS)
+    number = (place * TICKET_STEP + offset) % TICKET_MODULUS
+    return f"{initials}-{number:07d}" + (f"-{lap}" if lap else "")
+
+
+def _working_day(day: datetime.date) -> datetime.date:
+    """Return the day, or the Monday after it if it is at a weekend."""
+    return day + datetime.timedelta(days=7 - day.weekday() if day.weekday() >= 5 else 0)
+
+
+def spoken_date(day: datetime.date) -> str:
+    """Return a date as people write it, in English whatever the locale: "Monday 6 January 2025"."""
+    return f"{WEEKDAYS[day.weekday()]} {day.day} {MONTHS[day.month - 1]} {day.year}"
 
 
 def draw_inputs(tool: Tool, scene: Scene, draws: Draws) -> dict[str, Any]:
@@ -257,3 +385,138 @@ def _return_value(name: str, scene: Scene, draws: Draws, destination: str | None
         "next_run": f"{scene.due.isoformat()}T{scene.due_time}",
     }
     return known.get(name)
+
+
+@lru_cache(maxsize=1)
+def _texts() -> Mapping[str, Any]:
+    """Return the layouts and the pools of sentences."""
+    text = resources.files("resilisim.tasks").joinpath("data/layouts.json").read_text(encoding="utf-8")
+    value: Mapping[str, Any] = json.loads(text)
+    return value
+
+
+def describe(
+    scene: Scene,
+    tool_clauses: Sequence[str],
+    inputs: Mapping[str, Any],
+    expected_outputs: Mapping[str, Any],
+    destination: str | None,
+    draws: Draws,
+) -> tuple[str, str]:
+    """Write the description of a task.
+
+    Args:
+        scene: The setting.
+        tool_clauses: One clause for each required tool, in the required order.
+        inputs: The task's inputs; every one is told.
+        expected_outputs: The task's expected outputs.
+        destination: Where the outcome goes, if it goes somewhere and the inputs do not say so.
+        draws: Source of choices.
+
+    Returns:
+        The name of the layout that was drawn, and the text.
+    """
+    texts = _texts()
+    layout = draws.choice(texts["layouts"])
+    count = len(tool_clauses)
+    lead = draws.choice(texts["leads_one" if count == 1 else "leads_many"]).format(count=_number_word(count))
+    setting = {
+        "domain": scene.domain.name,
+        "organisation": scene.organisation,
+        "unit": scene.unit,
+        "person": scene.person,
+        "role": scene.role,
+        "role_capital": _capital(scene.role),
+        "items": scene.artefact.items,
+        "ticket": scene.ticket,
+        "day": spoken_date(scene.day),
+        "due": spoken_date(scene.due),
+        "due_time": scene.due_time,
+        "event": scene.event,
+        "event_capital": _capital(scene.event),
+    }
+    text: str = layout["text"].format(
+        **setting,
+        reason=scene.reason,
+        lead=lead,
+        steps=_listed(tool_clauses, layout["style"]),
+        inputs=" ".join(_input_sentences(scene, inputs, draws)),
+        delivery=" ".join(_output_sentences(scene, expected_outputs, destination, draws)),
+        deadline=draws.choice(texts["deadlines"]).format(**setting),
+    )
+    return layout["name"], text
+
+
+def _listed(tool_clauses: Sequence[str], style: str) -> str:
+    """Join clauses so that each stands alone: as sentences, numbered lines, bullets, or between semicolons."""
+    if style == "numbered":
+        return "\n".join(f"{place}. {clause}." for place, clause in enumerate(tool_clauses, start=1))
+    if style == "bullets":
+        return "\n".join(f"- {clause}" for clause in tool_clauses)
+    if style == "semicolons":
+        rest = (f"{clause[:1].lower()}{clause[1:]}" for clause in tool_clauses[1:])
+        return "; ".join((tool_clauses[0], *rest)) + "."
+    return " ".join(f"{clause}." for clause in tool_clauses)
+
+
+def _input_sentences(scene: Scene, inputs: Mapping[str, Any], draws: Draws) -> list[str]:
+    pool = _texts()["inputs"]
+    sentences: list[str] = []
+    for name, value in inputs.items():
+        if isinstance(value, dict) and "batch" in value:
+            facts = {**value, "fields": _enumerated(value["fields"])}
+            sentences.append(draws.choice(pool["batch"]).format(**facts))
+        elif name == "schema" and isinstance(value, dict) and value.get("required"):
+            sentences.append(draws.choice(pool["schema"]).format(required=_enumerated(value["required"])))
+        elif name in ("input_format", "output_format") and {"input_format", "output_format"} <= inputs.keys():
+            if name == "input_format":
+                formats = {key: str(inputs[key]).upper() for key in ("input_format", "output_format")}
+                sentences.append(draws.choice(pool["formats"]).format(**formats))
+        elif name == "credentials" and isinstance(value, dict) and {"client_id", "secret_reference"} <= value.keys():
+            sentences.append(draws.choice(pool["credentials"]).format(**value))
+        elif name == "options" and isinstance(value, dict) and value:
+            settings = ", ".join(f"{key.replace('_', ' ')} {_shown(entry)}" for key, entry in value.items())
+            sentences.append(draws.choice(pool["options"]).format(settings=settings))
+        elif name in pool and not isinstance(value, (dict, list)):
+            sentences.append(draws.choice(pool[name]).format(items=scene.artefact.items, value=value))
+        elif value != {}:
+            facts = {"name": name.replace("_", " "), "value": _shown(value)}
+            sentences.append(draws.choice(pool["other"]).format(**facts))
+    return sentences
+
+
+def _output_sentences(
+    scene: Scene, expected_outputs: Mapping[str, Any], destination: str | None, draws: Draws
+) -> list[str]:
+    pool = _texts()["outputs"]
+    sentences = []
+    if destination is not None:
+        kind = "destination" if "@" in destination or "://" in destination else "location"
+        sentences.append(draws.choice(pool[kind]).format(value=destination))
+    else:
+        places = [expected_outputs[name] for name in PLACES if isinstance(expected_outputs.get(name), str)]
+        sentences += [draws.choice(pool["location"]).format(value=place) for place in places]
+    for name in ("violations", "status_code", "delivered"):
+        if name in expected_outputs:
+            sentences.append(draws.choice(pool[name]).format(value=expected_outputs[name]))
+    sentences.append(draws.choice(pool["records"]).format(value=scene.num_records, person=scene.person))
+    return sentences
+
+
+def _enumerated(words: Sequence[str]) -> str:
+    """Join words as people do: "a, b and c"."""
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value if isinstance(value, str) else canonical_json(value)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _number_word(count: int) -> str:
+    return _NUMBER_WORDS[count] if count < len(_NUMBER_WORDS) else str(count)

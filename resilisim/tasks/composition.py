@@ -1,18 +1,18 @@
-"""What tasks and tools are made of, as one image: the four panels of the ResiliBench paper's figure 2."""
+"""What tasks and tools are made of: counts, and one image with the four panels of the ResiliBench paper's figure 2."""
 
 from __future__ import annotations
 
-import importlib
 import io
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resilisim.errors import InvalidInputError, MissingExtraError
+from resilisim.errors import InvalidInputError, import_extra
 from resilisim.run_folder import write_file_atomically
+from resilisim.tasks.model import COMPLEXITIES, SPLITS, TASK_TYPES, Task, split_of
 from resilisim.tool_library import ToolLibrary
 
 if TYPE_CHECKING:
@@ -57,6 +57,52 @@ class _Bar:
     label: str
     count: int
     marked: int
+
+
+def task_statistics(tasks: Iterable[Task]) -> dict[str, Any]:
+    """Count tasks by type, complexity, number of tools, split, domain and tool, in one pass.
+
+    Args:
+        tasks: Any number of tasks; memory grows with the number of distinct tool lists only.
+
+    Returns:
+        JSON values: `tasks`, `by_type`, `by_complexity`, `by_num_tools` (keys are texts, as JSON has it), `by_split`,
+        `by_domain`, `by_tool` (in how many tasks each stands), `distinct_tool_lists`, `distinct_tool_sets`, and
+        `tool_sets_by_split`.
+    """
+    counters: dict[str, Counter[str]] = {
+        key: Counter() for key in ("type", "complexity", "num_tools", "split", "domain", "tool")
+    }
+    total = 0
+    lists: set[tuple[str, ...]] = set()
+    for task in tasks:
+        total += 1
+        lists.add(task.required_tools)
+        counters["type"][task.task_type] += 1
+        counters["complexity"][task.complexity] += 1
+        counters["num_tools"][str(len(task.required_tools))] += 1
+        counters["split"][split_of(task.required_tools)] += 1
+        counters["domain"][str(task.metadata.get("domain", "unknown"))] += 1
+        counters["tool"].update(task.required_tools)
+    sets = {tuple(sorted(names)) for names in lists}
+    return {
+        "tasks": total,
+        "by_type": _ordered(counters["type"], TASK_TYPES),
+        "by_complexity": _ordered(counters["complexity"], COMPLEXITIES),
+        "by_num_tools": {key: counters["num_tools"][key] for key in sorted(counters["num_tools"], key=int)},
+        "by_split": _ordered(counters["split"], SPLITS),
+        "by_domain": dict(sorted(counters["domain"].items())),
+        "by_tool": dict(sorted(counters["tool"].items())),
+        "distinct_tool_lists": len(lists),
+        "distinct_tool_sets": len(sets),
+        "tool_sets_by_split": _ordered(Counter(split_of(names) for names in sets), SPLITS),
+    }
+
+
+def _ordered(counter: Counter[str], first: Iterable[str]) -> dict[str, int]:
+    """Return the counts, known keys first in their own order, others after them by name; what is absent is left out."""
+    known = [key for key in first if counter[key]]
+    return {key: counter[key] for key in (*known, *sorted(counter.keys() - set(known))) if counter[key]}
 
 
 def library_statistics(library: ToolLibrary) -> dict[str, Any]:
@@ -119,7 +165,7 @@ def draw_task_figure(tasks: Mapping[str, Any], library: Mapping[str, Any], file_
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    matplotlib = _require("matplotlib")
+    matplotlib = _matplotlib()
     left = [
         ("a", "Tasks by type", _plain_bars(tasks["by_type"]), tasks["tasks"]),
         ("b", "Tasks by complexity", _plain_bars(tasks["by_complexity"]), tasks["tasks"]),
@@ -130,14 +176,14 @@ def draw_task_figure(tasks: Mapping[str, Any], library: Mapping[str, Any], file_
     with matplotlib.rc_context(dict(_STYLE)), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box then stands for the letter
         height = max(sum(heights) + 2 * len(left), _rows(parameters) + 4) * ROW_HEIGHT
-        figure = _require("matplotlib.figure").Figure(figsize=(WIDTH, height), layout="constrained")
+        figure = _matplotlib(".figure").Figure(figsize=(WIDTH, height), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.06, h_pad=0.05, wspace=0.04)
         left_part, right_part = figure.subfigures(1, 2, width_ratios=[1.2, 1.0])
         panels = left_part.subplots(len(left), 1, height_ratios=heights)
         for panel, (letter, title, bars, total) in zip(panels, left, strict=True):
             _draw_panel(panel, letter, title, bars, total)
         _draw_panel(right_part.subplots(), "d", "Tools by parameter", parameters, None)
-        patch = _require("matplotlib.patches").Patch
+        patch = _matplotlib(".patches").Patch
         shades = [patch(color=_COLOUR, label="required"), patch(color=_LIGHT_COLOUR, label="optional")]
         right_part.legend(handles=shades, loc="outside lower right", ncols=2, frameon=False, handlelength=1.2)
         image = io.BytesIO()
@@ -196,8 +242,5 @@ def _label(name: str) -> str:
     return line if len(line) <= MAX_LABEL_LENGTH else line[: MAX_LABEL_LENGTH - 1] + "…"
 
 
-def _require(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(f"a plot needs {module!r} ({error}): pip install 'resilisim[plots]'") from error
+def _matplotlib(module: str = "") -> Any:
+    return import_extra(f"matplotlib{module}", "a plot needs", "plots")

@@ -1,0 +1,535 @@
+"""What a model is asked about a task, and what an answer is worth: the modes `rewrite` and `design`.
+
+`rewrite` wants a better description for a task whose tools, inputs and outputs stay as they are; `design` a new task of
+the same kind and setting, its tools chosen by the model among retrieved ones. The texts are packaged Markdown files
+with `${placeholders}`. A description has to lead a search to every required tool in its turn, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from resilisim.chat import ChatMessage
+from resilisim.chat.json_answers import json_object_in
+from resilisim.inputs import json_problem, shown
+from resilisim.provenance import canonical_json, content_hash
+from resilisim.tasks.generation import match_step
+from resilisim.tasks.model import TEMPLATE_OF_TYPE, Task, TaskTemplate, instance_id_of, sorted_by_dependencies
+from resilisim.tasks.wording import SEARCH_SIZE, Searcher, clauses, solving_clauses
+from resilisim.tool_library.library import ToolLibrary
+from resilisim.tool_library.model import Parameter, Tool
+from resilisim.tool_library.parameters import check_parameters
+from resilisim.tool_library.retrieval import ToolRetriever
+
+# Why an answer was refused; results count them by these words.
+REFUSALS = (
+    "cut_off",  # the model reached its limit of tokens
+    "not_json",  # no answer, no JSON object, or one without the fields that were asked for
+    "wrong_fields",  # a field of the wrong type
+    "too_long",
+    "not_text",  # control characters, halves of characters
+    "markup",  # tags, which could pass for the protocol's
+    "names_tool",  # a tool's name stands in the description, so that nothing is left to be found
+    "unchanged",
+    "lost_value",  # a path, an address or a number of the task's data no longer stands in the description
+    "not_solvable",  # retrieval does not find a required tool by the description, or not in the required order
+    "unknown_tool",
+    "wrong_number_of_tools",
+    "wrong_steps",  # the tools do not carry out the steps of such a task
+    "wrong_inputs",
+    "wrong_outputs",
+    "duplicate",  # the same task was designed before
+)
+LONGEST_REPEATED_ANSWER = 4000  # characters of a refused answer that the model is shown again
+SHORTEST_LIMIT = 1500  # characters that any description may have
+LENGTH_FACTOR = 2  # times the original's length; a longer text says something else
+PREREQUISITE = "prerequisite"  # what a tool that others depend on is called among the operations
+FREE_STEP = "work"  # the one step of a task whose type has no template
+MOST_FREE_TOOLS = 7  # as many as any template allows
+FIELDS = ("description", "tools", "inputs", "expected_outputs")
+LONGEST_DATA = 20_000  # characters of the JSON of inputs, and of expected outputs
+MOST_PROBLEMS_TOLD = 3
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # all but tabs and line ends
+_TAG = re.compile(r"</?\s*[A-Za-z_][\w:.-]*(?:\s[^<>]*)?/?>|<\s*/?\s*(?:tool_|finish|think|mcp_)|<!\[CDATA\[|<!--")
+_PLAIN_WORD = re.compile(r"[^\W\d_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an answer cannot be used.
+
+    Attributes:
+        kind: One of `REFUSALS`.
+        detail: The reason in words, fit to be told to the model.
+    """
+
+    kind: str
+    detail: str
+
+
+@functools.cache
+def template(name: str) -> str:
+    """Return a packaged template."""
+    folder = resources.files("resilisim.tasks.enhancement").joinpath("templates")
+    return folder.joinpath(name).read_text(encoding="utf-8")
+
+
+def filled(name: str, values: Mapping[str, object]) -> str:
+    """Return a template with its placeholders replaced; what stands in the values is not looked at again."""
+    return string.Template(template(name)).substitute(values).strip()
+
+
+def question(mode: str, rules: Mapping[str, object], facts: Mapping[str, object]) -> tuple[ChatMessage, ...]:
+    """Return the first messages of a conversation: the rules of a mode, then the facts of one task."""
+    return (
+        ChatMessage("system", filled(f"{mode}.system.md", rules)),
+        ChatMessage("user", filled(f"{mode}.user.md", facts)),
+    )
+
+
+def correction(answer: str, reason: str) -> tuple[ChatMessage, ...]:
+    """Return the messages that follow an answer that cannot be used: the answer, and why not."""
+    shown = answer.strip()[:LONGEST_REPEATED_ANSWER] or "(no answer)"
+    return (ChatMessage("assistant", shown), ChatMessage("user", filled("again.md", {"reason": reason})))
+
+
+def templates_hash(mode: str) -> str:
+    """Return the hash of the texts of a mode: other texts are other questions."""
+    return content_hash([template(name) for name in (f"{mode}.system.md", f"{mode}.user.md", "again.md")])
+
+
+class RewriteMode:
+    """Asks for a better description and accepts one that needs the same tools in the same order.
+
+    Args:
+        library: The tools of the tasks.
+        searcher: Retrieval over them; only reading answers searches.
+    """
+
+    name = "rewrite"
+
+    def __init__(self, library: ToolLibrary, searcher: Searcher) -> None:
+        self._library = library
+        self._searcher = searcher
+
+    def ask(self, task: Task) -> tuple[ChatMessage, ...]:
+        """Return the question for a task."""
+        steps = [purpose(self._library[name]) for name in task.required_tools]
+        facts = {
+            "description": task.description,
+            "steps": "\n".join(f"{place}. {step}." for place, step in enumerate(steps, start=1)),
+            "values": "\n".join(f"- {value}" for value in kept_values(task)) or "- (none)",
+        }
+        return question(self.name, {"limit": longest_description(task.description)}, facts)
+
+    def read(self, task: Task, answer: str) -> Task | Refusal:
+        """Return the task with the description that an answer holds, or why it cannot be used."""
+        found = json_object_in(answer, ("description",))
+        if isinstance(found, str):
+            return Refusal("not_json", found)
+        description = found["description"]
+        if not isinstance(description, str):
+            return Refusal("wrong_fields", "'description' is no text")
+        description = tidied(description)
+        problem = text_problem(description, task.description, self._library, kept_values(task))
+        problem = problem or order_problem(description, task.required_tools, self._library, self._searcher)
+        return problem or dataclasses.replace(task, description=description)
+
+
+def kept_values(task: Task) -> tuple[str, ...]:
+    """Return the values of a task's data that its description says and that a rewritten one has to say as well."""
+    values = dict.fromkeys((*identifying_values(dict(task.inputs)), *identifying_values(dict(task.expected_outputs))))
+    return tuple(value for value in values if value in task.description)
+
+
+class DesignMode:
+    """Asks for a task and accepts one that fits the tools that it takes and can be solved from its text.
+
+    Args:
+        library: The tools to choose from.
+        retriever: Retrieval over them.
+    """
+
+    name = "design"
+
+    def __init__(self, library: ToolLibrary, retriever: ToolRetriever) -> None:
+        self._library = library
+        self._retriever = retriever
+        self._brief_of_type: dict[str, DesignBrief] = {}
+
+    def ask(self, task: Task) -> tuple[ChatMessage, ...]:
+        """Return the question whose answer is to stand in a task's place."""
+        brief = self._brief(task)
+        rules = {
+            "num_tools": brief.number_in_words,
+            "further_tool": brief.further_tool,
+            "limit": longest_description(task.description),
+        }
+        facts = {
+            "task_type": task.task_type.replace("_", " "),
+            "complexity": task.complexity,
+            "steps": described_steps(brief),
+            "tools": described_tools(brief, self._library),
+            "description": task.description,
+        }
+        return question(self.name, rules, facts)
+
+    def read(self, task: Task, answer: str) -> Task | Refusal:
+        """Return the task that an answer designs, or why it cannot be used."""
+        design = json_object_in(answer, FIELDS)
+        if isinstance(design, str):
+            return Refusal("not_json", design)
+        problem = _form_problem(design)
+        if problem is not None:
+            return problem
+        brief = self._brief(task)
+        names = self._chosen_tools(design["tools"], brief)
+        if isinstance(names, Refusal):
+            return names
+        inputs, expected_outputs = design["inputs"], design["expected_outputs"]
+        description = tidied(design["description"])
+        operations = carried_operations(names, brief, self._library)
+        if operations is None:
+            steps = ", ".join(step.operation for step in brief.steps)
+            return Refusal("wrong_steps", f"the tools do not carry out one step each; the steps are {steps}")
+        told = tuple(value for item in inputs.values() if isinstance(item, str) for value in identifying_values(item))
+        problem = (
+            inputs_problem(self._library[names[0]], inputs)
+            or outputs_problem(self._library[names[-1]], expected_outputs)
+            or text_problem(description, task.description, self._library, told)
+            or order_problem(description, names, self._library, self._retriever)
+        )
+        return problem or _designed(task, names, operations, inputs, expected_outputs, description)
+
+    def _brief(self, task: Task) -> DesignBrief:
+        if task.task_type not in TEMPLATE_OF_TYPE:
+            return brief_of(task, self._library, self._retriever)
+        if task.task_type not in self._brief_of_type:
+            self._brief_of_type[task.task_type] = brief_of(task, self._library, self._retriever)
+        return self._brief_of_type[task.task_type]
+
+    def _chosen_tools(self, given: list[str], brief: DesignBrief) -> tuple[str, ...] | Refusal:
+        """Return the tools by their names, in an order that respects their dependencies."""
+        names: list[str] = []
+        for text in given:
+            name = self._library.resolve(text)
+            if name is None or name not in brief.tools:
+                return Refusal("unknown_tool", f"{shown(text)} is none of the proposed tools")
+            if name in names:
+                return Refusal("unknown_tool", f"the tool {name!r} stands twice among the tools")
+            names.append(name)
+        if not brief.fewest <= len(names) <= brief.most:
+            return Refusal("wrong_number_of_tools", f"{len(names)} tools; expected {brief.number_in_words}")
+        return sorted_by_dependencies(names, self._library)
+
+
+def _form_problem(design: Mapping[str, Any]) -> Refusal | None:
+    """Say which field has the wrong type, or return None."""
+    if not isinstance(design["description"], str):
+        return Refusal("wrong_fields", "'description' is no text")
+    tools = design["tools"]
+    if not isinstance(tools, list) or not all(isinstance(name, str) for name in tools):
+        return Refusal("wrong_fields", "'tools' is no list of names")
+    for field in ("inputs", "expected_outputs"):
+        value = design[field]
+        if not isinstance(value, dict):
+            return Refusal("wrong_fields", f"{field!r} is no object")
+        problem = json_problem(value)
+        if problem is None and len(canonical_json(value)) > LONGEST_DATA:
+            problem = f"more than {LONGEST_DATA:,} characters"
+        if problem is not None:
+            return Refusal("wrong_fields", f"{field!r} cannot be used: {problem}")
+    return None
+
+
+def inputs_problem(tool: Tool, inputs: Mapping[str, Any]) -> Refusal | None:
+    """Say why inputs are not a whole call of the first tool, or return None."""
+    problems = check_parameters(tool, inputs, "strict")
+    return Refusal("wrong_inputs", "; ".join(problems[:MOST_PROBLEMS_TOLD])) if problems else None
+
+
+def outputs_problem(tool: Tool, outputs: Mapping[str, Any]) -> Refusal | None:
+    """Say why expected outputs are nothing that the last tool returns when all went well, or return None."""
+    from jsonschema import Draft202012Validator  # a tenth of a second, and only designs need it
+
+    types = {value.name: value.type for value in tool.returns}
+    if not outputs:
+        return Refusal("wrong_outputs", f"no expected outputs; the tool {tool.name!r} returns {', '.join(types)}")
+    for name, value in outputs.items():
+        if name not in types:
+            known = ", ".join(types)
+            return Refusal(
+                "wrong_outputs", f"the tool {tool.name!r} returns no {shown(name)}; expected some of {known}"
+            )
+        if not Draft202012Validator({"type": types[name]}).is_valid(value):
+            return Refusal("wrong_outputs", f"the expected output {name!r} is {shown(value)}; expected {types[name]}")
+    if outputs.get("success", True) is not True:
+        return Refusal("wrong_outputs", "the expected output 'success' is not true")
+    return None
+
+
+def _designed(
+    task: Task,
+    names: tuple[str, ...],
+    operations: list[str],
+    inputs: dict[str, Any],
+    expected_outputs: dict[str, Any],
+    description: str,
+) -> Task:
+    kept = {key: value for key, value in task.metadata.items() if key != "layout"}  # no layout of ours was filled in
+    return dataclasses.replace(
+        task,
+        instance_id=instance_id_of(task.task_type, names, inputs, expected_outputs, description),
+        description=description,
+        original_description=description,
+        inputs=inputs,
+        expected_outputs=expected_outputs,
+        required_tools=names,
+        metadata={**kept, "operations": operations, "inputs_generated_from": "llm"},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BriefStep:
+    """One step: its operation, what it is about, and the tools retrieved for it, nearest first."""
+
+    operation: str
+    about: str
+    tools: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DesignBrief:
+    """What there is to choose from.
+
+    Attributes:
+        steps: The skeleton of the task's type, each step with its tools.
+        tools: Every tool that may be chosen, none twice.
+        fewest: Least number of tools.
+        most: Largest number of tools.
+        has_template: Whether the type says what the steps are; if not, any of the tools does any work.
+        repeats_last: Whether more tools than steps means a second tool of the last step (else: of those that the chosen
+            ones depend on).
+    """
+
+    steps: tuple[BriefStep, ...]
+    tools: tuple[str, ...]
+    fewest: int
+    most: int
+    has_template: bool
+    repeats_last: bool
+
+    @property
+    def number_in_words(self) -> str:
+        """How many tools may be chosen, for a reader."""
+        return str(self.fewest) if self.fewest == self.most else f"{self.fewest} to {self.most}"
+
+    @property
+    def further_tool(self) -> str:
+        """What a tool beyond the steps may be, for a reader."""
+        if not self.has_template:
+            return "Any of the tools may be taken."
+        if self.most <= len(self.steps):
+            return "There is no tool beyond the steps."
+        if self.repeats_last:
+            return f"A tool beyond the steps carries out a second time what {self.steps[-1].operation!r} asks for."
+        return "A tool beyond the steps is one that another chosen tool depends on."
+
+
+def template_brief(template: TaskTemplate, library: ToolLibrary, retriever: ToolRetriever) -> DesignBrief:
+    """Return the brief of all tasks of a template."""
+    steps = tuple(
+        BriefStep(step.operation, step.query, match_step(step, library, retriever).tools) for step in template.steps
+    )
+    most = max(template.num_tools)
+    repeats_last = template.steps[-1].semantic_type == "processors"
+    names = dict.fromkeys(name for step in steps for name in step.tools)
+    if most > len(steps) and not repeats_last:
+        names |= dict.fromkeys(library.closure(tuple(names)))
+    return DesignBrief(steps, tuple(names), min(template.num_tools), most, True, repeats_last)
+
+
+def free_brief(task: Task, library: ToolLibrary, retriever: ToolRetriever) -> DesignBrief:
+    """Return the brief of a task whose type has no template: what retrieval finds for its description's clauses."""
+    hits = retriever.search_many(clauses(task.description), SEARCH_SIZE)
+    names = tuple(dict.fromkeys(hit.name for row in hits for hit in row)) or task.required_tools
+    most = min(len(names), max(MOST_FREE_TOOLS, len(task.required_tools)))
+    return DesignBrief((BriefStep(FREE_STEP, "whatever the setting calls for", names),), names, 1, most, False, False)
+
+
+def brief_of(task: Task, library: ToolLibrary, retriever: ToolRetriever) -> DesignBrief:
+    """Return the brief of a task."""
+    template = TEMPLATE_OF_TYPE.get(task.task_type)
+    return free_brief(task, library, retriever) if template is None else template_brief(template, library, retriever)
+
+
+def carried_operations(names: Sequence[str], brief: DesignBrief, library: ToolLibrary) -> list[str] | None:
+    """Assign each tool a step of its own, as far as there are steps; the tools beyond them must be of use otherwise.
+
+    Args:
+        names: Tools of the brief, none twice.
+        brief: The steps.
+        library: Whose dependencies say what a further tool may be.
+
+    Returns:
+        The operation of each tool, in the order of `names`; None if there is no such assignment.
+    """
+    if not brief.has_template:
+        return [FREE_STEP for _ in names]
+    fitting = [set(step.tools) for step in brief.steps]
+    operations = [step.operation for step in brief.steps]
+    for _ in range(len(names) - len(brief.steps)):
+        fitting.append(set(brief.steps[-1].tools) if brief.repeats_last else _needed_by_others(names, library))
+        operations.append(operations[len(brief.steps) - 1] if brief.repeats_last else PREREQUISITE)
+    holder: dict[int, str] = {}
+    for name in names:
+        if not _place(name, fitting, holder, set()):
+            return None
+    place_of = {name: place for place, name in holder.items()}
+    return [operations[place_of[name]] for name in names]
+
+
+def described_steps(brief: DesignBrief) -> str:
+    """Return the steps with their tools, one a line."""
+    return "\n".join(
+        f"{place}. {step.operation} ({step.about}): {', '.join(step.tools)}"
+        for place, step in enumerate(brief.steps, start=1)
+    )
+
+
+def described_tools(brief: DesignBrief, library: ToolLibrary) -> str:
+    """Return the tools with all that a design has to fit, one JSON object a line."""
+    return "\n".join(json.dumps(_card(library[name], library), ensure_ascii=False) for name in brief.tools)
+
+
+def _place(name: str, fitting: Sequence[set[str]], holder: dict[int, str], tried: set[int]) -> bool:
+    """Find a place for a tool, moving others where that helps (an augmenting path of a bipartite matching)."""
+    for place, fits in enumerate(fitting):
+        if name in fits and place not in tried:
+            tried.add(place)
+            if place not in holder or _place(holder[place], fitting, holder, tried):
+                holder[place] = name
+                return True
+    return False
+
+
+def _needed_by_others(names: Sequence[str], library: ToolLibrary) -> set[str]:
+    return {name for other in names for name in library.closure((other,)) if name != other}
+
+
+def _card(tool: Tool, library: ToolLibrary) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "purpose": purpose(tool),
+        "depends_on": list(library.dependencies(tool.name)),
+        "required_inputs": {entry.name: _told(entry) for entry in tool.parameters if entry.required},
+        "optional_inputs": {entry.name: _told(entry) for entry in tool.parameters if not entry.required},
+        "outputs": {value.name: value.type for value in tool.returns},
+    }
+
+
+def _told(parameter: Parameter) -> str:
+    """Return type, meaning and limits of a parameter in one line; prompts are paid by length."""
+    limits = json.dumps(dict(parameter.constraints), ensure_ascii=False) if parameter.constraints else ""
+    return " ".join(part for part in (f"{parameter.type}.", parameter.description, limits) if part)
+
+
+def longest_description(original: str) -> int:
+    """Return how many characters a description may have that stands for another one."""
+    return max(SHORTEST_LIMIT, LENGTH_FACTOR * len(original))
+
+
+def tidied(description: str) -> str:
+    """Return a description with line ends as they are everywhere else, and no space around it."""
+    return description.replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+def text_problem(description: str, original: str, library: ToolLibrary, kept_values: Sequence[str]) -> Refusal | None:
+    """Say why a description cannot be used whatever it asks for, or return None.
+
+    Args:
+        description: What the model wrote, tidied.
+        original: The description in whose place it is to stand; tool names that it says may be said again.
+        library: Names and aliases of its tools may not stand in the text.
+        kept_values: Texts that must stand in it.
+    """
+    if not description:
+        return Refusal("not_json", "the description is empty")
+    limit = longest_description(original)
+    if len(description) > limit:
+        return Refusal("too_long", f"the description has {len(description)} characters; expected at most {limit}")
+    problem = json_problem(description)
+    if problem is not None or _CONTROL.search(description):
+        return Refusal("not_text", f"the description is no plain text: {problem or 'it holds control characters'}")
+    tag = _TAG.search(description)
+    if tag is not None:
+        return Refusal("markup", f"the description holds markup ({tag.group()[:40]!r}); expected plain text")
+    if " ".join(description.split()) == " ".join(original.split()):
+        return Refusal("unchanged", "the description is the same as before")
+    for name in _names(library):
+        if _says(description, name) and not _says(original, name):
+            return Refusal("names_tool", f"the description names the tool {name!r}; say what it does instead")
+    for value in kept_values:
+        if value.lower() not in description.lower():
+            return Refusal("lost_value", f"the description lacks {value!r}, which has to stand in it unchanged")
+    return None
+
+
+def order_problem(
+    description: str, required_tools: Sequence[str], library: ToolLibrary, searcher: Searcher
+) -> Refusal | None:
+    """Say for which required tool a description does not lead a search to it in its turn, or return None."""
+    if solving_clauses(description, required_tools, searcher) is not None:
+        return None
+    place = next(
+        count
+        for count in range(1, len(required_tools) + 1)
+        if solving_clauses(description, required_tools[:count], searcher) is None
+    )
+    after = f" after the one for step {place - 1}" if place > 1 else ""
+    task = purpose(library[required_tools[place - 1]])
+    return Refusal(
+        "not_solvable",
+        f"no sentence{after} says clearly enough that step {place} has to be done ({task}); each step needs a sentence "
+        "or a line of its own, in the order of the steps",
+    )
+
+
+def identifying_values(value: Any) -> Iterator[str]:
+    """Yield the texts at any depth of JSON values that mean one thing only: paths, addresses, numbers of orders.
+
+    They are the ones without spaces that hold a digit or one of / @ : _; words of prose may be inflected.
+    """
+    if isinstance(value, str):
+        if value and not any(c.isspace() for c in value) and any(c.isdigit() or c in "/@:_" for c in value):
+            yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from identifying_values(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from identifying_values(item)
+
+
+def purpose(tool: Tool) -> str:
+    """Return in one sentence what a tool does."""
+    return " ".join((tool.original_description or tool.description).split()).rstrip(".")
+
+
+def _names(library: ToolLibrary) -> list[str]:
+    """Return the names that nobody writes without meaning the tool: those that are more than a plain word."""
+    names = [name for tool in library for name in (tool.name, *tool.aliases)]
+    return [name for name in names if not _PLAIN_WORD.fullmatch(name)]
+
+
+def _says(text: str, name: str) -> bool:
+    return re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", text, re.IGNORECASE) is not None

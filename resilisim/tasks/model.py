@@ -1,0 +1,372 @@
+"""What a task is: frozen plain data with the fields of the seed's Table 8, its five types, and its part of the data."""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.inputs import json_problem, shown, validated
+from resilisim.provenance import canonical_json, content_hash
+from resilisim.seeding import hash_words
+from resilisim.tool_library.library import ToolLibrary
+
+Complexity = Literal["easy", "medium", "hard"]
+COMPLEXITIES: tuple[Complexity, ...] = get_args(Complexity)
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+SPLIT_SALT = "resilisim/split/v1"
+TRAIN_SHARE = 0.70
+VALIDATION_SHARE = 0.15
+CUSTOM_TYPE = "custom"
+DEFAULT_CONSTRAINTS: Mapping[str, Any] = {"timeout": 300, "max_retries": 3}
+MAX_NAME_LENGTH = 200  # characters of ids, types and the like, which stand in tables and records
+MAX_TEXT_LENGTH = 100_000  # characters of a description, or of the JSON of one object; prompts hold both
+ID_DIGITS = 16  # hexadecimal digits: among a million tasks, a chance of 3e-8 that any two share an id
+
+
+@dataclass(frozen=True, slots=True)
+class SkeletonStep:
+    """One operation of a template's skeleton.
+
+    Attributes:
+        operation: Its name in the skeleton.
+        semantic_type: The role that a tool for it should have; tools without a role may stand in.
+        query: What retrieval is asked; a bare word such as "input" would retrieve noise.
+    """
+
+    operation: str
+    semantic_type: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTemplate:
+    """One type of task.
+
+    Attributes:
+        task_type: Name of the type.
+        complexity: "easy", "medium" or "hard".
+        share: Number of tasks of this type among 5,040; other counts keep the proportions.
+        steps: The skeleton.
+        num_tools: For each number of tools that a task may have, how often that number is drawn (any scale).
+        minimum_for_partial: Required tools that must succeed before a failure counts as partial success.
+    """
+
+    task_type: str
+    complexity: Complexity
+    share: int
+    steps: tuple[SkeletonStep, ...]
+    num_tools: Mapping[int, float]
+    minimum_for_partial: int
+
+
+_INPUT = SkeletonStep(
+    "input", "sources", "bring the input in: read a file, fetch from a remote address, or scan a folder"
+)
+_READ = SkeletonStep(
+    "read", "sources", "read the raw input: open it from disk, look for it in a folder, or fetch it from the network"
+)
+_FETCH = SkeletonStep(
+    "fetch", "sources", "fetch data from an external system: open a connection, sign in, and download from its API"
+)
+_PROCESS = SkeletonStep(
+    "process",
+    "processors",
+    "process data records: parse, filter, transform, map, validate, analyze or calculate with their values",
+)
+_PARSE = SkeletonStep("parse", "processors", "parse raw content into structured records")
+_VALIDATE = SkeletonStep(
+    "validate",
+    "processors",
+    "validate data: check records against a schema, or a network response against its contract",
+)
+_TRANSFORM = SkeletonStep(
+    "transform",
+    "processors",
+    "transform records: reshape and normalize fields, map fields between systems, or convert the file format",
+)
+_COMPUTE = SkeletonStep(
+    "compute", "processors", "compute numerical results: calculate, analyze statistics, predict, simulate or optimize"
+)
+_AGGREGATE = SkeletonStep(
+    "aggregate", "aggregators", "aggregate and combine many records: filter them and sum them up by group"
+)
+_WRITE = SkeletonStep(
+    "write", "outputs", "write the result out: save it to a file, post it to an API, or notify the team by message"
+)
+_POST = SkeletonStep(
+    "post",
+    "outputs",
+    "post the result: send it to a remote endpoint, route messages, queue them for another system, or notify people",
+)
+_OUTPUT = SkeletonStep(
+    "output",
+    "outputs",
+    "output the final result: write a file, post it to an API, queue it for another system, or notify people",
+)
+
+TEMPLATES: tuple[TaskTemplate, ...] = (
+    TaskTemplate("basic_file_processing", "easy", 1200, (_INPUT, _PROCESS), {2: 0.4, 3: 0.6}, 1),
+    TaskTemplate("simple_data_transformation", "easy", 320, (_READ, _PROCESS, _OUTPUT), {1: 0.25, 2: 0.25, 3: 0.5}, 1),
+    TaskTemplate(
+        "complex_validation_pipeline",
+        "medium",
+        1520,
+        (_READ, _VALIDATE, _TRANSFORM, _AGGREGATE, _WRITE),
+        {4: 0.35, 5: 0.65},
+        3,
+    ),
+    TaskTemplate(
+        "complex_network_integration",
+        "medium",
+        1360,
+        (_FETCH, _PARSE, _VALIDATE, _TRANSFORM, _POST),
+        {3: 0.2, 4: 0.3, 5: 0.5},
+        3,
+    ),
+    TaskTemplate(
+        "advanced_computation_pipeline",
+        "hard",
+        640,
+        (_READ, _VALIDATE, _TRANSFORM, _COMPUTE, _AGGREGATE, _WRITE),
+        {5: 0.2, 6: 0.4, 7: 0.4},
+        4,
+    ),
+)
+
+TEMPLATE_OF_TYPE: Mapping[str, TaskTemplate] = {template.task_type: template for template in TEMPLATES}
+SHARES: tuple[int, ...] = tuple(template.share for template in TEMPLATES)
+TASK_TYPES: tuple[str, ...] = tuple(TEMPLATE_OF_TYPE)
+MINIMUM_FOR_PARTIAL: Mapping[str, int] = {template.task_type: template.minimum_for_partial for template in TEMPLATES}
+
+
+def quotas(count: int, weights: Sequence[int] = SHARES) -> tuple[int, ...]:
+    """Divide `count` places in proportion to the weights, by largest remainder (ties go to the earlier one).
+
+    Args:
+        count: Number of places, 0 or more.
+        weights: One positive integer for each party.
+
+    Returns:
+        One number for each weight; they add up to `count`.
+    """
+    total = sum(weights)
+    result = [count * weight // total for weight in weights]
+    by_remainder = sorted(range(len(weights)), key=lambda place: (-(count * weights[place] % total), place))
+    for place in by_remainder[: count - sum(result)]:
+        result[place] += 1
+    return tuple(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task, with the fields of Table 8; mappings inside are read-only by agreement.
+
+    Attributes:
+        instance_id: "task_" and a hash of the content.
+        task_type: One of `TASK_TYPES`, or any other text for tasks from elsewhere.
+        description: What the agent is told.
+        inputs: Input data, fit for the first required tool.
+        expected_outputs: What the last required tool should return.
+        required_tools: Names of the tools, in the order in which they have to succeed first.
+        constraints: Shown to the agent, not enforced.
+        complexity: "easy", "medium" or "hard".
+        metadata: How the task was made.
+        original_description: The description before any rewriting.
+    """
+
+    instance_id: str
+    task_type: str
+    description: str
+    inputs: Mapping[str, Any] = field(hash=False)
+    expected_outputs: Mapping[str, Any] = field(hash=False)
+    required_tools: tuple[str, ...]
+    constraints: Mapping[str, Any] = field(hash=False)
+    complexity: str
+    metadata: Mapping[str, Any] = field(hash=False)
+    original_description: str
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the task as plain JSON values of its own, keys in the order of Table 8."""
+        mapping = {entry.name: copy.deepcopy(getattr(self, entry.name)) for entry in fields(self)}
+        mapping["required_tools"] = list(self.required_tools)
+        return mapping
+
+    def to_json(self) -> str:
+        """Return the task as one line of canonical JSON."""
+        return canonical_json(self.to_mapping())
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], library: ToolLibrary, where: str = "task") -> Task:
+        """Check a task from anywhere and fill in what it leaves out; only `required_tools` is needed.
+
+        Args:
+            mapping: JSON values under names of Table 8.
+            library: The library that the required tools belong to; aliases become names.
+            where: What the task is called in messages, such as a file and a line.
+
+        Raises:
+            InvalidInputError: A field is unknown, missing, too long or of the wrong form, a tool is unknown or stands
+                twice.
+
+        Warns:
+            UserWarning: If the required order contradicts the dependencies.
+
+        Example:
+            >>> Task.from_mapping({"required_tools": ["file_operations_reader"]}, default_library()).complexity
+            'easy'
+        """
+        if isinstance(mapping, Mapping):
+            for key, value in mapping.items():
+                if key in FIELD_NAMES and (problem := json_problem(value)) is not None:
+                    raise InvalidInputError(f"{where}, field {key!r}: {problem}")
+        given = validated(_GivenTask, mapping, where)
+        required_tools = _resolved(given.required_tools, library, f"{where}, field 'required_tools'")
+        _warn_of_contradicted_dependencies(required_tools, library, where)
+        task_type = given.task_type or CUSTOM_TYPE
+        description = given.description or given.original_description or _plain_description(required_tools)
+        original = given.original_description or description
+        inputs = {} if given.inputs is None else given.inputs
+        expected_outputs = {"success": True} if given.expected_outputs is None else given.expected_outputs
+        return cls(
+            instance_id=given.instance_id
+            or instance_id_of(task_type, required_tools, inputs, expected_outputs, original),
+            task_type=task_type,
+            description=description,
+            inputs=inputs,
+            expected_outputs=expected_outputs,
+            required_tools=required_tools,
+            constraints=dict(DEFAULT_CONSTRAINTS) if given.constraints is None else given.constraints,
+            complexity=given.complexity or complexity_of(len(required_tools)),
+            metadata=given.metadata or {},
+            original_description=original,
+        )
+
+    @classmethod
+    def from_trusted_mapping(cls, mapping: Mapping[str, Any]) -> Task:
+        """Build a task from a mapping that `to_mapping` made and that becomes the task's own: nothing is checked."""
+        return cls(**{**mapping, "required_tools": tuple(mapping["required_tools"])})
+
+
+FIELD_NAMES: tuple[str, ...] = tuple(entry.name for entry in fields(Task))
+
+
+def _not_too_long(value: dict[str, Any]) -> dict[str, Any]:
+    length = len(canonical_json(value))
+    if length > MAX_TEXT_LENGTH:
+        raise InvalidInputError(f"{length:,} characters of JSON; expected at most {MAX_TEXT_LENGTH:,}")
+    return value
+
+
+_Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH)] | None
+_Text = Annotated[str, Field(max_length=MAX_TEXT_LENGTH)] | None
+_Object = Annotated[dict[str, Any], AfterValidator(_not_too_long)] | None
+
+
+class _GivenTask(BaseModel):
+    """A task as somebody wrote it: what is null or empty is left out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    instance_id: _Name = None
+    task_type: _Name = None
+    description: _Text = None
+    inputs: _Object = None
+    expected_outputs: _Object = None
+    required_tools: Annotated[list[str], Field(min_length=1)]
+    constraints: _Object = None
+    complexity: Complexity | None = None
+    metadata: _Object = None
+    original_description: _Text = None
+
+
+def minimum_for_partial(task_type: str, num_required: int) -> int:
+    """Return how many required tools must succeed for partial success: the type's number, else half, rounded up."""
+    return MINIMUM_FOR_PARTIAL.get(task_type, (num_required + 1) // 2)
+
+
+def complexity_of(num_tools: int) -> str:
+    """Return the complexity that a task of so many tools has when nothing else is said."""
+    if num_tools <= 3:
+        return "easy"
+    return "medium" if num_tools <= 5 else "hard"
+
+
+def instance_id_of(
+    task_type: str,
+    required_tools: Sequence[str],
+    inputs: Mapping[str, Any],
+    expected_outputs: Mapping[str, Any],
+    original_description: str,
+) -> str:
+    """Return the id that follows from a task's content; rewriting the description later does not change it."""
+    digest = content_hash([task_type, list(required_tools), inputs, expected_outputs, original_description])
+    return f"task_{digest[:ID_DIGITS]}"
+
+
+def sorted_by_dependencies(names: Sequence[str], library: ToolLibrary) -> tuple[str, ...]:
+    """Sort tools so that each follows those of the others that it depends on; ties keep the given order.
+
+    Dependencies are those among the given tools, also where they lead through tools that are not given.
+    """
+    place = {name: index for index, name in enumerate(names)}
+    waiting = {name: set(library.closure((name,))) & place.keys() - {name} for name in names}
+    ready = [place[name] for name in names if not waiting[name]]
+    heapq.heapify(ready)
+    result: list[str] = []
+    while ready:
+        done = names[heapq.heappop(ready)]
+        result.append(done)
+        for name in names:
+            if done in waiting[name]:
+                waiting[name].discard(done)
+                if not waiting[name]:
+                    heapq.heappush(ready, place[name])
+    return tuple(result)
+
+
+def split_of(required_tools: Iterable[str]) -> Split:
+    """Return the part of the data that a set of required tools belongs to, whatever their order.
+
+    The hash of the sorted set is a uniform number; below 0.70 it says train, below 0.85 validation, else test.
+    """
+    high, low = hash_words(SPLIT_SALT, *sorted(set(required_tools)))
+    share = (high * 2**32 + low) / 2**64
+    if share < TRAIN_SHARE:
+        return "train"
+    return "validation" if share < TRAIN_SHARE + VALIDATION_SHARE else "test"
+
+
+def _resolved(given: Sequence[str], library: ToolLibrary, place: str) -> tuple[str, ...]:
+    """Return the names that names and aliases mean."""
+    names: list[str] = []
+    for text in given:
+        name = library.resolve(text)
+        if name is None:
+            raise unknown_name("tool", text if len(text) <= MAX_NAME_LENGTH else shown(text), library.names, place)
+        if name in names:
+            raise InvalidInputError(f"{place}: tool {name!r} stands twice; each required tool is listed once")
+        names.append(name)
+    return tuple(names)
+
+
+def _warn_of_contradicted_dependencies(names: Sequence[str], library: ToolLibrary, where: str) -> None:
+    for index, name in enumerate(names):
+        later = [other for other in names[index + 1 :] if other in library.closure((name,))]
+        if later:
+            text = (
+                f"{where}: {name!r} is required before {later[0]!r}, on which it depends; full success gets less likely"
+            )
+            warnings.warn(text, UserWarning, stacklevel=4)
+            return
+
+
+def _plain_description(required_tools: Sequence[str]) -> str:
+    return "Run the following tools in this order.\n" + "\n".join(f"- {name}" for name in required_tools)
