@@ -41,7 +41,7 @@ class Cell:
         mark: A mark behind the text, such as the star of privileged policies.
         mark_meaning: What the mark means, for tooltips.
         link: Where the text leads within the page ("#episode-7"); only in HTML.
-        style: CSS class of the text ("id", "tools", "message"); in Markdown such texts are set as code.
+        style: CSS class of the text ("id", "tools", "message").
         explanation: A tooltip.
     """
 

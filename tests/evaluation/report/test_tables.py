@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from resilisim.evaluation.report import agents, losses, results
-from resilisim.evaluation.report.content import Cell, CellLike, Fold, Section, Table
+from resilisim.evaluation.report.content import Cell, Fold, Section, Table
 from resilisim.evaluation.report.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
 from resilisim.evaluation.report.groups import PromptPools
 from resilisim.evaluation.report.losses import broken_episodes, broken_section
@@ -20,7 +20,7 @@ from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.evaluation.table.summary import format_percent
 from resilisim.provenance import encode_json_line
 from tests.evaluation.report.agent_records import AGENTS, MODELS, PROMPTS, agent_records
-from tests.evaluation.report.pages import write_run
+from tests.evaluation.report.pages import text_of, write_run
 from tests.evaluation.synthetic import synthetic_run
 
 Record = Mapping[str, Any]
@@ -44,10 +44,6 @@ def records() -> list[dict[str, Any]]:
 @pytest.fixture
 def facts(tmp_path: Path, records: list[dict[str, Any]]) -> RunFacts:
     return read_facts(write_run(tmp_path, records))
-
-
-def text_of(cell: CellLike) -> str:
-    return cell.text if isinstance(cell, Cell) else cell
 
 
 def share(records: Sequence[Record], what: Callable[[Record], bool]) -> str:
