@@ -39,7 +39,7 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import ModelSettings
 from resilisim.evaluation.report.profile import profile_tables, write_profile_markdown, write_profile_page
-from resilisim.evaluation.robustness.plan import (
+from resilisim.evaluation.robustness.points import (
     AXES,
     DEFAULT_RELIABILITIES,
     DEFAULT_TURNS,
@@ -49,10 +49,8 @@ from resilisim.evaluation.robustness.plan import (
     ProfileRun,
     check_points,
 )
-from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
-from resilisim.evaluation.robustness.results import (
-    ProfileResult,
-)
+from resilisim.evaluation.robustness.profile_result import ProfileResult
+from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_profile
 from resilisim.options import OUTPUT_GROUP
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
