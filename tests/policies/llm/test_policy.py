@@ -16,7 +16,6 @@ from resilisim.chat import ChatMessage, RoleModels, ScriptedChatModel
 from resilisim.chat.scripted import ScriptError
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation.episode.play import play_agent_episode, play_episode
-from resilisim.policies import Policy
 from resilisim.policies.llm.agents.react import ReAct
 from resilisim.tasks import Task
 from tests.policies.llm.acting import (
@@ -38,10 +37,6 @@ pytestmark = pytest.mark.filterwarnings("error")
 def _nothing_is_left_over(caplog):
     yield
     assert_asyncio_is_content(caplog)
-
-
-def test_it_is_a_policy():
-    assert isinstance(Acting(both_tools), Policy)
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])

@@ -179,13 +179,6 @@ def test_a_long_reflection_is_cut(reply):
     assert played.trials[0]["reflection"].count("\n") <= 2
 
 
-@pytest.mark.parametrize("reply", ["", "\x00 %% ]]}{", "x" * 1_000_000, '{"success": true}', "<finish>"])
-def test_malformed_replies_of_the_trial_itself(reply):
-    played = Play([agent(reply), agent(reply), agent("Action: finish[a]"), evaluator(True)])
-    assert played.answer == "a"
-    assert played.run.transcript.counters["malformed_replies"] == 2
-
-
 def test_a_long_trial_is_shown_from_its_end():
     script = [agent('Action: fetch {"key": "a"}'), agent("Action: finish[got it]"), evaluator(True)]
     played = Play(script, fetch=["y" * 9_000], trajectory_chars=1_000)

@@ -125,15 +125,6 @@ def test_the_tools_of_the_environment():
     ]
 
 
-def test_results():
-    assert ToolResult("fine").ok
-    assert ToolResult("fine").observation == "fine"
-    failed = ToolResult("It broke.", "TIMEOUT", progress="2 turns left.")
-    assert not failed.ok
-    assert failed.value is None
-    assert failed.observation == "It broke.\n\n2 turns left."
-
-
 LIBRARY = default_library()
 PROMPT = f"# Task\n\nFirst {READER}, then {PARSER}.\n\n## Calling tools\n\nSay <finish/> at the end.\n"
 PROTOCOLS = pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
