@@ -271,11 +271,7 @@ class AgentRun:
     ) -> Unreadable:
         """Write down that a reply could not be read, and return what its component is to be told.
 
-        Args:
-            component: Who wrote the reply.
-            reply: The reply; one that was cut off is told so, since its other problems may come from that.
-            what: What is wrong.
-            counter: What to count it as.
+        One that was cut off is told so, since its other problems may come from that.
         """
         told = replace(what, problem=f"{CUT_OFF} ({what.problem})") if reply.is_cut else what
         self.note("malformed_reply", component, told.problem, excerpt=told.excerpt)
