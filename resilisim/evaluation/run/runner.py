@@ -13,10 +13,15 @@ from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer, count_of
 from resilisim.evaluation.episode.record import EpisodeRecord, is_failure
 from resilisim.evaluation.episode.texts import RecordTexts
-from resilisim.evaluation.facts import RunCollector
 from resilisim.evaluation.results import CallOutcome, EvaluationResult, result_of
-from resilisim.evaluation.run.arguments import (
+from resilisim.evaluation.run.contestants import ModelSpec, PolicyMaker, PolicySpec, check_models
+from resilisim.evaluation.run.limits import Budget, Patience, RunLimits
+from resilisim.evaluation.run.plan import (
+    Plan,
+    RunSettings,
+    Shard,
     TaskSpec,
+    agent_arguments,
     check_flaws,
     check_policies,
     check_prompts,
@@ -25,24 +30,15 @@ from resilisim.evaluation.run.arguments import (
     check_shard,
     check_solvable,
     check_tasks,
-)
-from resilisim.evaluation.run.contestants import PolicyMaker, PolicySpec
-from resilisim.evaluation.run.journal import discard_journal, discard_journals
-from resilisim.evaluation.run.limits import Budget, Patience, RunLimits
-from resilisim.evaluation.run.models import ModelSpec, check_models
-from resilisim.evaluation.run.plan import (
-    Plan,
-    RunSettings,
-    Shard,
-    agent_arguments,
     price_gaps,
     run_arguments,
     warn_about_models,
 )
+from resilisim.evaluation.run.player import Players, play_here
 from resilisim.evaluation.run.progress import LiveTable, RunProgress
 from resilisim.evaluation.run.ray_cluster import check_address, play_on_cluster
-from resilisim.evaluation.run.store import RunStore
-from resilisim.evaluation.run.workers import Players, play_here
+from resilisim.evaluation.run.store import RunStore, discard_journal, discard_journals
+from resilisim.evaluation.table.facts import RunCollector
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.provenance import content_hash
 from resilisim.tool_library import ToolLibrary, default_library
@@ -185,14 +181,13 @@ class _Tally:
 
     def __init__(self, limits: RunLimits) -> None:
         self.collector = RunCollector()
-        self.live = LiveTable()
+        self.live = LiveTable(self.collector)
         self.budget = Budget(limits)
         self._speaks: dict[str, bool] = {}  # policy -> whether any of its episodes began with more than silence
 
     def add(self, record: EpisodeRecord) -> None:
         """Take in one episode."""
         self.collector.add(record)
-        self.live.add(record)
         self.budget.count(record)
         stopped_at_once = "agent" not in record and [step["kind"] for step in record["steps"]] == ["stop"]
         self._speaks[record["policy"]] = self._speaks.get(record["policy"], False) or not stopped_at_once
