@@ -61,7 +61,7 @@ from resilisim.evaluation.robustness.results import (
     ProfiledPolicy,
     ProfileResult,
 )
-from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_percent
+from resilisim.evaluation.table.summary import WIDE_TERMINAL, format_interval, format_percent
 from resilisim.options import OUTPUT_GROUP
 from resilisim.statistics import Estimate
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES

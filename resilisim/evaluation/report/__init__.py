@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resilisim.evaluation.facts import RunFacts, read_facts
+from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.run_folder import write_file_atomically
 
 if TYPE_CHECKING:

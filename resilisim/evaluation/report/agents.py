@@ -7,15 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from resilisim.evaluation.agent_measures import (
-    combined_performance_score,
-    deviation_over_models,
-    saturation,
-    tokens_per_call,
-    tokens_per_task,
-)
-from resilisim.evaluation.agent_sums import NOBODY, SUM_FIELDS, AgentSums
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_legend, series_style, square_symbol
 from resilisim.evaluation.report.charts.lines import NO_ESTIMATE, LinePanel, Series, line_charts
 from resilisim.evaluation.report.charts.rows import Part, bar_chart
@@ -38,6 +29,15 @@ from resilisim.evaluation.report.pooling import level_rates, proportion
 from resilisim.evaluation.report.published import LEVEL_NAMES, scaling_reference
 from resilisim.evaluation.report.rows import PromptPools
 from resilisim.evaluation.run.contestants import model_of, policy_of
+from resilisim.evaluation.table.agents import (
+    NOBODY,
+    SUM_FIELDS,
+    AgentSums,
+    combined_performance_score,
+    deviation_over_models,
+    saturation,
+)
+from resilisim.evaluation.table.facts import RunFacts
 
 NO_INTERVALS = "No intervals: totals divided by episodes; they describe this run and compare nothing."
 GIVING_UP = (
@@ -58,7 +58,7 @@ _UNITS = {"b": 1e9, "m": 1e6}
 
 def agents_section(facts: RunFacts) -> Section | None:
     """Return what LLM agents used and where they gave up, or None in a run without any."""
-    agents = [sums for row in facts.rows if (sums := facts.sums.agents.get((row.policy, row.prompt_type))) is not None]
+    agents = [sums for row in facts.rows if (sums := facts.agents.get((row.policy, row.prompt_type))) is not None]
     if not agents:
         return None
     blocks: list[Block] = [
@@ -152,8 +152,8 @@ def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
             ("failed", lambda sums: f"{sums.num_episodes - sums.num_right:,} of {sums.num_episodes:,}"),
             ("unreadable replies per episode", lambda sums: f"{sums.malformed_replies / sums.num_episodes:.2f}"),
             ("replies cut off per episode", lambda sums: f"{sums.cut_replies / sums.num_episodes:.2f}"),
-            ("tokens per episode", lambda sums: whole(tokens_per_task(sums))),
-            ("tokens per call", lambda sums: whole(tokens_per_call(sums))),
+            ("tokens per episode", lambda sums: whole(sums.tokens_per_task)),
+            ("tokens per call", lambda sums: whole(sums.tokens_per_call)),
         ],
         text_columns=5,
         notes=(GIVING_UP, NO_INTERVALS),
@@ -233,7 +233,7 @@ def _players_by_agent(facts: RunFacts, pools: PromptPools) -> dict[str, list[Pla
     """Return the agents that several models answered, each with its models by size."""
     found: dict[str, list[Player]] = {}
     for name in pools.policies:
-        own = next((group.model for group in facts.sums.groups.values() if group.policy == name), None)
+        own = next((known.model for known in facts.table.facts.values() if known.policy == name), None)
         model = model_of(name) or own
         if model is not None:
             found.setdefault(policy_of(name), []).append(Player(name, policy_of(name), model, model_size(model)))
@@ -255,7 +255,7 @@ def _scaling_table(facts: RunFacts, players: Mapping[str, Sequence[Player]], poo
             if found is None:
                 rows[-1] += [NOTHING] * len(LEVEL_NAMES)
             else:
-                rates = level_rates(found.group, len(facts.sums.tasks))
+                rates = level_rates(found.group)
                 rows[-1] += [with_interval(proportion(rate)) for rate in rates]
     return Table(
         "Full success, partial success and failure by model, in percent of episodes, with 95% intervals clustered by "

@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.agents import agents_section, scaling_section
 from resilisim.evaluation.report.comparison import comparison_section
 from resilisim.evaluation.report.content import (
@@ -31,7 +30,8 @@ from resilisim.evaluation.report.pooling import difference
 from resilisim.evaluation.report.rendering import meanings
 from resilisim.evaluation.report.results import must_search, repeats_section, results_section, task_types_section
 from resilisim.evaluation.report.rows import PromptPools, merit
-from resilisim.evaluation.summary import SMALLEST_SHOWN, GroupSummary
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary
 from resilisim.statistics import Estimate
 
 HEADING = "How far from the best possible?"
@@ -58,7 +58,7 @@ def build_page(
     """
     broken = broken_episodes(directory)
     warnings = []
-    done, planned = facts.sums.num_episodes, facts.num_planned
+    done, planned = facts.table.num_episodes, facts.num_planned
     if done < planned:
         warnings.append(
             f"Not finished: {done:,} of {planned:,} episodes are here. Run the same command again to resume."
@@ -99,8 +99,8 @@ def _lead(facts: RunFacts) -> str:
     policies = count_of(len({row.policy for row in facts.rows}), "policy", "policies")
     prompts = count_of(len({row.prompt_type for row in facts.rows}), "prompt type")
     return (
-        f"{policies} on {count_of(len(facts.sums.tasks), 'task')} under {prompts}, {count_of(len(seeds), 'seed')} "
-        f"each: {count_of(facts.sums.num_episodes, 'episode')}, all with the same draws. Tools fail at random by a "
+        f"{policies} on {count_of(len(facts.table.tasks), 'task')} under {prompts}, {count_of(len(seeds), 'seed')} "
+        f"each: {count_of(facts.table.num_episodes, 'episode')}, all with the same draws. Tools fail at random by a "
         "known law, so the best possible success rate is computed exactly, and every lost point has a cause."
     )
 
@@ -180,7 +180,7 @@ def reading_section(facts: RunFacts) -> Section:
         "versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
         "platform": str(manifest.get("platform", "")),
         "begun": str(manifest.get("created", "")),
-        "largest error of the identity": f"{facts.sums.largest_identity_error:.1e}",
+        "largest error of the identity": f"{facts.table.largest_identity_error:.1e}",
     }
     return Section(
         "reading",

@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 
 from resilisim.errors import InvalidInputError, count_of
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import RowLabel, dot_symbol, legend
 from resilisim.evaluation.report.charts.rows import Interval, forest_chart
 from resilisim.evaluation.report.content import (
@@ -30,6 +29,7 @@ from resilisim.evaluation.report.content import (
 )
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs, refuse_incomparable
+from resilisim.evaluation.table.facts import RunFacts
 from resilisim.statistics import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference
 
 MOST_TASKS = 10
@@ -228,7 +228,7 @@ def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:
     shown = [task for task in ordered[:MOST_TASKS] if abs(means[task][2]) >= SHOWN_DIFFERENCE]
     if not shown:
         return None
-    types = {task.instance_id: task.task_type for task in facts.sums.tasks}
+    types = {task.instance_id: task.task_type for task in facts.table.tasks}
     return Table.of(
         f"The {count_of(len(shown), 'task')} on which A and B differ most, in percent of their pairs",
         shown,

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from markupsafe import Markup
 
-from resilisim.evaluation.summary import GroupSummary, format_interval, format_percent
+from resilisim.evaluation.table.summary import GroupSummary, format_interval, format_percent
 from resilisim.statistics import Estimate
 
 Row = TypeVar("Row")

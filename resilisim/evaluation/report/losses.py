@@ -10,10 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from resilisim.errors import count_of
-from resilisim.evaluation.accumulate import GroupSums, TaskVector
-from resilisim.evaluation.breakdown import BreakdownRow
 from resilisim.evaluation.episode.record import LOSS_LABELS, FailureRecord
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_legend, series_style, square_symbol
 from resilisim.evaluation.report.charts.rows import Part, bar_chart
 from resilisim.evaluation.report.content import (
@@ -33,6 +30,9 @@ from resilisim.evaluation.report.content import (
 )
 from resilisim.evaluation.report.rows import policies_of
 from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures
+from resilisim.evaluation.table.breakdown import BreakdownRow
+from resilisim.evaluation.table.episodes import EpisodeTable
+from resilisim.evaluation.table.facts import RunFacts
 from resilisim.run_folder import read_json_lines
 from resilisim.statistics import FloatArray
 
@@ -111,24 +111,18 @@ def _message(text: str) -> str:
 
 def worst_tasks(facts: RunFacts) -> list[Block]:
     """Return the tasks with the most points lost by calls; nothing where no call cost anything."""
-    sums = facts.sums
-    num_tasks = len(sums.tasks)
-    comparable = [group for group in sums.groups.values() if not group.tries_again]
-    ordinary = [group for group in comparable if not group.privileged]
+    tasks = facts.table.tasks
+    parts = [facts.table.group(*names) for names in facts.table.facts]
+    comparable = [part for part in parts if not part.tries_again.any()]
+    ordinary = [part for part in comparable if not part.privileged.any()]
     groups = ordinary or comparable
 
-    def total(vectors: Sequence[TaskVector]) -> FloatArray:
-        total = np.zeros(num_tasks, dtype=np.float64)
-        for vector in vectors:
-            total += vector.to_array(num_tasks)
-        return total
+    def total(column: str) -> FloatArray:
+        return sum((group.by_task(getattr(group, column)) for group in groups), start=np.zeros(len(tasks)))
 
-    count = total([group.count for group in groups])
-    outcome = total([group.outcome for group in groups])
-    optimum = total([group.optimum for group in groups])
-    luck = total([group.luck for group in groups])
+    count, outcome, optimum, luck = map(total, ("count", "outcome", "optimum", "luck"))
     regret = np.divide(optimum - outcome + luck, count, out=np.zeros_like(count), where=count > 0)  # (num_tasks,)
-    worst = sorted(range(num_tasks), key=lambda task: (-round(float(regret[task]), 9), sums.tasks[task].instance_id))
+    worst = sorted(range(len(tasks)), key=lambda task: (-round(float(regret[task]), 9), tasks[task].instance_id))
     worst = [task for task in worst[:WORST_TASKS] if regret[task] >= SHOWN_REGRET]
     if not worst:
         return []
@@ -137,9 +131,9 @@ def worst_tasks(facts: RunFacts) -> list[Block]:
         f"The tasks on which calls cost most, over {whose} and all prompts, in percent of their episodes",
         worst,
         [
-            ("task", lambda task: Cell(sums.tasks[task].instance_id, style="id")),
-            ("type", lambda task: plain(sums.tasks[task].task_type)),
-            ("required tools, in order", lambda task: Cell(" → ".join(sums.tasks[task].required_tools), style="tools")),
+            ("task", lambda task: Cell(tasks[task].instance_id, style="id")),
+            ("type", lambda task: plain(tasks[task].task_type)),
+            ("required tools, in order", lambda task: Cell(" → ".join(tasks[task].required_tools), style="tools")),
             ("costliest cause", lambda task: plain(_costliest_cause(groups, task))),
             ("episodes", lambda task: f"{count[task]:,.0f}"),
             ("ceiling V*", lambda task: percent(float(optimum[task] / count[task]))),
@@ -155,11 +149,11 @@ def worst_tasks(facts: RunFacts) -> list[Block]:
     return [Fold("The costliest tasks", [table])]
 
 
-def _costliest_cause(groups: Sequence[GroupSums], task: int) -> str:
+def _costliest_cause(groups: Sequence[EpisodeTable], task: int) -> str:
     costs: dict[str, float] = {}
     for group in groups:
-        for label, vector in group.losses.items():
-            costs[label] = costs.get(label, 0.0) + vector.get(task)
+        for label, amounts in group.losses.items():
+            costs[label] = costs.get(label, 0.0) + float(amounts[group.task == task].sum())
     return max(costs, key=lambda label: costs[label])
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
-from resilisim.evaluation.summary import GroupSummary, summarise_group
+from resilisim.evaluation.table.episodes import EpisodeTable
+from resilisim.evaluation.table.summary import GroupSummary, summarise_group
 from resilisim.statistics import (
     Estimate,
     FloatArray,
@@ -20,7 +20,6 @@ from resilisim.statistics import (
 )
 
 PROMPT_SEPARATOR = ":"  # between a prompt type and the flaw that its plan was given
-_VECTORS = ("count", "outcome", "partial", "optimum", "ceiling", "luck", "turns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,13 @@ class Pool:
     """Groups counted as one.
 
     Attributes:
-        group: Their sums together.
+        group: Their table of sums.
         summary: What these come to.
         success: Full successes per task.
         adjusted: The same with the luck taken out, as `luck_adjusted` does it; NaN for policies that try again.
     """
 
-    group: GroupSums
+    group: EpisodeTable
     summary: GroupSummary
     success: Rate
     adjusted: Rate
@@ -64,22 +63,19 @@ def base_prompt(prompt_type: str) -> str:
     return prompt_type.partition(PROMPT_SEPARATOR)[0]
 
 
-def pool(sums: RunSums, groups: Sequence[GroupSums], prompt_type: str) -> Pool:
-    """Count groups of one policy as one.
+def pool(group: EpisodeTable, prompt_type: str) -> Pool:
+    """Count the episodes of one policy as one group.
 
     Args:
-        sums: The run's sums, which know the tasks.
-        groups: At least one group.
-        prompt_type: What the prompts of the groups are called together.
+        group: Their table of sums (`EpisodeTable.group`, `EpisodeTable.flawed`).
+        prompt_type: What their prompts are called together.
     """
-    num_tasks = len(sums.tasks)
-    merged = _merged(groups, prompt_type, num_tasks)
-    count, outcome = merged.count.to_array(num_tasks), merged.outcome.to_array(num_tasks)
-    folds = np.array([task.fold for task in sums.tasks], dtype=np.int64)
-    betas = np.array(cross_fitted_betas(merged.folds))[folds]  # (num_tasks,)
-    none = math.nan if merged.tries_again else 0.0
-    adjusted = outcome - betas * merged.luck.to_array(num_tasks) + none
-    return Pool(merged, summarise_group(sums, merged), Rate(outcome, count), Rate(adjusted, count))
+    count, outcome = group.by_task(group.count), group.by_task(group.outcome)
+    betas = np.array(cross_fitted_betas(group.folds))[group.task_folds]  # (num_tasks,)
+    none = math.nan if group.tries_again.any() else 0.0
+    adjusted = outcome - betas * group.by_task(group.luck) + none
+    summary = summarise_group(group, prompt_type=prompt_type)
+    return Pool(group, summary, Rate(outcome, count), Rate(adjusted, count))
 
 
 def combination(parts: Sequence[tuple[float, Rate]]) -> Estimate:
@@ -141,33 +137,7 @@ def proportion(rate: Rate) -> Estimate:
     return clustered_proportion(rate.numerators[present], rate.denominators[present])
 
 
-def level_rates(group: GroupSums, num_tasks: int) -> tuple[Rate, Rate, Rate]:
+def level_rates(group: EpisodeTable) -> tuple[Rate, Rate, Rate]:
     """Return the rates of full, partial and no success of a group."""
-    count = group.count.to_array(num_tasks)
-    full, partial = group.outcome.to_array(num_tasks), group.partial.to_array(num_tasks)
+    count, full, partial = (group.by_task(values) for values in (group.count, group.outcome, group.partial))
     return Rate(full, count), Rate(partial, count), Rate(count - full - partial, count)
-
-
-def _merged(groups: Sequence[GroupSums], prompt_type: str, num_tasks: int) -> GroupSums:
-    first = groups[0]
-    merged = GroupSums(first.policy, prompt_type, False, first.planner)
-    merged.architecture, merged.model = first.architecture, first.model
-    for group in groups:
-        for name in _VECTORS:
-            _add(getattr(merged, name), getattr(group, name), num_tasks)
-        for label, vector in group.losses.items():
-            _add(merged.losses.setdefault(label, TaskVector()), vector, num_tasks)
-        merged.folds = [mine + its for mine, its in zip(merged.folds, group.folds, strict=True)]
-        merged.ended_by.update(group.ended_by)
-        merged.privileged = merged.privileged or group.privileged
-        merged.tries_again = merged.tries_again or group.tries_again
-        merged.optimum_gap = max(merged.optimum_gap, group.optimum_gap)
-        merged.num_after_search += group.num_after_search
-        merged.num_without_ceiling += group.num_without_ceiling
-    return merged
-
-
-def _add(total: TaskVector, vector: TaskVector, num_tasks: int) -> None:
-    values = vector.to_array(num_tasks)
-    for task in np.flatnonzero(values).tolist():
-        total.add(task, float(values[task]))

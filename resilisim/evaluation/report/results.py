@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import (
     RowLabel,
     dot_symbol,
@@ -48,7 +47,8 @@ from resilisim.evaluation.report.content import (
 from resilisim.evaluation.report.pooling import Rate, level_rates, mean_of, proportion
 from resilisim.evaluation.report.published import LEVEL_NAMES, prompts_reference, task_types_reference
 from resilisim.evaluation.report.rows import PromptPools, policies_of, ranked
-from resilisim.evaluation.summary import SMALLEST_SHOWN, GroupSummary, bound_note, ordered_groups, summarise_group
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary, bound_note, summarise_group
 from resilisim.statistics import Estimate, pass_at_k, pass_hat_k
 
 MOST_COLUMNS = 8  # of policies beside each other
@@ -234,7 +234,6 @@ def _episodes_saved(row: GroupSummary) -> str:
 
 def levels_table(facts: RunFacts, pools: PromptPools) -> Table:
     """Return full, partial and failed episodes by policy and prompt, as in table 2 of the ResiliBench paper."""
-    num_tasks = len(facts.sums.tasks)
     rows: list[list[CellLike]] = []
     means: dict[tuple[str, int], list[Rate]] = {}
     for policy in pools.policies:
@@ -245,7 +244,7 @@ def levels_table(facts: RunFacts, pools: PromptPools) -> Table:
             if found is None:
                 rows[-1] += [NOTHING] * len(LEVEL_NAMES)
                 continue
-            for level, rate in enumerate(level_rates(found.group, num_tasks)):
+            for level, rate in enumerate(level_rates(found.group)):
                 rows[-1].append(with_interval(proportion(rate)))
                 if not privileged:
                     means.setdefault((prompt, level), []).append(rate)
@@ -258,7 +257,7 @@ def levels_table(facts: RunFacts, pools: PromptPools) -> Table:
             for level in range(len(LEVEL_NAMES)):
                 rates = means.get((prompt, level))
                 rows[-1].append(with_interval(mean_of(rates)) if rates else NOTHING)
-        notes += [MEANS_HAVE_NONE] if num_tasks < 2 else []
+        notes += [MEANS_HAVE_NONE] if len(facts.table.tasks) < 2 else []
     return Table(
         "Full success, partial success and failure in percent of episodes, with 95% intervals clustered by task",
         ("policy", *LEVEL_NAMES * len(pools.prompts)),
@@ -350,14 +349,14 @@ def _overshoot_notes(rows: Sequence[GroupSummary]) -> list[str]:
 
 def task_types_section(facts: RunFacts, pools: PromptPools) -> Section:
     """Return what share of the ceiling each policy reaches under each prompt, by task type."""
-    counts = Counter(task.task_type for task in facts.sums.tasks)
+    counts = Counter(task.task_type for task in facts.table.tasks)
     if len(counts) == 1:
         text = f"All tasks of this run are of one type: {plain(next(iter(counts)))}."
         return Section("types", "By task type", [text, task_types_reference()])
     shown = sorted(counts, key=lambda name: (-counts[name], name))[:MOST_TASK_TYPES]
-    chosen = {name: facts.sums.tasks_where(task_type=name) for name in shown}
-    groups = ordered_groups(facts.sums, *facts.order)
-    rows = [(name, summarise_group(facts.sums, group, chosen[name])) for name in shown for group in groups]
+    chosen = {name: facts.table.tasks_where(task_type=name) for name in shown}
+    groups = [facts.table.group(*names) for names in facts.table.groups()]
+    rows = [(name, summarise_group(group, chosen[name])) for name in shown for group in groups]
     blocks: list[Block] = [shares_table(facts, pools, {name: counts[name] for name in shown})]
     hidden = len(counts) - len(shown)
     if hidden:
@@ -368,14 +367,14 @@ def task_types_section(facts: RunFacts, pools: PromptPools) -> Section:
 
 def shares_table(facts: RunFacts, pools: PromptPools, counts: Mapping[str, int]) -> Table:
     """Return the share of the ceiling of each policy under each prompt for each task type, and what the ceiling is."""
-    chosen = [facts.sums.tasks_where(task_type=name) for name in counts]
+    chosen = [facts.table.tasks_where(task_type=name) for name in counts]
     rows: list[list[CellLike]] = []
     shown: list[GroupSummary] = []
     ceilings: dict[str, list[GroupSummary]] = {}
     for row in pools.rows:
         entry = pools.get(row.policy, row.prompt_type)
         assert entry is not None  # rows are made of these
-        parts = [summarise_group(facts.sums, entry.group, where) for where in chosen]
+        parts = [summarise_group(entry.group, where, row.prompt_type) for where in chosen]
         shown += parts
         rows.append([policy_cell(row), plain(row.prompt_type), *map(_shaded, parts)])
         if not math.isnan(row.ceiling.value):
@@ -510,11 +509,10 @@ def _repeats_charts(lines: Sequence[_RepeatsLine], tries: Sequence[int]) -> list
 
 def _repeats_curve(facts: RunFacts, row: GroupSummary) -> dict[int, tuple[Estimate, Estimate]]:
     """Return k -> (pass@k, pass^k) for the k that every task of a group allows: above `MOST_TRIES` only some."""
-    group = facts.sums.groups[row.policy, row.prompt_type]
-    num_tasks = len(facts.sums.tasks)
-    episodes = group.count.to_array(num_tasks)
+    group = facts.table.group(row.policy, row.prompt_type)
+    episodes = group.by_task(group.count)
     present = episodes > 0
-    episodes, successes = episodes[present], group.outcome.to_array(num_tasks)[present]
+    episodes, successes = episodes[present], group.by_task(group.outcome)[present]
     most = int(np.min(episodes)) if len(episodes) else 0
     numbers = [
         k for k in range(1, most + 1) if k <= MOST_TRIES or k & (k - 1) == 0 or k == most

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from resilisim.evaluation.accumulate import GroupSums
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.pooling import Pool, base_prompt, pool
-from resilisim.evaluation.summary import GroupSummary, ordered_groups
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.evaluation.table.summary import GroupSummary
 
 # Prompt types in the order of the ResiliBench paper's tables; others follow as they were met.
 PROMPT_ORDER = ("baseline", "chain_of_thought", "optimal", "flawed")
@@ -57,10 +56,10 @@ class PromptPools:
     """
 
     def __init__(self, facts: RunFacts) -> None:
-        parts: dict[tuple[str, str], list[GroupSums]] = {}
-        for group in ordered_groups(facts.sums, *facts.order):
-            parts.setdefault((group.policy, base_prompt(group.prompt_type)), []).append(group)
-        self._pools = {key: pool(facts.sums, groups, key[1]) for key, groups in parts.items()}
+        parts: dict[tuple[str, str], list[str]] = {}
+        for policy, prompt in facts.table.groups():
+            parts.setdefault((policy, base_prompt(prompt)), []).append(prompt)
+        self._pools = {key: pool(facts.table.group(key[0], *own), key[1]) for key, own in parts.items()}
         self.policies = policies_of(facts)
         found = dict.fromkeys(prompt for _, prompt in self._pools)
         known = [prompt for prompt in PROMPT_ORDER if prompt in found]
@@ -79,4 +78,4 @@ class PromptPools:
 
     def is_privileged(self, policy: str) -> bool:
         """Return whether a policy saw the state in any episode."""
-        return any(entry.group.privileged for entry in self.of_policy(policy))
+        return any(entry.summary.privileged for entry in self.of_policy(policy))

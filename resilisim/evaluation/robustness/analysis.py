@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.evaluation.accumulate import GroupSums, RunSums
 from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.robustness.plan import OPTIMAL, STANDARD, flawed_prompt
 from resilisim.evaluation.robustness.references import SettingReferences
@@ -32,7 +31,8 @@ from resilisim.evaluation.robustness.scores import (
     task_scores,
     twofold_ratio,
 )
-from resilisim.evaluation.summary import GroupSummary, summarise_group
+from resilisim.evaluation.table.episodes import EpisodeTable
+from resilisim.evaluation.table.summary import GroupSummary, summarise_group
 from resilisim.statistics import CONFIDENCE_LEVEL, Estimate, FloatArray, clustered_proportion
 
 BoolArray = NDArray[np.bool_]
@@ -40,47 +40,44 @@ Cell = tuple[str, str]  # flaw and severity
 
 
 class PlayedRuns:
-    """The sums of a profile's runs, by run, policy and prompt.
+    """The results of a profile's runs, by run, policy and prompt.
 
     Args:
         instance_ids: The tasks of the profile, in order.
         policies: Names of the policies, in order; others that the runs hold come after them.
-        runs: Sums of each run, by its name.
+        runs: Table of sums of each run, by its name.
     """
 
-    def __init__(self, instance_ids: Sequence[str], policies: Sequence[str], runs: Mapping[str, RunSums]) -> None:
+    def __init__(self, instance_ids: Sequence[str], policies: Sequence[str], runs: Mapping[str, EpisodeTable]) -> None:
         self.place_of = {instance_id: place for place, instance_id in enumerate(instance_ids)}
-        met = [policy for sums in runs.values() for policy, _ in sums.groups]
+        met = [policy for table in runs.values() for policy, _ in table.facts]
         self.policies = tuple(dict.fromkeys([*policies, *met]))
         self._runs = runs
 
     def profiled(self, policy: str, prompt: str) -> ProfiledPolicy:
         """Return who plays, with what is known of the policy from all runs."""
-        groups = [group for sums in self._runs.values() for group in sums.groups.values() if group.policy == policy]
-        return ProfiledPolicy(
-            policy, prompt, any(group.privileged for group in groups), any(group.tries_again for group in groups)
-        )
+        own = [table.group(policy, *table.prompts) for table in self._runs.values() if policy in table.policies]
+        privileged = any(bool(group.privileged.any()) for group in own)
+        return ProfiledPolicy(policy, prompt, privileged, any(bool(group.tries_again.any()) for group in own))
 
     def scores(self, run: str, policy: str, prompt: str) -> TaskScores:
         """Return scores per task; all 0 where nothing was played."""
-        found = self._group(run, policy, prompt)
-        if found is None:
+        group = self._group(run, policy, prompt)
+        if group is None:
             return TaskScores(*(np.zeros(len(self.place_of)) for _ in range(3)))
-        return task_scores(*found, self.place_of)
+        return task_scores(group, self.place_of)
 
     def summary(self, run: str, policy: str, prompt: str, chosen: BoolArray | None = None) -> GroupSummary | None:
         """Return the summary over all tasks, or those chosen, shape (num_tasks,); None where nothing was played."""
-        found = self._group(run, policy, prompt)
-        if found is None:
+        group = self._group(run, policy, prompt)
+        if group is None:
             return None
-        sums, group = found
-        places = [self.place_of[task.instance_id] for task in sums.tasks]
-        return summarise_group(sums, group, None if chosen is None else chosen[places])
+        places = [self.place_of[task.instance_id] for task in group.tasks]
+        return summarise_group(group, None if chosen is None else chosen[places])
 
-    def _group(self, run: str, policy: str, prompt: str) -> tuple[RunSums, GroupSums] | None:
-        sums = self._runs.get(run)
-        group = None if sums is None else sums.groups.get((policy, prompt))
-        return None if sums is None or group is None else (sums, group)
+    def _group(self, run: str, policy: str, prompt: str) -> EpisodeTable | None:
+        table = self._runs.get(run)
+        return None if table is None or (policy, prompt) not in table.facts else table.group(policy, prompt)
 
 
 def analyse_axis(

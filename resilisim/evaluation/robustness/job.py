@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.episode.texts import RecordTexts
 from resilisim.evaluation.results import EvaluationResult
@@ -36,6 +35,7 @@ from resilisim.evaluation.robustness.results import AxisProfile, FlawsProfile, P
 from resilisim.evaluation.robustness.store import write_profile
 from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec
 from resilisim.evaluation.run.runner import RunInterrupted, evaluate
+from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.statistics import FloatArray
 from resilisim.tasks import Task
 from resilisim.tasks.searches import all_searches_needed
@@ -146,7 +146,7 @@ class ProfileJob:
         """
         runs = plan_runs(self.points, self.standard, self.prompts, self.tasks, references.carried)
         write_profile(self.directory, self.arguments, self.points, runs)
-        sums: dict[str, RunSums] = {}
+        tables: dict[str, EpisodeTable] = {}
         states: list[RunState] = []
         policies: tuple[str, ...] = ()
         last_error = ""
@@ -155,10 +155,10 @@ class ProfileJob:
                 on_run(number, len(runs), run)
             result = self._play(run, f"run {number} of {len(runs)}, {run.title}")
             policies = policies or tuple(result.manifest["arguments"]["policy_names"])
-            sums[run.name] = result.facts.sums
+            tables[run.name] = result.facts.table
             states.append(_state(run, result))
             last_error = result.call.last_error or last_error
-        played = PlayedRuns([task.instance_id for task in self.tasks], policies, sums)
+        played = PlayedRuns([task.instance_id for task in self.tasks], policies, tables)
         return self._result(played, references, runs, states, last_error)
 
     def _play(self, run: ProfileRun, where: str) -> EvaluationResult:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.evaluation.accumulate import GroupSums, RunSums
+from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.statistics import (
     CONFIDENCE_LEVEL,
     ROUNDING,
@@ -65,26 +65,24 @@ class Twofold:
         return {"raw": self.raw.to_mapping(), "luck_adjusted": self.adjusted.to_mapping()}
 
 
-def task_scores(sums: RunSums, group: GroupSums, place_of: Mapping[str, int]) -> TaskScores:
-    """Return the scores of a group, its tasks at their places in the profile.
+def task_scores(group: EpisodeTable, place_of: Mapping[str, int]) -> TaskScores:
+    """Return the scores of one policy under one prompt in one run (`EpisodeTable.group`).
 
     Args:
-        sums: The run's sums, which know the tasks.
-        group: One of its groups.
+        group: Its table of sums.
         place_of: Place of each task of the profile, by its id.
     """
-    met = len(sums.tasks)
-    places = np.array([place_of[task.instance_id] for task in sums.tasks], dtype=np.int64)  # (met,)
-    betas = np.array(cross_fitted_betas(group.folds))[[task.fold for task in sums.tasks]]  # (met,)
-    outcome, luck = group.outcome.to_array(met), group.luck.to_array(met)
-    adjusted = np.full(met, np.nan) if group.tries_again else outcome - betas * luck
+    places = np.array([place_of[task.instance_id] for task in group.tasks], dtype=np.int64)  # (num_tasks,) of the run
+    betas = np.array(cross_fitted_betas(group.folds))[group.task_folds]
+    count, outcome, luck = (group.by_task(values) for values in (group.count, group.outcome, group.luck))
+    adjusted = np.full(len(places), np.nan) if group.tries_again.any() else outcome - betas * luck
 
     def at_places(values: FloatArray) -> FloatArray:
         result = np.zeros(len(place_of))
         result[places] = values
         return result
 
-    return TaskScores(at_places(group.count.to_array(met)), at_places(outcome), at_places(adjusted))
+    return TaskScores(at_places(count), at_places(outcome), at_places(adjusted))
 
 
 def mean_of_changes(pairs: Sequence[tuple[TaskScores, TaskScores]], chosen: Sequence[NDArray[np.bool_]]) -> Twofold:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.facts import read_facts
 from resilisim.evaluation.report import comparison, write_markdown, write_report
 from resilisim.evaluation.report.content import Cell, CellLike, signed_points
 from resilisim.evaluation.table.comparing import compare_runs
+from resilisim.evaluation.table.facts import read_facts
 from resilisim.statistics import METHODS
 from tests.evaluation.report.pages import check, write_run
 from tests.evaluation.synthetic import synthetic_record, synthetic_run

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 
-from resilisim.evaluation.facts import RunFacts, read_facts
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.body import NOT_PRIVILEGED, build_page, cards
 from resilisim.evaluation.report.content import NO_INTERVAL_NOTE, Card, Fold, Table, with_interval
 from resilisim.evaluation.report.rendering import blocks_markup, meanings, table_markdown
 from resilisim.evaluation.report.results import TRIES_AGAIN, success_table
 from resilisim.evaluation.report.rows import PromptPools
-from resilisim.evaluation.summary import format_percent
+from resilisim.evaluation.table.facts import RunFacts, read_facts
+from resilisim.evaluation.table.summary import format_percent
 from resilisim.statistics import Estimate
 from tests.evaluation.report.agent_records import agent_records
 from tests.evaluation.report.pages import check, write_run

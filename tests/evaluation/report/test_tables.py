@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from resilisim.evaluation.facts import RunFacts, read_facts
 from resilisim.evaluation.report import agents, losses, results
 from resilisim.evaluation.report.content import Cell, CellLike, Fold, Section, Table
 from resilisim.evaluation.report.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
 from resilisim.evaluation.report.losses import broken_episodes, broken_section
 from resilisim.evaluation.report.rows import PromptPools
-from resilisim.evaluation.summary import format_percent
+from resilisim.evaluation.table.facts import RunFacts, read_facts
+from resilisim.evaluation.table.summary import format_percent
 from resilisim.provenance import encode_json_line
 from tests.evaluation.report.agent_records import AGENTS, MODELS, PROMPTS, agent_records
 from tests.evaluation.report.pages import write_run
@@ -100,7 +100,7 @@ def test_every_rate_has_an_interval(facts: RunFacts) -> None:
 
 
 def test_task_types_have_the_shares_of_their_tasks(facts: RunFacts, records: list[Record]) -> None:
-    counts = Counter(task.task_type for task in facts.sums.tasks)
+    counts = Counter(task.task_type for task in facts.table.tasks)
     table = results.shares_table(facts, PromptPools(facts), counts)
     *rows, searching, known, tasks = table.rows
     assert [text_of(cell) for cell in tasks[2:]] == [f"{count}" for count in counts.values()]

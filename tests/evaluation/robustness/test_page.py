@@ -14,7 +14,7 @@ from resilisim.errors import StoreError
 from resilisim.evaluation.report.profile import write_profile_markdown, write_profile_page
 from resilisim.evaluation.robustness.profile import ProfileResult, profile
 from resilisim.evaluation.robustness.results import RunState
-from resilisim.evaluation.summary import format_interval, format_percent
+from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.simulator import EndRules
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
 

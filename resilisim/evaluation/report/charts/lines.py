@@ -30,7 +30,7 @@ from resilisim.evaluation.report.charts import (
     words,
 )
 from resilisim.evaluation.report.content import signed_points
-from resilisim.evaluation.summary import format_interval, format_percent
+from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.statistics import Estimate
 
 NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, math.nan, 0, 0)

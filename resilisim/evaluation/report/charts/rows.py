@@ -32,7 +32,7 @@ from resilisim.evaluation.report.charts import (
     wrapped,
 )
 from resilisim.evaluation.report.content import NOTHING, interval_text, percent, signed_points
-from resilisim.evaluation.summary import format_interval, format_percent
+from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.statistics import Estimate
 
 DOTS_HEIGHT, DOT_HEIGHT = 27.0, 11.0  # of a row with one dot, and of each further one

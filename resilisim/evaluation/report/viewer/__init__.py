@@ -11,14 +11,14 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, StepRecord
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts.lines import trace_chart
 from resilisim.evaluation.report.content import REGRET_ADDS_UP, on_one_line, plain, signed_points
 from resilisim.evaluation.report.rendering import render
 from resilisim.evaluation.report.results import loss_style
 from resilisim.evaluation.report.viewer.packing import Pack, Packer
 from resilisim.evaluation.run.store import read_records
-from resilisim.evaluation.summary import format_percent
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.evaluation.table.summary import format_percent
 from resilisim.tasks.benchmark import benchmark_tasks
 
 __all__ = ["Packer", "viewer_assets", "viewer_section"]
