@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.episode.texts import RecordTexts
-from resilisim.evaluation.results import EvaluationResult
+from resilisim.evaluation.results import EvaluationResult, evaluate
 from resilisim.evaluation.robustness.analysis import PlayedRuns, analyse_axis, analyse_flaws
 from resilisim.evaluation.robustness.plan import (
     RELIABILITY,
@@ -34,7 +34,7 @@ from resilisim.evaluation.robustness.references import (
 from resilisim.evaluation.robustness.results import AxisProfile, FlawsProfile, ProfileResult, RunState
 from resilisim.evaluation.robustness.store import write_profile
 from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec
-from resilisim.evaluation.run.runner import RunInterrupted, evaluate
+from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.statistics import FloatArray
 from resilisim.tasks import Task
