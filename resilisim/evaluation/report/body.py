@@ -25,11 +25,10 @@ from resilisim.evaluation.report.content import (
     signed_points,
 )
 from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL, flaws_section
+from resilisim.evaluation.report.groups import PromptPools, difference, merit
 from resilisim.evaluation.report.losses import broken_episodes, broken_section, errors_section, losses_section
-from resilisim.evaluation.report.pooling import difference
 from resilisim.evaluation.report.rendering import meanings
 from resilisim.evaluation.report.results import must_search, repeats_section, results_section, task_types_section
-from resilisim.evaluation.report.rows import PromptPools, merit
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary
 from resilisim.statistics import Estimate
@@ -44,13 +43,7 @@ MOST_ENTRIES = 40  # of a list among the arguments
 def build_page(
     facts: RunFacts, directory: Path | str, episodes: Markup | None = None, compare_with: Path | str | None = None
 ) -> Page:
-    """Return the page of a run.
-
-    Args:
-        facts: The run's facts.
-        directory: Its folder.
-        episodes: The viewer of its episodes, where there is one.
-        compare_with: Folder of another run to compare it with.
+    """Return the page of a run, with the viewer of its episodes and compared with another run where these are given.
 
     Raises:
         StoreError: A folder cannot be read.
@@ -71,15 +64,15 @@ def build_page(
         pools = PromptPools(facts)
         figures = cards(pools)
         sections = [
-            results_section(facts, pools),
+            results_section(pools),
             comparison_section(facts, directory, compare_with) if compare_with is not None else None,
-            flaws_section(facts, pools),
-            task_types_section(facts, pools),
-            losses_section(facts),
-            scaling_section(facts, pools),
-            repeats_section(facts),
+            flaws_section(pools),
+            task_types_section(pools),
+            losses_section(pools),
+            scaling_section(pools),
+            repeats_section(pools),
             agents_section(facts),
-            errors_section(facts),
+            errors_section(pools),
             *sections,
             Section("episodes", "Episodes", [episodes]) if episodes is not None else None,
             reading_section(facts),

@@ -25,23 +25,21 @@ from resilisim.evaluation.report.content import (
     Section,
     Table,
     beside_a_chart,
-    name_cell,
     plain,
     with_interval,
 )
-from resilisim.evaluation.report.pooling import (
+from resilisim.evaluation.report.groups import (
+    LEVEL_NAMES,
     Pool,
+    PromptPools,
     Rate,
     combination,
     difference,
-    level_rates,
     mean_of,
     pool,
-    proportion,
 )
-from resilisim.evaluation.report.published import LEVEL_NAMES, flawed_reference
+from resilisim.evaluation.report.published import flawed_reference
 from resilisim.evaluation.report.results import MEANS_HAVE_NONE, mean_name
-from resilisim.evaluation.report.rows import PromptPools
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import build_problem
@@ -66,18 +64,18 @@ Key = tuple[str, ...]
 FlawedPlan = tuple[int, str, str, str]
 
 
-def flaws_section(facts: RunFacts, pools: PromptPools) -> Section | None:
+def flaws_section(pools: PromptPools) -> Section | None:
     """Return what flawed plans did to success, or None if no plan was flawed."""
     if FLAWED not in pools.prompts:
         return None
-    blocks = _grid(facts, pools)
-    drops = drops_table(facts, pools)
+    blocks = _grid(pools)
+    drops = drops_table(pools)
     if drops is not None:
         blocks += [Fold("Optimal against flawed plans", [drops]) if blocks else drops, flawed_reference()]
     return Section("flaws", "Flawed plans", blocks)
 
 
-def drops_table(facts: RunFacts, pools: PromptPools) -> Table | None:
+def drops_table(pools: PromptPools) -> Table | None:
     """Return levels under optimal and flawed prompts and the drop from one to the other; None without both."""
     pairs = {policy: (pools.get(policy, OPTIMAL), pools.get(policy, FLAWED)) for policy in pools.policies}
     both = {policy: (sound, flawed) for policy, (sound, flawed) in pairs.items() if sound and flawed}
@@ -85,9 +83,8 @@ def drops_table(facts: RunFacts, pools: PromptPools) -> Table | None:
         return None
     rows: list[list[CellLike]] = []
     for policy, (sound, flawed) in both.items():
-        levels = [*level_rates(sound.group), *level_rates(flawed.group)]
         drops = (difference(sound.success, flawed.success), difference(sound.adjusted, flawed.adjusted))
-        rows.append([name_cell(policy, pools.is_privileged(policy)), *map(with_interval, map(proportion, levels))])
+        rows.append([pools.name(policy), *sound.level_cells, *flawed.level_cells])
         rows[-1] += [with_interval(drop, signed=True) for drop in drops]
     ordinary = [both[policy] for policy in both if not pools.is_privileged(policy)]
     num_starred = len(both) - len(ordinary)
@@ -96,7 +93,7 @@ def drops_table(facts: RunFacts, pools: PromptPools) -> Table | None:
         "The drop is the difference between two means over the same tasks, seeds and luck; its interval takes a task "
         "as the unit. The luck-adjusted drop estimates the same with less noise."
     )
-    if len(facts.table.tasks) < 2:
+    if len(pools.facts.table.tasks) < 2:
         notes.append(MEANS_HAVE_NONE)
     if len(ordinary) > 1:
         rows.append([mean_name(len(ordinary), num_starred), *_mean_cells(ordinary)])
@@ -114,7 +111,7 @@ def drops_table(facts: RunFacts, pools: PromptPools) -> Table | None:
 def _mean_cells(pairs: Sequence[tuple[Pool, Pool]]) -> list[CellLike]:
     cells: list[CellLike] = []
     for side in (0, 1):
-        levels = zip(*(level_rates(pair[side].group) for pair in pairs), strict=True)
+        levels = zip(*(pair[side].levels for pair in pairs), strict=True)
         cells += [with_interval(mean_of(rates)) for rates in levels]
     share = 1.0 / len(pairs)
     raw: list[tuple[float, Rate]] = []
@@ -125,12 +122,12 @@ def _mean_cells(pairs: Sequence[tuple[Pool, Pool]]) -> list[CellLike]:
     return [*cells, with_interval(combination(raw), signed=True), with_interval(combination(adjusted), signed=True)]
 
 
-def _grid(facts: RunFacts, pools: PromptPools) -> list[Block]:
+def _grid(pools: PromptPools) -> list[Block]:
     """Return the chart of flaws and severities with its tables."""
-    parts = flaw_pools(facts)
+    parts = flaw_pools(pools.facts)
     if not parts:
         return []
-    costs = flaw_costs(facts)
+    costs = flaw_costs(pools.facts)
     found = [policy for policy in pools.policies if pools.get(policy, FLAWED) is not None]
     drawn = sorted(found, key=pools.is_privileged)[:MOST_DRAWN]
     obey = (upright_symbol("reference"), "obey: following the flawed plan to the letter")
@@ -144,7 +141,7 @@ def _grid(facts: RunFacts, pools: PromptPools) -> list[Block]:
         hidden = len(pools.policies) - len(drawn)
         blocks.append(Paragraph(f"{count_of(hidden, 'more policy', 'more policies')} in the table only.", "note"))
     blocks.append(beside_a_chart(flaws_table(parts, costs, pools)))
-    by_method = flaw_pools(facts, by_method=True)
+    by_method = flaw_pools(pools.facts, by_method=True)
     if len(by_method) > len(parts):
         blocks.append(Fold("By method of the flaw", [flaws_table(by_method, costs, pools)]))
     return blocks
@@ -202,7 +199,7 @@ def flaws_table(parts: Mapping[tuple[str, Key], Pool], costs: FlawCosts, pools: 
             row = parts[policy, key].summary
             numbers = (f"{row.num_tasks:,}", f"{row.num_episodes:,}")
             rates = (with_interval(row.success), with_interval(row.luck_adjusted))
-            rows.append([*names, name_cell(policy, pools.is_privileged(policy)), *numbers, *rates, *exact])
+            rows.append([*names, pools.name(policy), *numbers, *rates, *exact])
     headings = ("flaw", *method, "severity", "policy")
     return Table(
         "Success by flaw and severity, in percent of episodes, with 95% intervals clustered by task; obey and deviate "

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from resilisim.errors import unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, lacks_ceiling, tries_again
 from resilisim.evaluation.run.store import read_manifest, read_own_records
-from resilisim.statistics import NUM_FOLDS, FloatArray, FoldSums, IntArray, fold_of
+from resilisim.statistics import NUM_FOLDS, FloatArray, FoldSums, IntArray, fold_of, moments_of
 
 Flaw = tuple[str, str, str]  # flaw type, severity, method
 NO_FLAW: Final[Flaw] = ("", "", "")
@@ -49,6 +49,7 @@ class GroupFacts:
         planner: Who made the plan in the prompt, or None.
         architecture: Of an LLM agent, its architecture; None for other policies.
         model: Of an LLM agent, the model that it asks; several are joined by " + ". None for other policies.
+        optimum_gap: By how much any V* of its episodes may be too low; 0 where all are exact.
     """
 
     policy: str
@@ -56,6 +57,7 @@ class GroupFacts:
     planner: str | None
     architecture: str | None = None
     model: str | None = None
+    optimum_gap: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class EpisodeTable:
         tasks: Traits of the tasks, likewise.
         facts: What is known of each policy under each prompt type of the table.
         moments: What beta is fitted on: for each (policy, prompt type) of the table, or each (policy, *flaw) of a part
-            by flaws, the sums of each fold of tasks. They stay those of all its episodes when rows are left out.
+            by flaws, the sums of each fold of tasks. They stay those of all its episodes when rows are left out. In
+            tables of sums only.
         policy: Place of the policy in `policies`.
         prompt: Place of the prompt type in `prompts`.
         flaw: Place of the flaw in `flaws`.
@@ -91,7 +94,6 @@ class EpisodeTable:
         ceiling: The ceiling that fits what the agent was told (`record.ceiling_of`).
         luck: Sum of luck.
         regret: Sum of regret.
-        gap: By how much V* may be too low; never a sum, but the largest.
         losses: Regret by label; in tables of sums only.
         ended_by: Episodes by what ended them; in tables of sums only.
         largest_identity_error: Largest deviation from 1 - outcome = (1 - optimum) + regret - luck.
@@ -122,7 +124,6 @@ class EpisodeTable:
     ceiling: FloatArray = field(repr=False)
     luck: FloatArray = field(repr=False)
     regret: FloatArray = field(repr=False)
-    gap: FloatArray = field(repr=False)
     losses: Mapping[str, FloatArray] = field(repr=False)
     ended_by: Mapping[str, FloatArray] = field(repr=False)
     largest_identity_error: float = 0.0
@@ -144,7 +145,7 @@ class EpisodeTable:
     @property
     def optimum_gap(self) -> float:
         """By how much any V* may be too low; 0 where all are exact."""
-        return float(self.gap.max(initial=0.0))
+        return max((known.optimum_gap for known in self.facts.values()), default=0.0)
 
     @cached_property
     def task_folds(self) -> IntArray:
@@ -201,7 +202,7 @@ class EpisodeTable:
         part = self.where((self.policy == self.policies.index(policy)) & np.isin(self.prompt, places))
         keys = [(policy, prompt) for prompt in prompts if (policy, prompt) in self.facts]
         facts = {key: self.facts[key] for key in keys}
-        return replace(part, facts=facts, moments={key: self.moments[key] for key in keys})
+        return replace(part, facts=facts, moments={key: self.moments[key] for key in keys if key in self.moments})
 
     def flaw_keys(self) -> list[tuple[str, ...]]:
         """Return each (policy, flaw type, severity, method) that has episodes, in the order in which it was met."""
@@ -223,7 +224,7 @@ _VALUES: Final = {
     "count": "b",
     "outcome": "b",
     "partial": "b",
-    "turns": "i",
+    "turns": "h",
     "after_search": "b",
     "without_ceiling": "b",
     "tries_again": "b",
@@ -232,7 +233,6 @@ _VALUES: Final = {
     "ceiling": "d",
     "luck": "d",
     "regret": "d",
-    "gap": "d",
 }
 COLUMNS: Final = (*_KEYS, *_VALUES)
 _DTYPES: Final = {"b": np.int8, "h": np.int16, "i": np.int32, "q": np.int64, "d": np.float64}
@@ -287,16 +287,14 @@ class TableBuilder:
         columns["ceiling"][row] += ceiling_of(record)
         columns["luck"][row] += luck
         columns["regret"][row] += regret
-        columns["gap"][row] = max(columns["gap"][row], record["optimum_gap"])
         if self._sums:
             for label, amount in record["losses"].items():
                 self._named(self._losses, label)[row] += amount
             self._named(self._ended_by, record["ended_by"])[row] += 1.0
-        fold = self._tasks[task].fold
-        moments = FoldSums.of(outcome, optimum, luck)
-        self._add_moments(names, fold, moments)
-        if flaw is not None:
-            self._add_moments((names[0], *kind), fold, moments)
+            fold, moments = self._tasks[task].fold, moments_of(outcome, optimum, luck)
+            self._add_moments(names, fold, moments)
+            if flaw is not None:
+                self._add_moments((names[0], *kind), fold, moments)
         self._note(names, record)
         self._largest_identity_error = max(self._largest_identity_error, abs((optimum - outcome) - (regret - luck)))
 
@@ -367,13 +365,13 @@ class TableBuilder:
             found = columns[name] = array("d", bytes(8 * len(self._columns["task"])))
         return found
 
-    def _add_moments(self, key: tuple[str, ...], fold: int, amounts: FoldSums) -> None:
+    def _add_moments(self, key: tuple[str, ...], fold: int, amounts: tuple[float, ...]) -> None:
         folds = self._moments.get(key)
         if folds is None:
-            folds = self._moments[key] = [[0.0] * len(FoldSums.__slots__) for _ in range(NUM_FOLDS)]
+            folds = self._moments[key] = [[0.0] * len(amounts) for _ in range(NUM_FOLDS)]
         sums = folds[fold]
-        for place, name in enumerate(FoldSums.__slots__):
-            sums[place] += getattr(amounts, name)
+        for place, amount in enumerate(amounts):
+            sums[place] += amount
 
     def _note(self, names: tuple[str, str], record: EpisodeRecord) -> None:
         known = self._facts.get(names)
@@ -382,7 +380,9 @@ class TableBuilder:
         if known.architecture is None and "agent" in record:
             agent = record["agent"]
             model = " + ".join(sorted(set(agent["models"].values()))) or None
-            self._facts[names] = replace(known, architecture=agent["architecture"], model=model)
+            known = self._facts[names] = replace(known, architecture=agent["architecture"], model=model)
+        if record["optimum_gap"] > known.optimum_gap:
+            self._facts[names] = replace(known, optimum_gap=record["optimum_gap"])
 
 
 def table_of(records: Iterable[EpisodeRecord], manifest: Mapping[str, Any] | None = None) -> EpisodeTable:

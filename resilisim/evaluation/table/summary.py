@@ -24,7 +24,7 @@ from resilisim.statistics import (
     clustered_proportion,
     clustered_ratio,
     cross_fitted_betas,
-    finite_or_none,
+    fields_to_json,
     luck_adjusted_mean,
     within_range,
 )
@@ -84,19 +84,19 @@ class GroupSummary:
     success: Estimate
     partial_success: Estimate
     optimum: Estimate
-    optimum_gap: float
     ceiling: Estimate
-    ceiling_name: Ceiling
-    num_without_ceiling: int
     share_of_ceiling: Estimate
     adjusted_share: Estimate
     luck_adjusted: Estimate
     luck_adjusted_beta_1: Estimate
-    mean_beta: float
     luck: Estimate
     regret: Estimate
-    losses: Mapping[str, Estimate]
     turns: Estimate
+    optimum_gap: float
+    ceiling_name: Ceiling
+    num_without_ceiling: int
+    mean_beta: float
+    losses: Mapping[str, Estimate]
     ended_by: Mapping[str, float]
 
     @property
@@ -124,39 +124,9 @@ class GroupSummary:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values; NaN becomes None."""
-        estimates = {
-            name: getattr(self, name).to_mapping()
-            for name in (
-                "success",
-                "partial_success",
-                "optimum",
-                "ceiling",
-                "share_of_ceiling",
-                "adjusted_share",
-                "luck_adjusted",
-                "luck_adjusted_beta_1",
-                "luck",
-                "regret",
-                "turns",
-            )
-        }
-        return {
-            "policy": self.policy,
-            "prompt_type": self.prompt_type,
-            "privileged": self.privileged,
-            "tries_again": self.tries_again,
-            "planner": self.planner,
-            "num_tasks": self.num_tasks,
-            "num_episodes": self.num_episodes,
-            **estimates,
-            "optimum_gap": self.optimum_gap,
-            "ceiling_name": self.ceiling_name,
-            "num_without_ceiling": self.num_without_ceiling,
-            "mean_beta": finite_or_none(self.mean_beta),
-            "losses": {label: loss.to_mapping() for label, loss in self.losses.items()},
-            "biggest_loss": self.biggest_loss,
-            "ended_by": dict(self.ended_by),
-        }
+        mapping = fields_to_json(self)
+        ended_by = mapping.pop("ended_by")
+        return {**mapping, "biggest_loss": self.biggest_loss, "ended_by": ended_by}
 
 
 def summarise_group(

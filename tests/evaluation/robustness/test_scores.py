@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.evaluation.robustness.scores import (
+from resilisim.evaluation.robustness.analysis import (
     TaskScores,
     mean_of_changes,
     recovered_share,

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.evaluation.report.pooling import (
+from resilisim.evaluation.report.groups import (
     Rate,
     base_prompt,
     combination,
     difference,
-    level_rates,
     mean_of,
     pool,
 )
@@ -91,7 +90,7 @@ def test_groups_counted_as_one_are_what_one_group_of_all_episodes_would_be() -> 
     count = found.success.denominators.sum()
     assert found.success.numerators.sum() / count == pytest.approx(found.summary.success.value)
     assert found.adjusted.value == pytest.approx(found.summary.luck_adjusted.value)
-    assert sum(rate.value for rate in level_rates(found.group)) == pytest.approx(1.0)
+    assert sum(rate.value for rate in found.levels) == pytest.approx(1.0)
 
 
 def test_a_flaw_is_no_part_of_the_prompt_type() -> None:
