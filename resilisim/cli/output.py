@@ -169,8 +169,8 @@ def tables_that_fit(found: ReportTable, shown: Console) -> Iterator[Table]:
         numbers = numbers[count:]
 
 
-def simple_table(title: str, *columns: Column) -> Table:
-    """Return an empty table with a line below its head only."""
+def simple_table(title: str, *columns: Column, padding: tuple[int, ...] = (0, 1, 0, 0)) -> Table:
+    """Return an empty table with a line below its head only, and room around its cells as rich counts it."""
     return Table(
         *columns,
         title=plain(title, "bold"),
@@ -178,7 +178,7 @@ def simple_table(title: str, *columns: Column) -> Table:
         box=box.SIMPLE_HEAD,
         header_style="bold",
         pad_edge=False,
-        padding=(0, 1, 0, 0),
+        padding=cast("Any", padding),
     )
 
 

@@ -135,7 +135,7 @@ def comparison_table(
     """
     a, b = comparison.success_a, comparison.success_b
     heading = title or f"{comparison.label_a} - {comparison.label_b}, prompt {comparison.prompt}"
-    table = simple_table(f"{heading}: {format_percent(a.value)} % - {format_percent(b.value)} %")
+    table = simple_table(f"{heading}: {format_percent(a.value)} % - {format_percent(b.value)} %", padding=(0, 1))
     shows_correction = corrected is not None and num_comparisons > 1
     table.add_column("method")
     for name in ("difference", "95% interval", "p", *(["p, Holm"] if shows_correction else []), "pairs"):
