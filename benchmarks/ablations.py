@@ -33,7 +33,7 @@ from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.policy import patterns_of
 from resilisim.policies.ppo.training import train
 from resilisim.policies.ppo.validation import Actor, play_closed_loop
-from resilisim.provenance import JsonLinesWriter, read_json_lines
+from resilisim.run_folder import JsonLinesWriter, read_json_lines
 from resilisim.seeding import EVALUATION_SALT, Draws
 from resilisim.simulator.exact import solve_all
 from resilisim.simulator.problem import Problem, build_problem

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from numbers import Real
@@ -21,6 +21,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from resilisim.errors import InvalidInputError, check_integer, shown_value, unknown_name
+
+OUTPUT_GROUP = "Output"  # heading of options about what is written, and in which form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,7 @@ class Option:
     switch: str = ""
     default_text: str | None = None
     group: str = ""
-    path: Literal["", "file", "folder"] = ""
+    path: Literal["", "file", "folder", "any"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,10 @@ class OptionField:
     Attributes:
         name: Name of the field.
         default: Its default.
-        kind: Type of its values; the union with None and the names of a `Literal` are taken apart.
+        kind: Type of its values, or of those in a tuple; the union with None and a `Literal` are taken apart.
         choices: The only values; empty if there are others.
         optional: Whether None is a value.
+        is_tuple: Whether it holds several values.
         option: What else is known.
     """
 
@@ -68,6 +71,7 @@ class OptionField:
     kind: Any
     choices: tuple[str, ...]
     optional: bool
+    is_tuple: bool
     option: Option
 
     def checked(self, value: object) -> Any:
@@ -78,6 +82,10 @@ class OptionField:
         """
         if value is None and self.optional:
             return None
+        if self.is_tuple:
+            if isinstance(value, str) or not isinstance(value, Iterable):
+                raise InvalidInputError(f"{self.name} is {shown_value(value)}: expected a list")
+            return tuple(dataclasses.replace(self, is_tuple=False).checked(item) for item in value)
         if self.kind is int:
             least = 0 if self.option.least is None else int(self.option.least)
             return check_integer(self.name, value, least, None if self.option.most is None else int(self.option.most))
@@ -107,9 +115,13 @@ def option(default: Any, help: str, **known: Any) -> Any:
     return dataclasses.field(default=default, metadata={"option": Option(help=help, **known)})
 
 
-@cache
-def options_of(settings: type) -> dict[str, OptionField]:
+def options_of(settings: type[Any]) -> dict[str, OptionField]:
     """Return the options that a dataclass declares, by name; fields that are no options are left out."""
+    return _read_once(cast("Hashable", settings))
+
+
+@cache
+def _read_once(settings: Any) -> dict[str, OptionField]:
     return {found.name: found for found in _declared(settings)}
 
 
@@ -123,8 +135,11 @@ def _declared(settings: type) -> Iterator[OptionField]:
         if get_origin(kinds[0]) in (Union, UnionType):
             kinds = list(get_args(kinds[0]))
         kind = next(kind for kind in kinds if kind is not NoneType)
+        is_tuple = get_origin(kind) is tuple
+        kind = get_args(kind)[0] if is_tuple else kind
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        yield OptionField(field.name, field.default, str if choices else kind, choices, NoneType in kinds, known)
+        kind = str if choices else kind
+        yield OptionField(field.name, field.default, kind, choices, NoneType in kinds, is_tuple, known)
 
 
 def check_options(settings: Any) -> None:
@@ -133,7 +148,7 @@ def check_options(settings: Any) -> None:
     Raises:
         InvalidInputError: In one line, with the value and what was expected.
     """
-    for found in options_of(cast("Hashable", type(settings))).values():
+    for found in options_of(type(settings)).values():
         object.__setattr__(settings, found.name, found.checked(getattr(settings, found.name)))
 
 
@@ -143,7 +158,7 @@ def with_options(settings: Any, options: Any) -> Any:
     Raises:
         InvalidInputError: An option or a value does not exist.
     """
-    known = options_of(cast("Hashable", type(settings)))
+    known = options_of(type(settings))
     for name in options:
         if name not in known:
             raise unknown_name("option", name, known)

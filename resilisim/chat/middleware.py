@@ -27,8 +27,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from resilisim.chat.types import ChatModel, ChatReply, ChatRequest, TokenUsage, estimated_prompt_tokens
-from resilisim.errors import InvalidInputError, nearest_name
+from resilisim.errors import MAX_COUNT, InvalidInputError, nearest_name
 from resilisim.inputs import read_json, read_text, validated
+from resilisim.options import option
 from resilisim.provenance import content_hash, describe_os_error, encode_json
 from resilisim.seeding import Draws
 
@@ -49,13 +50,12 @@ class RetryPolicy:
     """How often and after which waits to ask again.
 
     Attributes:
-        retries: How often to ask again after a failure, 0 or more.
         first_wait: Seconds before the first retry, before jitter; each later wait is twice as long.
         longest_wait: Seconds that a wait of our own choice is at most.
         longest_demand: Seconds that an endpoint may make us wait; one that asks for more has failed.
     """
 
-    retries: int = 4
+    retries: int = option(4, "How often a failed request is sent again.", least=0, most=MAX_COUNT)
     first_wait: float = 0.5
     longest_wait: float = 30.0
     longest_demand: float = 120.0

@@ -15,9 +15,12 @@ from resilisim.chat.middleware import CachingChatModel, RateLimitedChatModel, Re
 from resilisim.chat.openai import DEFAULT_TIMEOUT_SECONDS, OpenAIChatModel, endpoint_url
 from resilisim.chat.scripted import FileScriptedChatModel, script_identity
 from resilisim.chat.types import ChatModel
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
+from resilisim.options import option
 
 DEFAULT_CONCURRENCY = 8
+MAX_CONCURRENCY = 10_000
+MAX_SECONDS = 1e6  # of waiting for an answer
 # The components that ask models; each request names its own in `ChatRequest.role`.
 COMPONENT_ROLES = ("planner", "replanner", "extractor", "reasoner", "executor", "reflector", "evaluator", "agent")
 DEFAULT_ROLE = "default"
@@ -28,31 +31,36 @@ class ChatModelSettings:
     """How a model is reached; a kind of model takes what it can use.
 
     Attributes:
-        base_url: Address of an endpoint; None takes the environment's, or the kind's own.
         api_key: Key of the endpoint; None takes the environment's.
-        timeout_seconds: Seconds that one attempt may take.
-        max_concurrency: Requests under way at once.
         retry: When to ask again.
-        requests_per_minute: How many requests may start in a minute; None limits none.
-        tokens_per_minute: How many tokens, prompts and answers together, may be used in a minute; None limits none.
-        local_threads: Threads of a model that runs here; None takes the processors, at most 4.
         local_context: Tokens that a model that runs here reads and writes in one request at most; None takes what it
             was trained for, at most 8192.
-        local_reuse_prompts: Whether a model that runs here keeps the beginning of a prompt that it has read before.
-            That saves most of the time of long conversations; answers then depend, by rounding, on what was asked
-            before.
     """
 
-    base_url: str | None = None
+    base_url: str | None = option(
+        None,
+        "Address of an OpenAI-compatible endpoint; OPENAI_BASE_URL, else OpenAI's, if left out. The key is taken from "
+        "OPENAI_API_KEY.",
+    )
     api_key: str | None = field(default=None, repr=False)
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    max_concurrency: int = DEFAULT_CONCURRENCY
+    timeout_seconds: float = option(
+        DEFAULT_TIMEOUT_SECONDS, "Seconds for one request.", least=0.01, most=MAX_SECONDS, flag="--timeout"
+    )
+    max_concurrency: int = option(
+        DEFAULT_CONCURRENCY, "Requests under way at once.", least=1, most=MAX_CONCURRENCY, flag="--concurrency"
+    )
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
-    local_threads: int | None = None
+    requests_per_minute: float | None = option(None, "Most requests a minute.", least=0.01)
+    tokens_per_minute: float | None = option(None, "Most tokens a minute.", least=1.0)
+    local_threads: int | None = option(
+        None, "Threads of a model that runs here; the processors, at most 4, if left out.", least=1, most=MAX_COUNT
+    )
     local_context: int | None = None
-    local_reuse_prompts: bool = False
+    local_reuse_prompts: bool = option(
+        False,
+        "Let a model that runs here keep what it has read: many times faster, and answers depend, by rounding, on what "
+        "was asked before.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,33 +6,33 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from resilisim.cli.options import (
-    BaseOption,
-    FailedOption,
-    FailuresOption,
-    HistoryOption,
+    LAW,
+    RULES,
     JsonFlag,
     LibraryOption,
-    LoopOption,
-    NotExecutedOption,
-    TurnsOption,
+    OptionGroup,
+    TasksOption,
+    find_task,
     load,
+    takes,
 )
-from resilisim.cli.output import console, note, print_json, table
-from resilisim.cli.progress import Progressing
-from resilisim.cli.tasks import TasksOption, find_task
+from resilisim.cli.output import Progressing, console, note, print_json, table
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
-
-if TYPE_CHECKING:
-    from resilisim.simulator import Problem
-    from resilisim.simulator.exact import References
-    from resilisim.simulator.law import BenchmarkLaw, EndRules
-    from resilisim.tasks import Task
-    from resilisim.tool_library import ToolLibrary
+from resilisim.seeding import EVALUATION_SALT
+from resilisim.simulator import Problem, build_problem
+from resilisim.simulator.exact import References, references, solved_references
+from resilisim.simulator.exact.clairvoyant import clairvoyant
+from resilisim.simulator.law import BenchmarkLaw, EndRules
+from resilisim.tasks import TASK_TYPES, Task
+from resilisim.tasks.searches import all_searches_needed
+from resilisim.tasks.sources import read_tasks
+from resilisim.tool_library import ToolLibrary
 
 EXPLANATIONS = {
     "known_probabilities": "the best possible success rate of an agent that knows the law (V*)",
@@ -55,13 +55,14 @@ BLOCK = 64  # problems that are handed to the threads together
 THREADS = 2  # the compiled kernels release the interpreter lock, so they run side by side
 
 
+@takes(environment=OptionGroup(EnvironmentSettings, [*RULES, *LAW]))
 def bound(
+    *,
     task: Annotated[str | None, typer.Option("--task", help="instance_id of a task, or all.")] = None,
     tools: Annotated[
         str | None, typer.Option("--tools", help="Required tools in order, with commas between them.")
     ] = None,
-    turns: TurnsOption = 10,
-    max_consecutive_failures: FailuresOption = 5,
+    environment: EnvironmentSettings,
     clairvoyant_seeds: Annotated[
         int | None,
         typer.Option(
@@ -71,11 +72,6 @@ def bound(
             max=MAX_COUNT,
         ),
     ] = None,
-    loop_length: LoopOption = 4,
-    success_probability: BaseOption = 0.8,
-    not_executed: NotExecutedOption = 0.5,
-    failed: FailedOption = 0.7,
-    history: HistoryOption = 0.9,
     tasks: TasksOption = "benchmark-v1",
     library: LibraryOption = None,
     as_json: JsonFlag = False,
@@ -83,19 +79,12 @@ def bound(
     """Solve a task exactly: how often can the best agent succeed, and how often does plainly following the plan."""
     if (task is None) == (tools is None):
         raise InvalidInputError("bound takes either --task ID (or --task all) or --tools a,b,c")
-    from resilisim.simulator.law import BenchmarkLaw, EndRules
-
     chosen = load(library)
-    law = BenchmarkLaw(success_probability, not_executed, failed, history)
-    rules = EndRules(turns, max_consecutive_failures, loop_length)
+    law, rules = environment.law(), environment.rules()
     if task == EVERY_TASK:
-        from resilisim.tasks.sources import read_tasks
-
         seeds = SEEDS_FOR_EACH_OF_ALL if clairvoyant_seeds is None else clairvoyant_seeds
         _print_means(means_by_type(read_tasks(tasks, chosen), chosen, law, rules, seeds), as_json)
         return
-    from resilisim.simulator.exact import references
-
     if tools is not None:
         required = tuple(name.strip() for name in tools.split(",") if name.strip())
         found = None
@@ -128,9 +117,6 @@ def means_by_type(
     depend on searches are None where the searches of any task are unknown; `no_search_ceiling` then says why. The
     standard error of the clairvoyant mean is that of its seeds alone: the tasks are not a sample.
     """
-    from resilisim.tasks import TASK_TYPES
-    from resilisim.tasks.searches import all_searches_needed
-
     # For each list, how many tasks of each group need how many searches (None: unknown).
     weights: dict[tuple[str, ...], Counter[tuple[str, int | None]]] = defaultdict(Counter)
     reasons: dict[str, str] = {}
@@ -184,10 +170,6 @@ def _solve_each(
 
     Lists are solved a block at a time, so that somebody who stops the command waits for one block only.
     """
-    from resilisim.seeding import EVALUATION_SALT
-    from resilisim.simulator import build_problem
-    from resilisim.simulator.exact.clairvoyant import clairvoyant
-
     for start in range(0, len(lists), BLOCK):
         block = lists[start : start + BLOCK]
         problems = [build_problem(library, required, law, rules) for required in block]
@@ -202,8 +184,6 @@ def _solve_each(
 
 def _solved(problem: Problem) -> References | None:
     """Return the solved references of a problem, or None if it is too large to be solved."""
-    from resilisim.simulator.exact import solved_references
-
     try:
         return solved_references(problem)
     except ExactLimitError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,40 +13,29 @@ from typing import Annotated, Any, Literal
 import typer
 
 from resilisim.cli.options import (
-    ENVIRONMENT_PANEL,
-    OUTPUT_PANEL,
-    BaseOption,
-    EmbeddingModelOption,
-    FailedOption,
-    FailuresOption,
-    HistoryOption,
+    LAW,
+    RULES,
     JsonFlag,
     LibraryOption,
-    LoopOption,
-    NotExecutedOption,
-    PayloadOption,
-    PlannerOption,
-    PromptStyleOption,
-    SearchDetailOption,
-    TurnsOption,
+    OptionGroup,
+    SplitOption,
+    TasksOption,
+    WorkersOption,
+    chosen_tasks,
     command_group,
+    filled,
+    given_options,
     load,
+    takes,
 )
-from resilisim.cli.output import STOPPED_BY_USER, console, note, plain, print_json, table
-from resilisim.cli.progress import Progressing
-from resilisim.cli.prompts import (
-    FlawOption,
-    ListToolsFlag,
-    MatchOption,
-    MethodOption,
-    PlanFormatOption,
-    SeverityOption,
-    TemplatesOption,
-    TypeOption,
-)
-from resilisim.cli.tasks import TasksOption
-from resilisim.errors import MAX_COUNT, MAX_WORKERS
-from resilisim.seeding import MAX_SEED
+from resilisim.cli.output import STOPPED_BY_USER, Progressing, console, note, plain, print_json, table
+from resilisim.datasets import ExportInterrupted, SourceSpec, export_dataset, read_records, verify_dataset
+from resilisim.datasets.conversations import ConversationSpec
+from resilisim.datasets.preferences import PreferenceSpec
+from resilisim.datasets.prompts import PromptSpec
+from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
+from resilisim.options import OUTPUT_GROUP, options_of
+from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
 
 PROMPTS_PANEL = "Prompts"
 EPISODES_PANEL = "Conversations and preferences"
@@ -52,11 +43,67 @@ PROBLEMS_FOUND = 1  # exit code of `verify`
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The dataset's folder.")]
 
-app = command_group("Write datasets that others train on, check them, and look into them.")
+app = command_group()
+
+KINDS: Mapping[str, Any] = {"prompts": PromptSpec, "conversations": ConversationSpec, "preferences": PreferenceSpec}
+ENVIRONMENT = (
+    "planner",
+    "protocol",
+    "tools",
+    "parameters",
+    "prompt_style",
+    "search_detail",
+    "payload",
+    "salt",
+    *RULES,
+    *LAW,
+    "embedding_model",
+)
+SOURCES = OptionGroup(
+    list(KINDS.values()),
+    [
+        "types",
+        "methods",
+        "plan_format",
+        "alternatives",
+        "semantic_match",
+        "templates",
+        "seed",
+        "flaws",
+        "severities",
+        "prompts",
+        "seeds",
+        "first_seed",
+        "policy",
+        "search",
+        "pass_parameters",
+        "call_arguments",
+        "explore",
+        "min_margin",
+        *ENVIRONMENT,
+    ],
+    changed={
+        "alternatives": {
+            "default": None,
+            "help": "Name similar tools with each step of a plan.",
+            "default_text": "with --kind prompts",
+        },
+        "semantic_match": {"default": None},
+        "seed": {"group": PROMPTS_PANEL},
+        "protocol": {"help": "How tools are called."},
+        "salt": {
+            "default": "",
+            "help": "Salt of the luck; not the one that models are evaluated with.",
+            "default_text": "that of training",
+        },
+    },
+)
 
 
 @app.command("export")
+@takes(values=SOURCES)
 def export(
+    *,
     context: typer.Context,
     kind: Annotated[str, typer.Option("--kind", help="prompts, conversations or preferences.")],
     out: Annotated[
@@ -64,20 +111,18 @@ def export(
         typer.Option(
             "--out",
             help="Folder of the dataset; the same command goes on in it, behind the files that are whole.",
-            rich_help_panel=OUTPUT_PANEL,
+            rich_help_panel=OUTPUT_GROUP,
         ),
     ],
     tasks: TasksOption = "benchmark-v1",
-    split: Annotated[
-        str | None, typer.Option("--split", help="Only tasks of train, validation or test; N tasks drawn from it.")
-    ] = None,
+    split: SplitOption = None,
     file_format: Annotated[
         Literal["jsonl", "parquet"],
         typer.Option(
-            "--format", help="JSON Lines, or Parquet (needs the extra `datasets`).", rich_help_panel=OUTPUT_PANEL
+            "--format", help="JSON Lines, or Parquet (needs the extra `datasets`).", rich_help_panel=OUTPUT_GROUP
         ),
     ] = "jsonl",
-    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
+    workers: WorkersOption = 1,
     tasks_per_shard: Annotated[
         int,
         typer.Option(
@@ -85,7 +130,7 @@ def export(
             help="Tasks of each file; what a stopped export keeps is whole files.",
             min=1,
             max=MAX_COUNT,
-            rich_help_panel=OUTPUT_PANEL,
+            rich_help_panel=OUTPUT_GROUP,
         ),
     ] = 50,
     overwrite: Annotated[
@@ -93,11 +138,11 @@ def export(
         typer.Option(
             "--overwrite",
             help="Remove another dataset from the folder, and write beside files that no export wrote.",
-            rich_help_panel=OUTPUT_PANEL,
+            rich_help_panel=OUTPUT_GROUP,
         ),
     ] = False,
     license_name: Annotated[
-        str, typer.Option("--license", help="License that the card names.", rich_help_panel=OUTPUT_PANEL)
+        str, typer.Option("--license", help="License that the card names.", rich_help_panel=OUTPUT_GROUP)
     ] = "apache-2.0",
     tokenizer: Annotated[
         Path | None,
@@ -105,143 +150,17 @@ def export(
             "--tokenizer",
             help="What counts the lengths in the card: a tokenizer.json, its folder, a GGUF file, or none.",
             show_default="that of the SmolLM2 that ships",
-            rich_help_panel=OUTPUT_PANEL,
+            rich_help_panel=OUTPUT_GROUP,
         ),
     ] = None,
-    prompt_type: TypeOption = None,
-    method: MethodOption = None,
-    plan_format: PlanFormatOption = "markdown",
-    alternatives: Annotated[
-        bool | None,
-        typer.Option(
-            "--alternatives/--no-alternatives",
-            help="Name similar tools with each step of a plan.",
-            show_default="with --kind prompts",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
-    semantic_match: MatchOption = None,
-    templates: TemplatesOption = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", help="Another seed makes other flaws.", min=0, max=MAX_SEED, rich_help_panel=PROMPTS_PANEL
-        ),
-    ] = 0,
-    flaw: FlawOption = None,
-    severity: SeverityOption = None,
-    prompt: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--prompt",
-            help="Prompt type that is played, or flawed:FLAW:SEVERITY; again for more.",
-            show_default="baseline and optimal",
-            rich_help_panel=EPISODES_PANEL,
-        ),
-    ] = None,
-    seeds: Annotated[
-        int,
-        typer.Option(
-            "--seeds",
-            help="Episodes of each task and prompt type.",
-            min=1,
-            max=MAX_COUNT,
-            rich_help_panel=EPISODES_PANEL,
-        ),
-    ] = 1,
-    first_seed: Annotated[
-        int,
-        typer.Option(
-            "--first-seed", help="Seed of the first of them.", min=0, max=MAX_SEED, rich_help_panel=EPISODES_PANEL
-        ),
-    ] = 0,
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--policy", help="Who plays conversations: exact-optimum, or any policy.", rich_help_panel=EPISODES_PANEL
-        ),
-    ] = "exact-optimum",
-    search: Annotated[
-        bool,
-        typer.Option(
-            "--search/--no-search",
-            help="Let the exact optimum look up tools before it calls what it has not read of.",
-            rich_help_panel=EPISODES_PANEL,
-        ),
-    ] = True,
-    pass_parameters: Annotated[
-        bool,
-        typer.Option(
-            "--pass-parameters/--no-pass-parameters",
-            help="Let it pass parameters in its calls.",
-            rich_help_panel=EPISODES_PANEL,
-        ),
-    ] = True,
-    call_arguments: Annotated[
-        Literal["object", "text"],
-        typer.Option(
-            "--arguments",
-            help="Form of the arguments of native calls; text is JSON text in columns of fixed types.",
-            rich_help_panel=EPISODES_PANEL,
-        ),
-    ] = "object",
-    explore: Annotated[
-        float,
-        typer.Option(
-            "--explore",
-            help="Share of the steps on the way to preference pairs that are mistakes on purpose.",
-            min=0.0,
-            max=1.0,
-            rich_help_panel=EPISODES_PANEL,
-        ),
-    ] = 0.3,
-    min_margin: Annotated[
-        float,
-        typer.Option(
-            "--min-margin", help="Least difference in Q* between the two of a pair.", rich_help_panel=EPISODES_PANEL
-        ),
-    ] = 0.01,
-    planner: PlannerOption = "auto",
-    protocol: Annotated[
-        Literal["text", "native"],
-        typer.Option("--protocol", help="How tools are called.", rich_help_panel=ENVIRONMENT_PANEL),
-    ] = "text",
-    listed: ListToolsFlag = False,
-    parameters: Annotated[
-        Literal["lenient", "strict", "ignore"],
-        typer.Option("--parameters", help="How parameters of calls are checked.", rich_help_panel=ENVIRONMENT_PANEL),
-    ] = "lenient",
-    prompt_style: PromptStyleOption = "full",
-    search_detail: SearchDetailOption = "brief",
-    payload: PayloadOption = "compact",
-    salt: Annotated[
-        str,
-        typer.Option(
-            "--salt",
-            help="Salt of the luck; not the one that models are evaluated with.",
-            show_default="that of training",
-            rich_help_panel=ENVIRONMENT_PANEL,
-        ),
-    ] = "",
-    turns: TurnsOption = 10,
-    max_consecutive_failures: FailuresOption = 5,
-    loop_length: LoopOption = 4,
-    success_probability: BaseOption = 0.8,
-    not_executed: NotExecutedOption = 0.5,
-    failed: FailedOption = 0.7,
-    history: HistoryOption = 0.9,
-    embedding_model: EmbeddingModelOption = None,
+    values: Mapping[str, Any],
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a dataset as a folder that Hugging Face `datasets` loads; the same arguments write the same bytes."""
-    from resilisim.cli.dataset_kinds import card_command, given_options, make_spec, plays_flawed_prompts
-    from resilisim.cli.evaluate import chosen_tasks
-    from resilisim.datasets import ExportInterrupted, export_dataset
-
     # Options are looked up by whether they were given: each kind has its own defaults and its own options.
     given = given_options(context)
-    spec = make_spec(kind, given, context)
+    spec = make_spec(kind, {name: values[name] for name in given if name in values}, context)
     chosen = load(library)
     found = chosen_tasks(tasks, split, chosen)
     started = time.perf_counter()
@@ -286,8 +205,6 @@ def export(
 @app.command("verify")
 def verify(directory: DirectoryArgument, as_json: JsonFlag = False) -> None:
     """Compare every byte of a dataset with what the export wrote; exit code 1 if something is wrong."""
-    from resilisim.datasets import verify_dataset
-
     found = verify_dataset(directory)
     if as_json:
         print_json(found.to_mapping())
@@ -310,8 +227,6 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Print the first records of a dataset, nested values indented."""
-    from resilisim.datasets import read_records
-
     records = islice(read_records(directory, split), limit or None)
     if as_json:
         print_json(list(records))
@@ -324,8 +239,6 @@ def show(
 
 
 def _num_tasks_with_a_flaw(directory: Path) -> int:
-    from resilisim.datasets import read_records
-
     return len({record["instance_id"] for record in read_records(directory) if record["flaw"] is not None})
 
 
@@ -342,3 +255,74 @@ def readable_lines(value: Any, indent: str = "  ") -> Iterator[str]:
             yield from (f"{indent}    {line}" for line in item.split("\n"))
         else:
             yield f"{head} {item}" if item is not None else f"{head} -"
+
+
+# What an environment needs in which something is done, and a prompt alone does not depend on.
+ONLY_FOR_EPISODES = ("parameters", "search_detail", "payload", "salt")
+# What does not decide the bytes of a dataset.
+NOT_IN_THE_CARD = ("out", "workers", "overwrite", "as_json")
+
+
+def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context) -> SourceSpec:
+    """Return the spec that the given options mean.
+
+    Args:
+        kind: A name of `KINDS`.
+        given: Option -> value, of the options of `SOURCES` that stood on the command line.
+        context: Knows how options are written.
+
+    Raises:
+        InvalidInputError: The kind does not exist or does not take an option, or the spec refuses a value.
+    """
+    if kind not in KINDS:
+        raise unknown_name("kind", kind, KINDS, "option --kind")
+    own = options_of(KINDS[kind])
+    taken = [*own, *(name for name in ENVIRONMENT if kind != "prompts" or name not in ONLY_FOR_EPISODES)]
+    for name in given:
+        if name not in taken:
+            others = ", ".join(_option(context, other) for other in SOURCES.options if other in own)
+            raise InvalidInputError(
+                f"option {_option(context, name)} does nothing for kind {kind!r}: expected one of {others}, "
+                "or an option of the environment"
+            )
+    if kind == "prompts":
+        if "flawed" not in given.get("types", ("flawed",)) and given.keys() & {"flaws", "severities", "methods"}:
+            raise InvalidInputError("--flaw, --severity and --method need the prompt type flawed: add --type flawed")
+        # The default of the command line is that of the format.
+        given = {"semantic_match": None, **given}
+    elif given.keys() & {"flaws", "severities"} and "flawed" not in given.get("prompts", ()):
+        raise InvalidInputError(
+            "--flaw and --severity are about the prompt type flawed: add --prompt flawed, or write --prompt "
+            "flawed:FLAW:SEVERITY"
+        )
+    spec: SourceSpec = filled(KINDS[kind](), given)
+    return spec
+
+
+def plays_flawed_prompts(spec: SourceSpec) -> bool:
+    """Tell whether a spec's episodes have flawed prompts, which not every task can have."""
+    return any(parse_prompt_choice(prompt).type == FLAWED for prompt in getattr(spec, "prompts", ()))
+
+
+def card_command(context: typer.Context, given: Mapping[str, Any]) -> str:
+    """Return the command for the card: without what does not decide the bytes, and without paths of this machine."""
+    words = ["resilisim", "dataset", "export"]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if name not in given or name in NOT_IN_THE_CARD:
+            continue
+        value = given[name]
+        if isinstance(value, bool):
+            words.append(parameter.opts[0] if value else parameter.secondary_opts[0])
+            continue
+        for item in value if isinstance(value, list | tuple) else [value]:
+            words += [parameter.opts[0], Path(item).name if _is_path(item) else str(item)]
+    return shlex.join([*words, "--out", "DIR"])
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, Path) or (isinstance(value, str) and os.path.exists(value))
+
+
+def _option(context: typer.Context, name: str) -> str:
+    return next(str(parameter.opts[0]) for parameter in context.command.params if parameter.name == name)

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, NoReturn, TextIO
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
+import typer.core
 
 from resilisim import __version__
-from resilisim.cli import (
-    agents,
-    bound,
-    compare,
-    dataset,
-    demo,
-    episode,
-    evaluate,
-    export,
-    leaderboard,
-    merge,
-    models,
-    play,
-    power,
-    profile,
-    prompts,
-    report,
-    rescore,
-    tasks,
-    tools,
-    train,
-)
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, give_up_output, prepare_streams
-from resilisim.cli.policy_errors import print_policy_error
 from resilisim.errors import InfrastructureError, ResiliSimError
 
 BUG = 1  # as Python itself leaves after a traceback
@@ -42,34 +23,132 @@ BAD_INPUT = 2
 # What a full disk and a closed output say.
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
+NOTE = "ResiliSim: this was raised in episode"  # how the note begins that names the episode
+PACKAGE = Path(__file__).resolve().parents[1]
+# What calls the methods of policies and agents.
+PLAYING = (PACKAGE / "policies" / "base.py", PACKAGE / "policies" / "llm" / "policy.py")
+
+# Name -> (where the command or the group stands, what `resilisim --help` says of it). What they need is imported when
+# they are called.
+COMMANDS = {
+    "bound": (
+        "bound:bound",
+        "Solve a task exactly: how often can the best agent succeed, and how often does plainly following the plan.",
+    ),
+    "play": (
+        "evaluation.play:play",
+        "Take the agent's place in the terminal, and see afterwards what each call cost.",
+    ),
+    "evaluate": (
+        "evaluation.evaluate:evaluate",
+        "Evaluate policies; each episode becomes one line of OUT/episodes.jsonl.",
+    ),
+    "agents": (
+        "models:agents",
+        "List the LLM agents, or the options of one.",
+    ),
+    "report": (
+        "evaluation.runs:report",
+        "Write the HTML report of a run, finished or not, and print its summary.",
+    ),
+    "compare": (
+        "evaluation.compare:compare",
+        (
+            "Compare two runs on their common episodes: the difference in success with interval and p-value, by each "
+            "method."
+        ),
+    ),
+    "leaderboard": (
+        "evaluation.compare:leaderboard",
+        "Rank the policies of runs by luck-adjusted success, and say which ranks the noise leaves open.",
+    ),
+    "power": (
+        "evaluation.compare:power",
+        "Plan how many episodes a comparison needs, under each method, as tasks x seeds.",
+    ),
+    "profile": (
+        "evaluation.profile:profile",
+        "Show how policies do as tools fail more often, turns run short and plans are flawed, beside the optimum.",
+    ),
+    "rescore": (
+        "evaluation.runs:rescore",
+        "Score saved episodes again, without a model or an environment; 1 is the exit code if any does not agree.",
+    ),
+    "merge": (
+        "evaluation.runs:merge",
+        "Put the parts of a run into one folder, each episode once; folders of other runs are refused.",
+    ),
+    "export": (
+        "evaluation.runs:export",
+        "Write a run, finished or not, as Parquet tables: episodes, steps, failures, and calls of language models.",
+    ),
+    "demo": (
+        "evaluation.demo:demo",
+        "Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report.",
+    ),
+    "tools": (
+        "tools:app",
+        "Look at the tools: list, show, search, export.",
+    ),
+    "tasks": (
+        "tasks:app",
+        "Generate tasks, list, show and count them.",
+    ),
+    "prompts": (
+        "prompts:app",
+        "Make prompts of four types from tasks, and look at them.",
+    ),
+    "dataset": (
+        "dataset:app",
+        "Write datasets that others train on, check them, and look into them.",
+    ),
+    "train": (
+        "train:app",
+        "Train a policy with PPO, and measure a trained one against the exact optimum.",
+    ),
+    "models": (
+        "models:app",
+        "Language models that agents can use.",
+    ),
+    "episode": (
+        "evaluation.episode:app",
+        "Read one episode of a run, or play it again.",
+    ),
+}
+
+
+class _Commands(typer.core.TyperGroup):
+    """The commands, as `COMMANDS` lists them until one is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed and load_command(str(name)), rest
+
+
+def load_command(name: str) -> Any:
+    """Return a command, or a group of commands, as typer has made it."""
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    found = getattr(importlib.import_module(f"resilisim.cli.{module}"), attribute)
+    holder = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    if not isinstance(found, typer.Typer):
+        holder.command(name)(found)
+        return typer.main.get_command(holder)
+    holder.add_typer(found, name=name, help=COMMANDS[name][1])
+    group: Any = typer.main.get_command(holder)
+    return group.commands[name]
+
+
 app = typer.Typer(
     name="resilisim",
+    cls=_Commands,
     help="Stochastic tool tasks for language-model agents, each with its exact optimum.",
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(tools.app, name="tools")
-app.add_typer(tasks.app, name="tasks")
-app.add_typer(prompts.app, name="prompts")
-app.add_typer(dataset.app, name="dataset")
-app.add_typer(train.app, name="train")
-app.add_typer(models.app, name="models")
-app.command("bound")(bound.bound)
-app.command("play")(play.play)
-app.command("evaluate")(evaluate.evaluate)
-app.command("agents")(agents.agents)
-app.add_typer(episode.app, name="episode")
-app.command("report")(report.report)
-app.command("compare")(compare.compare)
-app.command("leaderboard")(leaderboard.leaderboard)
-app.command("power")(power.power)
-app.command("profile")(profile.profile)
-app.command("rescore")(rescore.rescore)
-app.command("merge")(merge.merge)
-app.command("export")(export.export)
-app.command("demo")(demo.demo)
+for _name, (_, _summary) in COMMANDS.items():
+    app.command(_name, help=_summary)(lambda: None)
 
 
 @app.callback(invoke_without_command=True)
@@ -120,6 +199,53 @@ def _show_warning(
 ) -> None:
     """Print a warning for a user: its text, without the place in the source that raised it."""
     sys.stderr.write("resilisim: warning: " + " ".join(str(message).split()) + "\n")
+
+
+def print_policy_error(error: Exception) -> bool:
+    """Print the frames of a policy, what it raised, and in which episode, on standard error.
+
+    Args:
+        error: What was raised.
+
+    Returns:
+        False, with nothing printed, if it was not raised by a policy of a user's own: then every frame matters.
+    """
+    if not any(note.startswith(NOTE) for note in getattr(error, "__notes__", ())):
+        return False
+    told = traceback.TracebackException.from_exception(error)
+    if _has_crossed_processes(told):
+        told.stack = traceback.StackSummary()
+    else:
+        _keep_frames_of_others(told)
+        if not told.stack:
+            return False  # all frames are this package's: a bug of its own
+    sys.stderr.write("".join(told.format()))
+    return True
+
+
+def _has_crossed_processes(told: traceback.TracebackException) -> bool:
+    """Tell whether the frames are those of waiting for a worker, whose own do not travel with what it raised."""
+    return not any(_calls_policies(frame.filename) for frame in told.stack)
+
+
+def _keep_frames_of_others(told: traceback.TracebackException) -> None:
+    """Leave the frames after the last one that plays an episode, without those of this package, causes included."""
+    told.stack = _own_frames(told.stack)
+    for other in (told.__cause__, told.__context__):
+        if other is not None:
+            _keep_frames_of_others(other)
+
+
+def _own_frames(stack: traceback.StackSummary) -> traceback.StackSummary:
+    playing = [place for place, frame in enumerate(stack) if _calls_policies(frame.filename)]
+    called = stack[playing[-1] + 1 :] if playing else stack
+    return traceback.StackSummary.from_list(
+        [frame for frame in called if not Path(frame.filename).resolve().is_relative_to(PACKAGE)]
+    )
+
+
+def _calls_policies(name: str) -> bool:
+    return any(Path(name).name == path.name and Path(name).resolve() == path for path in PLAYING)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

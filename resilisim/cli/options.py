@@ -1,123 +1,52 @@
-"""Options that several commands share, and what they turn into."""
+"""Options that several commands share, and options that are made from the dataclasses that Python users fill."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from resilisim.errors import MAX_TURNS
+from resilisim.envs.settings import ENVIRONMENT_GROUP, EnvironmentSettings
+from resilisim.errors import MAX_COUNT, MAX_WORKERS, InvalidInputError, unknown_name
+from resilisim.options import OUTPUT_GROUP, OptionField, options_of
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
+from resilisim.tasks.model import SPLITS, split_of
+from resilisim.tasks.sources import read_tasks, sample_tasks, task_count
+from resilisim.tool_library import ToolLibrary, default_library, load_library
+from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 
-if TYPE_CHECKING:
-    from resilisim.tool_library import ToolLibrary
-    from resilisim.tool_library.retrieval import ToolRetriever
-
-MAX_CONCURRENCY = 10_000
-MAX_SECONDS = 1e6  # of waiting for an answer
-
-# Headings under which --help shows the options.
-LAW_PANEL = "Law of the luck"
-RULES_PANEL = "End rules"
-ENVIRONMENT_PANEL = "Environment"
-OUTPUT_PANEL = "Output"
+OPTIONS_PANEL = "Options"  # where typer shows what has no heading
+MODEL_PANEL = "Language model"
 
 PROMPT_HELP = "Prompt: baseline, chain_of_thought, optimal, flawed (a flaw drawn for each task), flawed:FLAW:SEVERITY"
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT_PANEL)]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT_GROUP)]
 LibraryOption = Annotated[
     Path | None,
     typer.Option(
         "--library",
         help="A tool library as JSON; the default one has 30 tools.",
         dir_okay=False,
-        rich_help_panel=ENVIRONMENT_PANEL,
+        rich_help_panel=ENVIRONMENT_GROUP,
     ),
 ]
-EmbeddingModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--embedding-model",
-        help="Embedding model of the tool search: a sentence-transformers name or folder; the shipped one if left out.",
-        rich_help_panel=ENVIRONMENT_PANEL,
-    ),
+TasksOption = Annotated[
+    str, typer.Option("--tasks", help="benchmark-v1, a number N (its first N tasks), or a JSON Lines file of tasks.")
 ]
-PlannerOption = Annotated[
-    str,
-    typer.Option(
-        "--planner",
-        help="Who makes the plan of prompts that hold one: auto, exact, exact-path (without limits of steps), "
-        "policy:DIR (the trained policy in a folder) or policy:default (the one that ships).",
-        rich_help_panel=ENVIRONMENT_PANEL,
-    ),
+SplitOption = Annotated[
+    str | None, typer.Option("--split", help="Only tasks of train, validation or test; N tasks drawn from it.")
 ]
-TurnsOption = Annotated[
-    int, typer.Option("--turns", help="Turns of an episode.", min=1, max=MAX_TURNS, rich_help_panel=RULES_PANEL)
+SeedsOption = Annotated[
+    int, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...", min=1, max=MAX_COUNT)
 ]
-FailuresOption = Annotated[
-    int,
-    typer.Option(
-        "--max-consecutive-failures",
-        help="Failed executions in a row that end an episode; 0 turns the rule off.",
-        min=0,
-        max=MAX_TURNS,
-        rich_help_panel=RULES_PANEL,
-    ),
-]
-LoopOption = Annotated[
-    int,
-    typer.Option(
-        "--loop-length",
-        help="Same unproductive messages in a row that end an episode; 0 turns the rule off.",
-        min=0,
-        max=MAX_TURNS,
-        rich_help_panel=RULES_PANEL,
-    ),
-]
-BaseOption = Annotated[
-    float,
-    typer.Option(
-        "--success-probability", help="Base success probability of a tool.", min=0.0, max=1.0, rich_help_panel=LAW_PANEL
-    ),
-]
-NotExecutedOption = Annotated[
-    float,
-    typer.Option(
-        "--not-executed", help="Factor for each dependency never executed.", min=0.0, max=1.0, rich_help_panel=LAW_PANEL
-    ),
-]
-FailedOption = Annotated[
-    float,
-    typer.Option(
-        "--failed",
-        help="Factor for each dependency executed but not yet successful.",
-        min=0.0,
-        max=1.0,
-        rich_help_panel=LAW_PANEL,
-    ),
-]
-HistoryOption = Annotated[
-    float,
-    typer.Option(
-        "--history", help="Factor for each failed execution so far.", min=0.0, max=1.0, rich_help_panel=LAW_PANEL
-    ),
-]
-SearchDetailOption = Annotated[
-    Literal["brief", "full"],
-    typer.Option("--search-detail", help="How much a search tells of each tool.", rich_help_panel=ENVIRONMENT_PANEL),
-]
-PromptStyleOption = Annotated[
-    Literal["full", "compact"],
-    typer.Option(
-        "--prompt-style",
-        help="compact says the same in at most 350 tokens beside the work order, for small models.",
-        rich_help_panel=ENVIRONMENT_PANEL,
-    ),
-]
-PayloadOption = Annotated[
-    Literal["compact", "verbose"],
-    typer.Option("--payload", help="Size of what tools return.", rich_help_panel=ENVIRONMENT_PANEL),
-]
+WorkersOption = Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)]
 RecordTextsOption = Annotated[
     Literal["all", "failures", "none"] | None,
     typer.Option(
@@ -125,14 +54,162 @@ RecordTextsOption = Annotated[
         help="Whose prompts, thoughts, messages and replies stay in the records: of all episodes, of failures (no full "
         "success), of none.",
         show_default="all of LLM agents, failures of other policies",
-        rich_help_panel=OUTPUT_PANEL,
+        rich_help_panel=OUTPUT_GROUP,
     ),
 ]
 
 
-def command_group(help_text: str) -> typer.Typer:
+class OptionGroup:
+    """The options of a dataclass on the command line; a command gets the object that they fill (`takes`).
+
+    A field is an option if it is declared as one (`resilisim.options`); fields that hold dataclasses add theirs.
+
+    Args:
+        settings: The dataclass; of several, the command gets a mapping of the values.
+        names: Which options, in the order in which they are shown; all if omitted.
+        panel: Heading of those whose declaration names none.
+        changed: Option -> what a command says otherwise about it: its `default`, or any attribute of `Option`.
+    """
+
+    def __init__(
+        self,
+        settings: type[Any] | Sequence[type[Any]],
+        names: Iterable[str] = (),
+        panel: str = "",
+        changed: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> None:
+        self._classes = [settings] if isinstance(settings, type) else list(settings)
+        self._panel = panel
+        known: dict[str, OptionField] = {}
+        for declaring in self._classes:
+            known = option_fields(declaring) | known
+        self._declared = {name: known[name].default for name in names or known}
+        self.options = {name: _changed(known[name], changed.get(name, {})) for name in self._declared}
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """Return the parameters that a command needs in place of the object."""
+        return [_parameter(found, self._panel) for found in self.options.values()]
+
+    def fill(self, values: dict[str, Any]) -> Any:
+        """Take the values of the options out of those of a command, and return the object.
+
+        Raises:
+            InvalidInputError: The object refuses a value.
+        """
+        given = {name: _read(found, values.pop(name)) for name, found in self.options.items()}
+        if len(self._classes) > 1:
+            return given
+        return filled(self._classes[0](), {name: value for name, value in given.items() if self._is_given(name, value)})
+
+    def _is_given(self, name: str, value: Any) -> bool:
+        # None stands for "not given", unless the object takes it for something else than its default.
+        return value is not None or (self.options[name].optional and self._declared[name] is not None)
+
+
+def option_fields(settings: type[Any]) -> dict[str, OptionField]:
+    """Return the options of a dataclass and of the dataclasses in its fields, by name."""
+    found = dict(options_of(settings))
+    for inner in _inner(settings()).values():
+        found |= option_fields(type(inner))
+    return found
+
+
+def filled(settings: Any, values: Mapping[str, Any]) -> Any:
+    """Return an object with other values of some options, those of dataclasses in its fields included."""
+    own = {name: values[name] for name in options_of(type(settings)) if name in values}
+    return replace(settings, **own, **{name: filled(inner, values) for name, inner in _inner(settings).items()})
+
+
+def _inner(settings: Any) -> dict[str, Any]:
+    """Return the dataclasses in the fields of another."""
+    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    return {name: value for name, value in values.items() if is_dataclass(value)}
+
+
+def takes(**groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of dataclasses in place of the parameters of the same names, which get the objects.
+
+    @takes(environment=OptionGroup(EnvironmentSettings))
+    def evaluate(policy: list[str], environment: EnvironmentSettings) -> None: ...
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in inspect.signature(command).parameters.items():
+            plain = parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            parameters += groups[name].parameters() if name in groups else [plain]
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            made = {name: group.fill(values) for name, group in groups.items()}
+            command(**values, **made)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
+def _changed(found: OptionField, changes: Mapping[str, Any]) -> OptionField:
+    own = {name: value for name, value in changes.items() if name in ("default", "optional")}
+    of_option = {name: value for name, value in changes.items() if name not in own}
+    return replace(found, **own, option=replace(found.option, **of_option))
+
+
+def _parameter(found: OptionField, panel: str) -> inspect.Parameter:
+    """Return the parameter of a command that typer makes an option from."""
+    option = found.option
+    kind: Any = Literal[found.choices] if found.choices else list[str] if found.is_tuple else found.kind
+    default = found.default
+    if option.switch:
+        kind, default = bool, False
+    elif option.path:
+        kind = Path
+    if found.is_tuple or default is None:
+        default = None
+        kind = kind | None
+    declared = typer.Option(
+        option.flag or "--" + found.name.replace("_", "-"),
+        help=option.help,
+        min=option.least,
+        max=option.most,
+        show_default=True if option.default_text is None else option.default_text or False,
+        dir_okay=option.path != "file",
+        file_okay=option.path != "folder",
+        rich_help_panel=option.group or panel or None,
+    )
+    return inspect.Parameter(
+        found.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
+    )
+
+
+def _read(found: OptionField, value: Any) -> Any:
+    """Return the value of a field from that of its option."""
+    if found.option.switch:
+        return found.option.switch if value else None
+    if isinstance(value, list):
+        return tuple(value) or None
+    return str(value) if isinstance(value, Path) else value
+
+
+RULES = ("max_turns", "max_consecutive_failures", "loop_length")
+LAW = ("base", "not_executed", "failed", "history")
+EMBEDDING_MODEL = OptionGroup(EnvironmentSettings, ["embedding_model"])
+
+
+def given_options(context: typer.Context) -> dict[str, Any]:
+    """Return the parameters of a command that stood on the command line, with their values."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    # The source's class is not public in every version of typer, its name is stable.
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    return {name: context.params[name] for name in given}
+
+
+def command_group() -> typer.Typer:
     """Return a group of commands that shows its help when it is called without one."""
-    group = typer.Typer(help=help_text)
+    group = typer.Typer()
 
     @group.callback(invoke_without_command=True)
     def show_help(context: typer.Context) -> None:
@@ -144,17 +221,38 @@ def command_group(help_text: str) -> typer.Typer:
 
 def load(library: Path | None) -> ToolLibrary:
     """Return the library of a `--library` option, or the default one."""
-    from resilisim.tool_library import default_library, load_library
-
     return default_library() if library is None else load_library(library)
 
 
 def make_retriever(library: ToolLibrary, model: str | None) -> ToolRetriever:
-    """Return the tool search over a library with the model of a `--embedding-model` option, or the shipped one."""
-    from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
-
+    """Return the tool search over a library with the model of an `--embedding-model` option, or the shipped one."""
     if model is None:
         return default_retriever(library)
     retriever = ToolRetriever(library, model)
     retriever.embed([])  # refuses a model that does not exist now, not at the first search
     return retriever
+
+
+def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:
+    """Return the task of that id among those that `--tasks` means."""
+    found = {task.instance_id: task for task in read_tasks(tasks, library)}
+    if instance_id not in found:
+        raise unknown_name("task", instance_id, found, tasks)
+    return found[instance_id]
+
+
+def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Task]:
+    """Return the tasks that `--tasks` and `--split` mean: with a split, a number draws a sample from that part."""
+    if split is None:
+        return read_tasks(tasks, library)
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS, "option --split")
+    count = task_count(tasks)
+    if count is not None:
+        return sample_tasks(read_tasks(BENCHMARK_VERSION, library), count, split=split)
+    given = read_tasks(tasks, library)
+    chosen = [task for task in given if split_of(task.required_tools) == split]
+    if not chosen:
+        which = "the only task is not" if len(given) == 1 else f"none of the {len(given):,} tasks is"
+        raise InvalidInputError(f"{which} in split {split!r}")
+    return chosen

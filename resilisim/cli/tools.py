@@ -9,19 +9,22 @@ from typing import Annotated, Any
 import typer
 
 from resilisim.cli.options import (
-    EmbeddingModelOption,
+    EMBEDDING_MODEL,
     JsonFlag,
     LibraryOption,
     command_group,
     load,
     make_retriever,
+    takes,
 )
 from resilisim.cli.output import console, error_console, note, plain, print_json, table, write_json
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, unknown_name
+from resilisim.tool_library.parameters import mcp_definitions
 
 EXPORT_FORMATS = ("json", "mcp")
 
-app = command_group("Look at the tools: list, show, search, export.")
+app = command_group()
 
 
 @app.command("list")
@@ -86,17 +89,19 @@ def show_tool(
 
 
 @app.command("search")
+@takes(search=EMBEDDING_MODEL)
 def search_tools(
+    *,
     query: Annotated[str, typer.Argument(help="What the tool should do, in words.")],
     count: Annotated[int, typer.Option("-k", "--count", help="Number of hits.", min=1, max=MAX_COUNT)] = 5,
-    embedding_model: EmbeddingModelOption = None,
+    search: EnvironmentSettings,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Search the tools by meaning (needs the extra `retrieval`)."""
     chosen = load(library)
     with error_console().status("loading the embedding model"):
-        hits = make_retriever(chosen, embedding_model).search(query, k=count)
+        hits = make_retriever(chosen, search.embedding_model).search(query, k=count)
     if as_json:
         print_json([{"name": hit.name, "score": hit.score} for hit in hits])
         return
@@ -121,8 +126,6 @@ def export_tools(
     if export_format == "json":
         text = chosen.to_json()
     else:
-        from resilisim.tool_library.parameters import mcp_definitions
-
         text = json.dumps(mcp_definitions(chosen), indent=2, ensure_ascii=False)
     text = text.removesuffix("\n") + "\n"
     if out is None:

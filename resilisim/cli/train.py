@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resilisim.cli.options import OUTPUT_PANEL, JsonFlag, LibraryOption, load
-from resilisim.cli.output import STOPPED_BY_USER, console, error_console, note, print_json, table
-from resilisim.cli.progress import LINE_SECONDS, Progressing
+from resilisim.cli.options import JsonFlag, LibraryOption, load
+from resilisim.cli.output import (
+    LINE_SECONDS,
+    STOPPED_BY_USER,
+    Progressing,
+    console,
+    error_console,
+    note,
+    print_json,
+    table,
+)
 from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError
+from resilisim.options import OUTPUT_GROUP
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -42,7 +51,7 @@ def train(
         typer.Option(
             "--out",
             help="Folder of the run: policy, log, TensorBoard; the same command goes on in it.",
-            rich_help_panel=OUTPUT_PANEL,
+            rich_help_panel=OUTPUT_GROUP,
         ),
     ] = None,
     preset: Annotated[

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from resilisim.datasets.demonstrator import Demonstrator
-from resilisim.datasets.rollout import FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
+from resilisim.datasets.rollout import EPISODES_GROUP, FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
 from resilisim.datasets.schema import Column, Record, RecordSchema
 from resilisim.datasets.transcript import Transcript, message_type, schema_name, tools_column
 from resilisim.envs.session import Info
 from resilisim.evaluation import EpisodeRecord, play_episode
+from resilisim.options import option
 from resilisim.policies.base import Policy, is_privileged, policy_name
 from resilisim.policies.registry import make_policy
 from resilisim.tasks import Task
@@ -35,7 +36,7 @@ class ConversationSpec(RolloutSpec):
     """
 
     kind: ClassVar[str] = "conversations"
-    policy: str = DEMONSTRATOR
+    policy: str = option(DEMONSTRATOR, "Who plays conversations: exact-optimum, or any policy.", group=EPISODES_GROUP)
 
     def make(self, library: ToolLibrary) -> ConversationSource:
         """Return the source of the records.

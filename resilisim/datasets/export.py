@@ -52,6 +52,7 @@ from resilisim.errors import (
 from resilisim.evaluation.run.arguments import check_tasks
 from resilisim.processes import Jobs, answers_of_processes
 from resilisim.provenance import describe_os_error
+from resilisim.run_folder import temporary_path
 from resilisim.tool_library.library import ToolLibrary, default_library
 
 ROWS_PER_GROUP = 1_000  # of a Parquet file: what is held in memory at a time
@@ -154,11 +155,6 @@ def encode_record(record: Record) -> bytes:
         return _LINE_ENCODER.encode(record).encode() + b"\n"
     except UnicodeEncodeError:
         return _LINE_ENCODER.encode(_without_surrogates(record)).encode() + b"\n"
-
-
-def temporary_path(path: Path) -> Path:
-    """Return the hidden file that becomes `path`, this process's own."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 class _HashedFile:

@@ -17,15 +17,17 @@ from typing import Any, Literal, TypeAlias, cast
 from resilisim.datasets.schema import DataType, Record, RecordSchema, SourceSpec, convert_json, require
 from resilisim.errors import StoreError, unknown_name
 from resilisim.evaluation.run.plan import hash_tasks
-from resilisim.provenance import (
-    canonical_json,
-    content_hash,
-    describe_os_error,
-    encode_json,
+from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json, package_versions
+from resilisim.run_folder import (
+    MANIFEST_NAME,
+    Closing,
+    claim,
+    is_temporary,
     load_manifest,
-    package_versions,
+    lock,
+    make_folder,
     read_json_lines,
-    refuse_other_arguments,
+    remove_temporaries,
     write_file_atomically,
 )
 from resilisim.tasks.benchmark import benchmark_identity
@@ -166,19 +168,13 @@ def identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {"arguments": manifest["arguments"], "versions": manifest.get("versions")}
 
 
-if sys.platform != "win32":
-    import fcntl
-
-MANIFEST_NAME = "manifest.json"
 CARD_NAME = "README.md"
 SHARDS_NAME = "shards.json"
 DATA_NAME = "data"
 OUR_NAMES = (MANIFEST_NAME, CARD_NAME, SHARDS_NAME, DATA_NAME)
 
-_TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
 
-
-class DatasetFolder:
+class DatasetFolder(Closing):
     """A dataset's folder, open for writing by one process; used as a context.
 
     Args:
@@ -197,13 +193,9 @@ class DatasetFolder:
     def __init__(self, directory: Path, manifest: Mapping[str, Any], *, overwrite: bool) -> None:
         self.directory = directory
         self.data = directory / DATA_NAME
-        self._made: list[Path] = []  # files and folders that were not there before, in the order of their making
-        try:
-            folders = [folder for folder in (directory, *directory.parents) if not folder.exists()]
-            directory.mkdir(parents=True, exist_ok=True)
-            self._made += reversed(folders)
-        except OSError as error:
-            raise StoreError(f"cannot make the folder {directory}: {describe_os_error(error)}") from error
+        self._made = make_folder(
+            directory
+        )  # files and folders that were not there before, in the order of their making
         self._lock = _lock(directory)
         try:
             self._prepare(manifest, overwrite)
@@ -231,10 +223,6 @@ class DatasetFolder:
         self._remove_temporaries()
         self._release()
 
-    def __enter__(self) -> DatasetFolder:
-        """Return the folder itself."""
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -255,33 +243,31 @@ class DatasetFolder:
             self._lock = -1
 
     def _prepare(self, manifest: Mapping[str, Any], overwrite: bool) -> None:
-        there = _manifest_of_ours(self.directory)
-        if there is None:
+        path = self.directory / MANIFEST_NAME
+        try:
+            is_new = load_manifest(path, DATASET_SCHEMA) is None
+        except StoreError as error:
+            raise StoreError(f"{error}: use another folder") from error
+        if is_new:
             self._refuse_foreign_files(overwrite)
-        elif overwrite:
-            if identity(there) != identity(manifest):
-                self._remove_dataset()
-        else:
-            refuse_other_arguments(
-                self.directory,
-                identity(there),
-                identity(manifest),
-                holds="another dataset",
-                advice="use another folder, or allow overwriting",
-            )
+        claim(
+            path,
+            manifest,
+            self.directory,
+            holds="another dataset",
+            advice="use another folder, or allow overwriting",
+            identity=identity,
+            replace=self._remove_dataset if overwrite and not is_new else None,
+        )
         self._remove_temporaries()
-        if there is None or identity(there) != identity(manifest):
-            # The manifest comes first: shards that nobody knows the arguments of would be worthless.
-            write_file_atomically(self.directory / MANIFEST_NAME, _pretty(manifest))
-        if there is None:
-            self._made.append(self.directory / MANIFEST_NAME)
+        if is_new:
+            self._made.append(path)
             if not self.data.exists():
-                self.data.mkdir()
                 self._made.append(self.data)
         self.data.mkdir(exist_ok=True)
 
     def _refuse_foreign_files(self, overwrite: bool) -> None:
-        names = sorted(name for name in os.listdir(self.directory) if not _is_temporary(name, (MANIFEST_NAME,)))
+        names = sorted(name for name in os.listdir(self.directory) if not is_temporary(name, MANIFEST_NAME.__eq__))
         taken = [name for name in names if name in OUR_NAMES]
         if taken:
             # Not even to be overwritten: it was somebody else who wrote it.
@@ -301,10 +287,8 @@ class DatasetFolder:
 
     def _remove_temporaries(self) -> None:
         """Remove what a process that was killed left behind; nobody else writes here."""
-        for folder, ours in ((self.directory, (MANIFEST_NAME, SHARDS_NAME, CARD_NAME)), (self.data, None)):
-            for name in _names_in(folder):
-                if _is_temporary(name, ours):
-                    (folder / name).unlink(missing_ok=True)
+        remove_temporaries(self.directory, (MANIFEST_NAME, SHARDS_NAME, CARD_NAME).__contains__)
+        remove_temporaries(self.data, is_shard_name)
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -313,10 +297,10 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     Raises:
         StoreError: The folder holds none, or it was changed.
     """
-    try:
-        return load_manifest(directory / MANIFEST_NAME, DATASET_SCHEMA)
-    except FileNotFoundError as error:
-        raise StoreError(f"{directory} is no folder of a dataset: it holds no {MANIFEST_NAME}") from error
+    manifest = load_manifest(directory / MANIFEST_NAME, DATASET_SCHEMA)
+    if manifest is None:
+        raise StoreError(f"{directory} is no folder of a dataset: it holds no {MANIFEST_NAME}")
+    return manifest
 
 
 def read_facts(directory: Path) -> list[ShardFacts]:
@@ -339,16 +323,6 @@ def read_facts(directory: Path) -> list[ShardFacts]:
         raise StoreError(f"{path} was changed: it is no list of shards") from error
 
 
-def _manifest_of_ours(directory: Path) -> dict[str, Any] | None:
-    """Return the manifest of the dataset in a folder, or None if there is nothing of that name."""
-    try:
-        return load_manifest(directory / MANIFEST_NAME, DATASET_SCHEMA)
-    except FileNotFoundError:
-        return None
-    except StoreError as error:
-        raise StoreError(f"{error}: use another folder") from error
-
-
 def _lock(directory: Path) -> int:
     """Take the folder for this process; where the system cannot lock a folder, two writers write the same bytes."""
     if sys.platform == "win32":
@@ -358,20 +332,14 @@ def _lock(directory: Path) -> int:
     except OSError as error:
         raise StoreError(f"cannot read {directory}: {describe_os_error(error)}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+        lock(descriptor, directory)
+    except StoreError:
         os.close(descriptor)
-        raise StoreError(f"another process is writing to {directory}: wait for it, or use another folder") from error
+        raise
     except OSError:
         os.close(descriptor)
         return -1
     return descriptor
-
-
-def _is_temporary(name: str, of: Sequence[str] | None) -> bool:
-    """Tell whether a hidden file was to become one of these, or a shard if none are given."""
-    found = _TEMPORARY.fullmatch(name)
-    return found is not None and (is_shard_name(found[1]) if of is None else found[1] in of)
 
 
 def _names_in(folder: Path) -> list[str]:

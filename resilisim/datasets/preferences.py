@@ -12,11 +12,12 @@ from typing import ClassVar
 
 from resilisim.datasets.alternatives import Alternative, draw_alternative, preferring_named, worse_alternatives
 from resilisim.datasets.demonstrator import Demonstrator
-from resilisim.datasets.rollout import FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
+from resilisim.datasets.rollout import EPISODES_GROUP, FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
 from resilisim.datasets.transcript import MISTAKEN_REASONS, Transcript, message_type, schema_name, tools_column
 from resilisim.envs.session import Info, Session
 from resilisim.errors import InvalidInputError
+from resilisim.options import option
 from resilisim.policies.scripted import messages
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
@@ -30,16 +31,17 @@ from resilisim.tool_library import ToolLibrary
 
 @dataclass(frozen=True, slots=True)
 class PreferenceSpec(RolloutSpec):
-    """What preference pairs are made of; the records are a function of it and of the task.
-
-    Attributes:
-        explore: Share of the steps that are mistakes on purpose, 0 to 1.
-        min_margin: Least Q* that the rejected message must lie below the chosen one, above 0.
-    """
+    """What preference pairs are made of; the records are a function of it and of the task."""
 
     kind: ClassVar[str] = "preferences"
-    explore: float = 0.3
-    min_margin: float = 0.01
+    explore: float = option(
+        0.3,
+        "Share of the steps on the way to preference pairs that are mistakes on purpose.",
+        least=0.0,
+        most=1.0,
+        group=EPISODES_GROUP,
+    )
+    min_margin: float = option(0.01, "Least difference in Q* between the two of a pair.", group=EPISODES_GROUP)
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.options import OUTPUT_GROUP, option
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of
@@ -90,22 +91,15 @@ PROMPT_SCHEMA = RecordSchema(
 )
 
 
+ALL_METHODS = "all"
+
+
 @dataclass(frozen=True, slots=True)
 class PromptSpec:
     """Which prompts to make.
 
-    Attributes:
-        types: Prompt types; each task gets one record of every type, and of "flawed" one for each flaw that its plan
-            can carry.
-        flaws: Flaw types.
-        severities: Severities; one record for each.
-        methods: Methods; one record for each. Empty draws one of the two of each flaw type from the seed.
-        plan_format: "markdown" or "xml".
-        alternatives: Whether steps name similar tools (by retrieval).
-        semantic_match: Whether steps say how well the tool fits a clause of the task (by retrieval).
-        templates: Folder of templates that replace packaged ones, or None.
-        seed: Another seed makes other flaws.
-        environment: Law, end rules, planner, protocol, whether tools are listed, embedding model.
+    Each task gets one record of every type, and of "flawed" one for each flaw that its plan can carry; similar tools
+    and matches with clauses of the task are found by retrieval.
 
     Raises:
         InvalidInputError: A name does not exist, or options contradict each other.
@@ -113,23 +107,56 @@ class PromptSpec:
 
     kind: ClassVar[str] = "prompts"
 
-    types: tuple[str, ...] = PROMPT_TYPES
-    flaws: tuple[str, ...] = FLAW_TYPES
-    severities: tuple[str, ...] = (DEFAULT_SEVERITY,)
-    methods: tuple[str, ...] = ()
-    plan_format: str = "markdown"
-    alternatives: bool = True
-    semantic_match: bool = False
-    templates: str | None = None
-    seed: int = 0
+    types: tuple[str, ...] = option(
+        PROMPT_TYPES,
+        "baseline, chain_of_thought, optimal or flawed; again for more.",
+        flag="--type",
+        default_text="all four",
+    )
+    flaws: tuple[str, ...] = option(
+        FLAW_TYPES, "Flaw type of the flawed prompts; again for more.", flag="--flaw", default_text="all seven"
+    )
+    severities: tuple[str, ...] = option(
+        (DEFAULT_SEVERITY,),
+        "light, moderate or severe; again for more.",
+        flag="--severity",
+        default_text="moderate",
+    )
+    methods: tuple[str, ...] = option(
+        (),
+        "Method of a flaw, or all; again for more.",
+        flag="--method",
+        default_text="one of two, drawn from the seed",
+    )
+    plan_format: Literal["markdown", "xml"] = option(
+        "markdown", "How plans are written; xml is an <mcp_task>.", group=OUTPUT_GROUP
+    )
+    alternatives: bool = option(
+        True, "Name similar tools with each step.", flag="--alternatives/--no-alternatives", group=OUTPUT_GROUP
+    )
+    semantic_match: bool | None = option(
+        False,
+        "Say how well each tool fits the task's words (slower the first time).",
+        flag="--semantic-match/--no-semantic-match",
+        default_text="with --plan-format xml",
+        group=OUTPUT_GROUP,
+    )
+    templates: str | None = option(
+        None, "Folder of templates that replace packaged ones.", path="folder", group=OUTPUT_GROUP
+    )
+    seed: int = option(0, "Another seed makes other flaws.", least=0, most=MAX_SEED)
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
 
     def __post_init__(self) -> None:
-        """Refuse what does not exist."""
+        """Refuse what does not exist; a match that is left open is that of the plan's format."""
+        if self.semantic_match is None:
+            object.__setattr__(self, "semantic_match", self.plan_format == "xml")
         every_method = [method for flaw in self.flaws if flaw in FLAW_METHODS for method in FLAW_METHODS[flaw]]
         _check_names("prompt type", self.types, PROMPT_TYPES)
         _check_names("flaw", self.flaws, FLAW_TYPES)
         _check_names("severity", self.severities, SEVERITIES)
+        if ALL_METHODS in self.methods:
+            object.__setattr__(self, "methods", tuple(every_method))
         if self.methods:
             _check_names("method", self.methods, every_method, "the chosen flaws")
         if self.plan_format not in PLAN_FORMATS:

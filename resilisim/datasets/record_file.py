@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.datasets.export import ShardWriter, encode_record
-from resilisim.datasets.folder import DATASET_SCHEMA, identity, make_manifest
+from resilisim.datasets.folder import identity, make_manifest
 from resilisim.datasets.schema import RecordSource, SourceSpec, check_record, require
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.processes import answers_in_order
-from resilisim.provenance import (
+from resilisim.run_folder import (
     JsonLinesWriter,
-    encode_json,
+    claim,
     is_stream,
-    load_manifest,
     read_json_lines,
-    refuse_other_arguments,
-    write_file_atomically,
 )
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
@@ -119,28 +116,24 @@ def write_record_file(
 
 def _claim(path: Path, lines: Path, manifest: dict[str, Any], overwrite: bool) -> bool:
     """Make sure that the file is ours to write; return whether it is the one that these arguments began."""
+
+    def replace() -> None:
+        for old in (path, lines):
+            old.unlink(missing_ok=True)
+
     place = path.with_name(path.name + MANIFEST_SUFFIX)
-    try:
-        there: dict[str, Any] | None = load_manifest(place, DATASET_SCHEMA)
-    except FileNotFoundError:
-        there = None
-    if there is not None and identity(there) == identity(manifest):
-        return True
-    if not overwrite:
-        if there is not None:
-            refuse_other_arguments(
-                path,
-                identity(there),
-                identity(manifest),
-                holds="other records",
-                advice="use another file, or allow overwriting",
-            )
-        if path.exists() and path.stat().st_size:
-            raise StoreError(f"{path} exists and has no {place.name}: use another file, or allow overwriting")
-    for old in (path, lines):
-        old.unlink(missing_ok=True)
-    write_file_atomically(place, encode_json(manifest, indent=2, sort_keys=True) + b"\n")
-    return False
+    is_taken = path.exists() and path.stat().st_size > 0
+    _, is_same = claim(
+        place,
+        manifest,
+        path,
+        found="something" if is_taken else None,
+        holds="other records",
+        advice="use another file, or allow overwriting",
+        identity=identity,
+        replace=replace if overwrite or not (is_taken or place.exists()) else None,
+    )
+    return is_same
 
 
 def _written_so_far(path: Path, tasks: Sequence[Task]) -> tuple[int, int, int]:

@@ -15,6 +15,7 @@ from resilisim.envs.protocol import native_tools, read_text
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
 from resilisim.evaluation.run.arguments import check_prompts
+from resilisim.options import option
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT
 from resilisim.simulator import Message
 from resilisim.tasks import Task
@@ -29,6 +30,7 @@ from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
 TRAINING_ENVIRONMENT = EnvironmentSettings(salt=TRAINING_SALT)
 FLAW_TYPE: DataType = {"type": "string", "method": "string", "severity": "string"}
 ArgumentsForm: TypeAlias = Literal["object", "text"]
+EPISODES_GROUP = "Conversations and preferences"  # heading of the options of both
 # Two kinds of agent to learn from: one that has to find its tools, and one that is shown a plan.
 DEFAULT_PROMPTS = ("baseline", "optimal")
 
@@ -49,15 +51,11 @@ class Searcher(Protocol):
 class RolloutSpec:
     """Which episodes of each task are played, where, and how the demonstrator behaves.
 
+    Each prompt type is played with every seed. Of "flawed", a plan that can carry none of the flaws has no episode; nor
+    has, of "flawed:FLAW:SEVERITY:METHOD", one that cannot carry this one. Flaws and severities of prompts that are just
+    "flawed" are drawn for each episode.
+
     Attributes:
-        prompts: Prompt types; each is played with every seed. Of "flawed", a plan that can carry none of the flaws has
-            no episode; nor has, of "flawed:FLAW:SEVERITY:METHOD", one that cannot carry this one.
-        seeds: Episodes of each task and prompt type.
-        first_seed: Their seeds are first_seed, first_seed + 1, ...
-        flaws: Flaw types of prompts that are just "flawed"; one is drawn for each episode.
-        severities: Their severities, drawn likewise.
-        search: Whether the demonstrator looks up tools that it has not read of (`demonstrator`).
-        pass_parameters: Whether it passes parameters in its calls.
         alternatives: Whether the steps of plans in prompts name similar tools (by retrieval); the environment's own
             prompts don't.
         call_arguments: Form of the arguments of native calls, and of the definitions of functions: "object", as chat
@@ -66,15 +64,38 @@ class RolloutSpec:
             must not be trained on the luck that it is evaluated with.
     """
 
-    prompts: tuple[str, ...] = DEFAULT_PROMPTS
-    seeds: int = 1
-    first_seed: int = 0
-    flaws: tuple[str, ...] = FLAW_TYPES
-    severities: tuple[str, ...] = (DEFAULT_SEVERITY,)
-    search: bool = True
-    pass_parameters: bool = True
-    alternatives: bool = False
-    call_arguments: ArgumentsForm = "object"
+    prompts: tuple[str, ...] = option(
+        DEFAULT_PROMPTS,
+        "Prompt type that is played, or flawed:FLAW:SEVERITY; again for more.",
+        flag="--prompt",
+        default_text="baseline and optimal",
+        group=EPISODES_GROUP,
+    )
+    seeds: int = option(1, "Episodes of each task and prompt type.", least=1, most=MAX_COUNT, group=EPISODES_GROUP)
+    first_seed: int = option(0, "Seed of the first of them.", least=0, most=MAX_SEED, group=EPISODES_GROUP)
+    flaws: tuple[str, ...] = option(FLAW_TYPES, "Flaw type of the flawed prompts; again for more.", flag="--flaw")
+    severities: tuple[str, ...] = option(
+        (DEFAULT_SEVERITY,), "light, moderate or severe; again for more.", flag="--severity"
+    )
+    search: bool = option(
+        True,
+        "Let the exact optimum look up tools before it calls what it has not read of.",
+        flag="--search/--no-search",
+        group=EPISODES_GROUP,
+    )
+    pass_parameters: bool = option(
+        True,
+        "Let it pass parameters in its calls.",
+        flag="--pass-parameters/--no-pass-parameters",
+        group=EPISODES_GROUP,
+    )
+    alternatives: bool = option(False, "Name similar tools with each step of a plan.")
+    call_arguments: ArgumentsForm = option(
+        "object",
+        "Form of the arguments of native calls; text is JSON text in columns of fixed types.",
+        flag="--arguments",
+        group=EPISODES_GROUP,
+    )
     environment: EnvironmentSettings = TRAINING_ENVIRONMENT
 
     def __post_init__(self) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from resilisim.datasets.export import ShardWriter
 from resilisim.datasets.folder import ShardFacts
-from resilisim.datasets.schema import Column, Record, RecordSchema, require
+from resilisim.datasets.schema import Column, DataType, Record, RecordSchema, require
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, FailureRecord
 from resilisim.evaluation.episode.texts import opened_if_whole
@@ -168,64 +168,45 @@ FAILURES: Final = RecordSchema(
 )
 
 
+# What not every record has: older ones, those of episodes without a flaw, and those that keep no texts.
+_MAY_BE_MISSING: Final = frozenset(
+    {
+        *("coverage", "minimum", "order", "output", "completion"),
+        *("known_after_search", "searches_needed", "no_search_ceiling"),
+        *(column.name for column in EPISODES.columns if column.name.startswith("flaw_")),
+        *("agent_structure", "messages", "thoughts", "text", "tool_calls"),
+    }
+)
+
+
 def episode_row(record: EpisodeRecord) -> Record:
     """Return the row of an opened episode.
 
     Raises:
         KeyError: The part of an LLM agent is not whole; TypeError and the like if it is of another shape.
     """
-    score = record["score"]
-    flaw: Mapping[str, Any] = record["flaw"] or {}
-    row: Record = {
-        **_keys(record),
-        "task_type": record["task_type"],
-        "complexity": record["complexity"],
-        "required_tools": record["required_tools"],
-        "required_outputs": record["required_outputs"],
-        "privileged": record["privileged"],
-        "protocol": record["protocol"],
-        "planner": record["planner"],
-        "flaw_type": flaw.get("type"),
-        "flaw_method": flaw.get("method"),
-        "flaw_severity": flaw.get("severity"),
-        "flaw_edits": _text(flaw.get("edits")),
-        "flaw_plan": flaw.get("plan"),
-        "flaw_limits": _text(flaw.get("limits")),
-        "outcome": record["outcome"],
-        "level": score["level"],
-        "coverage": _float(score.get("coverage")),
-        "minimum": score.get("minimum"),
-        "order": score.get("order"),
-        "output": score.get("output"),
-        "completion": score.get("completion"),
-        "ended_by": record["ended_by"],
-        "num_steps": len(record["steps"]),
-        "optimum": float(record["optimum"]),
-        "optimum_gap": float(record["optimum_gap"]),
-        "known_after_search": _float(record.get("known_after_search")),
-        "searches_needed": record.get("searches_needed"),
-        "no_search_ceiling": record.get("no_search_ceiling"),
-        "regret": float(record["regret"]),
-        "luck": float(record["luck"]),
-    }
     losses = record["losses"]
-    row |= {f"loss_{label}": float(losses.get(label, 0.0)) for label in LOSS_LABELS}
-    row[OTHER_LOSSES] = float(sum(loss for label, loss in losses.items() if label not in LOSS_LABELS))
-    row |= {"law": _text(record["law"]), "rules": _text(record["rules"]), "salt": record["salt"]}
-    row["prompt"] = _spoken(record)["prompt"]
-    agent = record.get("agent")
-    return row | (dict.fromkeys(_AGENT_COLUMNS) if agent is None else _agent_cells(agent))
+    values: dict[str, Any] = {
+        **record["score"],
+        **record,
+        **{f"flaw_{name}": value for name, value in (record["flaw"] or {}).items()},
+        **{f"loss_{label}": losses.get(label, 0.0) for label in LOSS_LABELS},
+        OTHER_LOSSES: sum(loss for label, loss in losses.items() if label not in LOSS_LABELS),
+        "num_steps": len(record["steps"]),
+        "prompt": _spoken(record)["prompt"],
+        **_agent_values(record.get("agent")),
+    }
+    return _cells(EPISODES.columns, values)
 
 
 def step_rows(record: EpisodeRecord) -> list[Record]:
     """Return one row for each message of an episode."""
-    keys = _keys(record)
-    rows: list[Record] = []
+    keys = _cells(KEYS, record)
     replies = _spoken(record)["replies"] or [None] * len(record["steps"])
-    for step, reply in zip(record["steps"], replies, strict=True):
-        cells: Record = {name: step.get(name) for name in _STEP_COLUMNS}
-        rows.append(keys | cells | {name: _float(cells[name]) for name in _STEP_FLOATS} | {"reply": reply})
-    return rows
+    columns = STEPS.columns[len(KEYS) :]
+    return [
+        keys | _cells(columns, {**step, "reply": reply}) for step, reply in zip(record["steps"], replies, strict=True)
+    ]
 
 
 def call_rows(record: EpisodeRecord) -> list[Record]:
@@ -234,35 +215,19 @@ def call_rows(record: EpisodeRecord) -> list[Record]:
     Raises:
         KeyError: A call is not whole; TypeError and the like if it is of another shape.
     """
-    keys = _keys(record)
+    keys = _cells(KEYS, record)
+    columns = CALLS.columns[len(KEYS) :]
     rows: list[Record] = []
     for number, call in enumerate(record.get("agent", {}).get("calls", ())):
-        reply, usage = call["reply"], call["reply"]["usage"]
-        rows.append(
-            {
-                **keys,
-                "call": number,
-                "component": call["role"],
-                "model": call["model"],
-                "turn": call["turn"],
-                "messages": call.get("messages", []),
-                "tools": call["tools"],
-                "settings": _text(call["settings"]),
-                "thoughts": reply.get("thoughts"),
-                "text": reply.get("text"),
-                "tool_calls": _text(reply.get("tool_calls")),
-                "finish_reason": reply["finish_reason"],
-                "answered_by": reply["model"],
-                "prompt_tokens": usage["prompt_tokens"],
-                "completion_tokens": usage["completion_tokens"],
-                "is_estimate": usage["is_estimate"],
-                "latency_seconds": _float(reply["latency_seconds"]),
-                "attempts": reply["attempts"],
-                "dropped": reply.get("dropped", []),
-                "from_cache": call["from_cache"],
-                "cost": _float(call["cost"]),
-            }
-        )
+        reply = call["reply"]
+        here = {
+            "call": number,
+            "component": call["role"],
+            "answered_by": reply["model"],
+            "messages": call.get("messages", []),
+            "dropped": reply.get("dropped", []),
+        }
+        rows.append(keys | _cells(columns, {**reply["usage"], **reply, **call, **here}))
     return rows
 
 
@@ -272,64 +237,54 @@ def failure_row(failure: FailureRecord) -> Record:
     Raises:
         KeyError: It is not whole.
     """
-    return {**_keys(failure), "error": failure["error"], "reason": failure["reason"], "calls": failure["calls"]}
+    return _cells(FAILURES.columns, failure)
 
 
-_AGENT_COLUMNS: Final = [column.name for column in EPISODES.columns if column.name.startswith("agent_")]
-_STEP_COLUMNS: Final = [column.name for column in STEPS.columns[len(KEYS) :]]
-_STEP_FLOATS: Final = [column.name for column in STEPS.columns if column.type == "float64"]
-
-
-def _agent_cells(agent: Mapping[str, Any]) -> Record:
+def _agent_values(agent: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the values of the columns of an LLM agent; None in each for other policies."""
+    if agent is None:
+        return dict.fromkeys(column.name for column in EPISODES.columns if column.name.startswith("agent_"))
     usages = list(agent["components"].values())
     costs = [usage["cost"] for usage in usages]
     models = set(agent["models"].values())
-    return {
-        "agent_architecture": agent["architecture"],
+    return {f"agent_{name}": value for name, value in agent.items()} | {
         "agent_model": models.pop() if len(models) == 1 else None,
-        "agent_models": _text(agent["models"]),
-        "agent_protocol": agent["protocol"],
-        "agent_prompts": agent["prompts"],
-        "agent_options": _text(agent["options"]),
-        "agent_oracle": agent["oracle"],
         "agent_calls": len(agent["calls"]),
         "agent_prompt_tokens": sum(usage["prompt_tokens"] for usage in usages),
         "agent_completion_tokens": sum(usage["completion_tokens"] for usage in usages),
-        "agent_seconds": float(sum(usage["latency_seconds"] for usage in usages)),
-        "agent_cost": None if None in costs else float(sum(costs)),
-        "agent_restarts": agent["restarts"],
-        "agent_ended_by": agent["ended_by"],
-        "agent_answer": agent["answer"],
-        "agent_first_failure": _text(agent["first_failure"]),
-        "agent_counters": _text(agent["counters"]),
-        "agent_components": _text(agent["components"]),
-        "agent_structure": _text(agent.get("structure")),
-        "agent_events": [
-            {name: _text(event.get(name)) if name == "details" else event.get(name) for name in _EVENT}
-            for event in agent["events"]
-        ],
-        "agent_messages": [
-            {name: _text(message.get(name)) if name == "tool_calls" else message.get(name) for name in _MESSAGE}
-            for message in agent.get("messages", ())
-        ],
+        "agent_seconds": sum(usage["latency_seconds"] for usage in usages),
+        "agent_cost": None if None in costs else sum(costs),
+        "agent_messages": agent.get("messages", []),
     }
+
+
+def _cells(columns: Iterable[Column], values: Mapping[str, Any]) -> Record:
+    """Return the values of columns in the types of the columns; what has no fixed shape becomes JSON text."""
+    return {
+        column.name: _cell(
+            values.get(column.name) if column.name in _MAY_BE_MISSING else values[column.name], column.type
+        )
+        for column in columns
+    }
+
+
+def _cell(value: Any, data_type: DataType) -> Any:
+    if value is None:
+        return None
+    if isinstance(data_type, Mapping):
+        return {name: _cell(value.get(name), inner) for name, inner in data_type.items()}
+    if not isinstance(data_type, str):
+        return [_cell(item, data_type[0]) for item in value]
+    if data_type == "float64":
+        return float(value)
+    if data_type == "string" and not isinstance(value, str):
+        return encode_json(value, separators=(",", ":")).decode()
+    return value
 
 
 def _spoken(record: EpisodeRecord) -> Mapping[str, Any]:
     spoken = record.get("texts")
     return {"prompt": None, "replies": None} if spoken is None or isinstance(spoken, str) else spoken
-
-
-def _keys(record: Mapping[str, Any]) -> Record:
-    return {column.name: record[column.name] for column in KEYS}
-
-
-def _float(value: float | None) -> float | None:
-    return None if value is None else float(value)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else encode_json(value, separators=(",", ":")).decode()
 
 
 MANIFEST_KEY: Final = "resilisim.manifest"

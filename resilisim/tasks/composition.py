@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resilisim.errors import InvalidInputError, import_extra
-from resilisim.provenance import write_file_atomically
+from resilisim.run_folder import write_file_atomically
 from resilisim.tasks.model import COMPLEXITIES, SPLITS, TASK_TYPES, Task, split_of
 from resilisim.tool_library import ToolLibrary
 

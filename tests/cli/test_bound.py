@@ -161,9 +161,7 @@ def test_the_gap_is_shown_only_where_there_is_one(command, monkeypatch):
     assert exact["known_probabilities_gap"] == 0.0
     arguments = ["bound", "--tools", "file_operations_reader", "--clairvoyant-seeds", "0"]
     assert "known_probabilities_gap" not in command(*arguments).out
-    monkeypatch.setattr(
-        "resilisim.simulator.exact.references", lambda *_, **__: {**exact, "known_probabilities_gap": 0.0625}
-    )
+    monkeypatch.setattr("resilisim.cli.bound.references", lambda *_, **__: {**exact, "known_probabilities_gap": 0.0625})
     assert "0.062500" in command(*arguments).out
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from resilisim.cli.compare import p_text, points
+from resilisim.cli.evaluation.compare import p_text, points
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.table import leaderboard
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
@@ -227,7 +227,7 @@ def test_a_share_in_place_of_points_is_asked_about(command, runs):
 
 
 def test_power_plays_a_pilot_and_says_so(command, monkeypatch):
-    monkeypatch.setattr("resilisim.cli.power.PILOT_TASKS", 12)
+    monkeypatch.setattr("resilisim.cli.evaluation.compare.PILOT_TASKS", 12)
     outcome = command("power")
     assert outcome.code == 0, outcome.err
     assert "no pilot given: playing plan-follower and repairing-follower on 12 tasks" in outcome.err

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
 from resilisim.cli import dataset
-from resilisim.cli.dataset_kinds import ENVIRONMENT_FIELDS, KINDS, ONLY_FOR_EPISODES, SPEC_FIELDS
+from resilisim.cli.options import option_fields
 from resilisim.datasets import read_records
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.export import DEFAULT_LICENSE, TASKS_PER_SHARD
@@ -20,7 +19,6 @@ from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompts import PromptSpec
 from tests.cli.conftest import Command
 
-SPECS = (PromptSpec, ConversationSpec, PreferenceSpec)
 # Plain prompts of a few tasks need no model, so they take no time.
 PLAIN = ("dataset", "export", "--kind", "prompts", "--type", "baseline", "--no-alternatives")
 
@@ -189,23 +187,12 @@ def test_a_folder_with_foreign_files_is_refused(command: Command, tmp_path: Path
 def test_the_command_offers_what_the_specs_take_with_their_defaults() -> None:
     defaults = {name: value.default for name, value in inspect.signature(dataset.export).parameters.items()}
     assert (defaults["tasks_per_shard"], defaults["license_name"]) == (TASKS_PER_SHARD, DEFAULT_LICENSE)
-    for spec_class in SPECS:
-        for field in dataclasses.fields(spec_class):
-            if field.name == "environment":
-                continue
-            names = [name for name, spec_field in SPEC_FIELDS.items() if spec_field == field.name]
-            assert len(names) == 1, field.name
-            if defaults[names[0]] is not None:
-                assert defaults[names[0]] == field.default
-    for spec_class in SPECS:
-        for name, environment_field in ENVIRONMENT_FIELDS.items():
-            if name not in ("listed", "salt"):
-                assert defaults[name] == getattr(spec_class().environment, environment_field)
-    assert {field.name for field in dataclasses.fields(PromptSpec().environment)} == set(ENVIRONMENT_FIELDS.values())
-    assert tuple(spec_class.kind for spec_class in SPECS) == KINDS
-    assert set(ONLY_FOR_EPISODES) <= set(ENVIRONMENT_FIELDS)
-    offered = {parameter.name for parameter in typer.main.get_command(dataset.app).commands["export"].params}
-    assert set(SPEC_FIELDS) | set(ENVIRONMENT_FIELDS) <= offered
+    for spec_class in dataset.KINDS.values():
+        fields = option_fields(spec_class)
+        assert {field.name for field in dataclasses.fields(spec_class)} - {"environment"} <= fields.keys()
+        assert fields.keys() <= dataset.SOURCES.options.keys() <= defaults.keys()
+    assert [spec_class.kind for spec_class in dataset.KINDS.values()] == list(dataset.KINDS)
+    assert set(dataset.ONLY_FOR_EPISODES) <= set(dataset.ENVIRONMENT)
 
 
 def test_verify_tells_what_was_changed(command: Command, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import re
 
-from resilisim.cli.demo import POLICIES, PROMPTS, one_of_each_complexity
+from resilisim.cli.evaluation.demo import POLICIES, PROMPTS, one_of_each_complexity
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.model import split_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from resilisim.cli.evaluate import chosen_tasks
+from resilisim.cli.options import chosen_tasks
 from resilisim.evaluation.run import runner
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.model import SPLITS, split_of

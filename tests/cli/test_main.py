@@ -6,13 +6,10 @@ import subprocess
 import sys
 
 import pytest
-import typer
 
 import resilisim
-from resilisim.cli.main import app
+from resilisim.cli.main import COMMANDS, load_command
 from resilisim.tasks.benchmark import benchmark_tasks
-
-COMMANDS = ["tools", "tasks", "bound", "play", "evaluate", "report", "demo"]
 
 
 def test_bare_command_and_help_list_every_command(command):
@@ -70,6 +67,11 @@ def test_help_imports_nothing_heavy():
     assert done.stderr.strip().splitlines()[-1] == "[]"
 
 
+def test_the_list_of_commands_says_what_each_says_of_itself():
+    for name, (_, summary) in COMMANDS.items():
+        assert load_command(name).help.partition("\n\n")[0].replace("\n", " ") == summary
+
+
 def test_help_groups_the_options(command):
     for name in ("evaluate", "bound", "play"):
         text = command(name, "--help").out
@@ -121,8 +123,9 @@ def test_every_option_that_takes_a_whole_number_has_its_largest():
             yield from options(inner, [*path, name])
         yield from (([*path, option.opts[-1]], option) for option in found.params)
 
+    every = [found for name in COMMANDS for found in options(load_command(name), [name])]
     checked_later = {"train --seed", "train --steps", "profile --turns"}
-    for path, option in options(typer.main.get_command(app), []):
+    for path, option in every:
         described = getattr(option, "type_descriptor", None)
         if described is not None and "int" in str(described.annotation):
             assert option.max is not None or " ".join(path) in checked_later, path

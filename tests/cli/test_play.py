@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from resilisim.cli.play import expand
+from resilisim.cli.evaluation.play import expand
 
 READER_TASK = {
     "instance_id": "task_reader",

@@ -5,7 +5,7 @@ import json
 import pytest
 from rich.console import Console
 
-from resilisim.cli import profile_view
+from resilisim.cli.evaluation import profile as profile_view
 from resilisim.evaluation.robustness import job as profile_job
 from resilisim.evaluation.run.runner import RunInterrupted
 from tests.chat.loopback import LoopbackServer, error

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from resilisim.cli.progress import Progressing
+from resilisim.cli.output import Progressing
 
 
 class Stream(io.StringIO):

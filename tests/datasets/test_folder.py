@@ -10,7 +10,8 @@ import pytest
 
 from resilisim.datasets.folder import DATASET_SCHEMA, DatasetFolder, ShardFacts, read_facts, read_manifest
 from resilisim.errors import StoreError
-from resilisim.provenance import content_hash, run_manifest
+from resilisim.provenance import content_hash
+from resilisim.run_folder import run_manifest
 
 FACTS = ShardFacts("train-00000-of-00001.jsonl", 1, 3, "ab")
 

@@ -135,7 +135,7 @@ def test_a_full_disk_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.M
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("resilisim.provenance.os.fsync", full)
+    monkeypatch.setattr("resilisim.run_folder.os.fsync", full)
     with pytest.raises(StoreError, match="disk is full"):
         write_report(tmp_path)
     assert path.read_bytes() == before

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from resilisim import provenance
+from resilisim import run_folder
 from resilisim.errors import StoreError
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.record import EpisodeRecord
@@ -230,7 +230,7 @@ def test_a_full_disk_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(provenance.os, "write", full)
+            patch.setattr(run_folder.os, "write", full)
             with pytest.raises(StoreError, match="disk is full; what was finished is kept"):
                 store.append_encoded(encode_json_line(records[1]), 1)
         assert not store.is_finished(1)
@@ -241,7 +241,7 @@ def test_no_manifest_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Mo
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(provenance.os, "fsync", full)
+    monkeypatch.setattr(run_folder.os, "fsync", full)
     with pytest.raises(StoreError, match="disk is full"):
         RunStore(tmp_path, ARGUMENTS, 6)
     assert list(tmp_path.iterdir()) == []

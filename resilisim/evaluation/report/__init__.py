@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resilisim.evaluation.facts import RunFacts, read_facts
-from resilisim.provenance import write_file_atomically
+from resilisim.run_folder import write_file_atomically
 
 if TYPE_CHECKING:
     from resilisim.evaluation.report.viewer import Packer

@@ -33,7 +33,7 @@ from resilisim.evaluation.report.content import (
 )
 from resilisim.evaluation.report.rows import policies_of
 from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures
-from resilisim.provenance import read_json_lines
+from resilisim.run_folder import read_json_lines
 from resilisim.statistics import FloatArray
 
 MOST_POLICIES = 6  # with columns of their own in a table of losses

@@ -47,7 +47,7 @@ from resilisim.evaluation.robustness.results import (
     ProfileResult,
     RunState,
 )
-from resilisim.provenance import write_file_atomically
+from resilisim.run_folder import write_file_atomically
 from resilisim.statistics import Estimate
 
 PAGE_NAME = "profile.html"

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.robustness.plan import AXES, ProfilePoints, ProfileRun, check_points
-from resilisim.evaluation.run.store import MANIFEST_NAME
-from resilisim.provenance import (
-    describe_os_error,
-    encode_json,
+from resilisim.provenance import encode_json
+from resilisim.run_folder import (
+    MANIFEST_NAME,
     load_manifest,
+    make_folder,
     refuse_other_arguments,
     run_manifest,
     write_file_atomically,
@@ -28,10 +28,7 @@ def read_profile(directory: Path) -> dict[str, Any] | None:
     Raises:
         StoreError: It cannot be read, or was changed.
     """
-    try:
-        return load_manifest(directory / PROFILE_NAME, PROFILE_SCHEMA)
-    except FileNotFoundError:
-        return None
+    return load_manifest(directory / PROFILE_NAME, PROFILE_SCHEMA)
 
 
 def merge_with_earlier(directory: Path, arguments: Mapping[str, Any], points: ProfilePoints) -> ProfilePoints:
@@ -62,10 +59,7 @@ def write_profile(
     Raises:
         StoreError: It cannot be written.
     """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot make the folder {directory}: {describe_os_error(error)}") from error
+    make_folder(directory)
     earlier = read_profile(directory)
     content = {
         **(earlier or run_manifest(arguments)),

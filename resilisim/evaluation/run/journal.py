@@ -17,7 +17,8 @@ from typing import IO
 from resilisim.chat import ChatReply, ChatRequest
 from resilisim.chat.middleware import request_key
 from resilisim.errors import StoreError
-from resilisim.provenance import describe_os_error, encode_json_line, write_file_atomically
+from resilisim.provenance import describe_os_error, encode_json_line
+from resilisim.run_folder import write_file_atomically
 
 JOURNALS_NAME = "unfinished"
 

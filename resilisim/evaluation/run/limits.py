@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from resilisim.errors import InfrastructureError, InvalidInputError, shown_value
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord
+from resilisim.options import option
 
+MOST_USED = 10**15  # of episodes and tokens
 LONGEST_RUN = 1e9  # seconds; the system's clocks take no much longer waits
 
 
@@ -20,20 +22,23 @@ class RunLimits:
     goes on from there. Episodes, tokens and dollars count for the folder, those of earlier calls included: money that
     is spent is spent. Seconds count for one call.
 
-    Attributes:
-        episodes: Finished episodes.
-        tokens: Tokens that models read and wrote in finished episodes.
-        cost: US dollars that they cost.
-        seconds: Duration of the call.
-
     Raises:
         InvalidInputError: A limit is no number above 0.
     """
 
-    episodes: int | None = None
-    tokens: int | None = None
-    cost: float | None = None
-    seconds: float | None = None
+    episodes: int | None = option(
+        None, "Stop when so many are finished in OUT.", least=1, most=MOST_USED, flag="--max-episodes"
+    )
+    tokens: int | None = option(
+        None, "Stop when models have used so many in OUT.", least=1, most=MOST_USED, flag="--max-tokens"
+    )
+    cost: float | None = option(
+        None,
+        "Stop when so many dollars are spent in OUT; needs --prices for models that cost something.",
+        least=0.0,
+        flag="--max-cost",
+    )
+    seconds: float | None = option(None, "Stop after so many.", least=0.0, flag="--max-seconds")
 
     def __post_init__(self) -> None:
         """Refuse numbers that are none."""

@@ -15,21 +15,13 @@ from resilisim.evaluation.episode.texts import opened_if_whole
 from resilisim.evaluation.run.journal import JOURNALS_NAME, discard_journal, discard_journals, journal_path
 from resilisim.evaluation.run.store import (
     EPISODES_NAME,
-    MANIFEST_NAME,
     RunStore,
     read_failures,
     read_manifest,
     read_records,
 )
-from resilisim.provenance import (
-    canonical_json,
-    content_hash,
-    describe_os_error,
-    encode_json,
-    encode_json_line,
-    refuse_other_arguments,
-    write_file_atomically,
-)
+from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json_line
+from resilisim.run_folder import MANIFEST_NAME, refuse_other_arguments, write_file_atomically, write_manifest
 
 DIGEST_BYTES = 16  # of each episode, kept while merging: two that differ are taken for equal once in 2**128 times
 # What a merged manifest says of each part: what it ran on, which may differ from machine to machine.
@@ -140,8 +132,7 @@ class _Merge:
         parts = there + [part for place, part in enumerate(found) if part not in there and part not in found[:place]]
         if parts != there:
             self.store.manifest["parts"] = parts
-            text = encode_json(self.store.manifest, indent=2, sort_keys=True) + b"\n"
-            write_file_atomically(self.store.directory / MANIFEST_NAME, text)
+            write_manifest(self.store.directory / MANIFEST_NAME, self.store.manifest)
 
     def add_episodes(self, source: Path) -> None:
         """Add the episodes of a folder that are not there.

@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 from resilisim.chat import ChatModelSettings, ResponseCache, RoleModels
 from resilisim.chat.middleware import PriceTable
-from resilisim.chat.models import split_specs
-from resilisim.errors import InvalidInputError
+from resilisim.chat.models import MAX_CONCURRENCY, split_specs
+from resilisim.errors import MAX_COUNT, InvalidInputError
+from resilisim.options import option
 
 DEFAULT_CONCURRENCY = 8
 DEFAULT_GIVE_UP_AFTER = 20
@@ -21,21 +22,29 @@ class ModelSettings:
     """Who answers the LLM agents of a run.
 
     Attributes:
-        models: `SPEC` of the model of all components, and `ROLE=SPEC` for components with one of their own. With
-            several `SPEC` each LLM agent plays once with each of them.
         chat: How models are reached.
-        concurrency: Episodes under way at once, in all processes together.
-        cache: Folder in which replies are kept from one run to the next; None keeps none.
-        prices: File with the prices of models; None knows those that cost nothing.
-        give_up_after: Episodes in a row that fail for reasons of infrastructure, after which the run stops.
     """
 
-    models: tuple[str, ...] = ()
+    models: tuple[str, ...] = option(
+        (),
+        "Who answers LLM agents: openai:NAME, local, local:PATH, scripted:FILE; again for more, each agent plays with "
+        "each; ROLE=... for the model of one component (extractor=openai:small).",
+        flag="--model",
+    )
     chat: ChatModelSettings = field(default_factory=ChatModelSettings)
-    concurrency: int = DEFAULT_CONCURRENCY
-    cache: str | None = None
-    prices: str | None = None
-    give_up_after: int = DEFAULT_GIVE_UP_AFTER
+    concurrency: int = option(DEFAULT_CONCURRENCY, "Episodes of LLM agents at once.", least=1, most=MAX_CONCURRENCY)
+    cache: str | None = option(None, "Folder in which replies are kept from one run to the next.", path="any")
+    prices: str | None = option(
+        None,
+        'JSON file with prices in dollars per million tokens: {"openai:NAME": {"prompt": 1, "completion": 4}}.',
+        path="file",
+    )
+    give_up_after: int = option(
+        DEFAULT_GIVE_UP_AFTER,
+        "Episodes in a row that break for want of an answer, after which the run stops.",
+        least=1,
+        most=MAX_COUNT,
+    )
 
     def __post_init__(self) -> None:
         """Refuse numbers that are none."""

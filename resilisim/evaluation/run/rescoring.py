@@ -20,9 +20,10 @@ from resilisim.envs.protocol import decode_native, read_native, read_text
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Course, attribute, total_losses
 from resilisim.evaluation.episode.record import EpisodeRecord, ScoreRecord, StepRecord, checked_record
-from resilisim.evaluation.run.store import EPISODES_NAME, MANIFEST_NAME, RunStore, read_manifest
+from resilisim.evaluation.run.store import EPISODES_NAME, RunStore, read_manifest
 from resilisim.processes import answers_in_order
 from resilisim.provenance import encode_json_line
+from resilisim.run_folder import MANIFEST_NAME
 from resilisim.seeding import PURPOSE_SUCCESS, episode_key
 from resilisim.simulator import (
     BenchmarkLaw,

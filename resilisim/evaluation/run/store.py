@@ -6,32 +6,19 @@ that results of different laws, luck, tasks or benchmark versions can never stan
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from resilisim.errors import StoreError
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, checked_record, is_failure
-from resilisim.provenance import (
-    MANIFEST_SCHEMA,
-    JsonLinesWriter,
-    describe_os_error,
-    encode_json,
-    load_manifest,
-    read_json_lines,
-    refuse_other_arguments,
-    run_manifest,
-    write_file_atomically,
-)
+from resilisim.run_folder import MANIFEST_NAME, JsonLinesWriter, RunFolder, load_manifest, read_json_lines
 
-MANIFEST_NAME = "manifest.json"
 EPISODES_NAME = "episodes.jsonl"
 FAILURES_NAME = "failures.jsonl"
 
 
-class RunStore:
+class RunStore(RunFolder):
     """A run's folder, open for writing by one process.
 
     Args:
@@ -55,28 +42,11 @@ class RunStore:
         num_episodes: int,
         on_record: Callable[[EpisodeRecord], None] | None = None,
     ) -> None:
-        self.directory = Path(directory)
+        super().__init__(directory, arguments, EPISODES_NAME)
         self.num_episodes = num_episodes
         self.finished = bytearray((num_episodes + 7) // 8)
         self.num_finished = 0
-        self.manifest = run_manifest(arguments)
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"cannot make the folder {self.directory}: {describe_os_error(error)}") from error
-        # The manifest comes first: a file of episodes that nobody knows the arguments of would be worthless.
-        if (self.directory / MANIFEST_NAME).exists():
-            found = read_manifest(self.directory)
-            refuse_other_arguments(self.directory, found["arguments"], self.manifest["arguments"])
-            self.manifest = found
-        elif (self.directory / EPISODES_NAME).exists():
-            raise StoreError(f"{self.directory} holds {EPISODES_NAME} but no {MANIFEST_NAME}: use another folder")
-        else:
-            text = encode_json(self.manifest, indent=2, sort_keys=True) + b"\n"
-            write_file_atomically(self.directory / MANIFEST_NAME, text)
-            self.manifest = json.loads(text)  # with its keys in the order that every later reader finds
         self._failures: JsonLinesWriter | None = None
-        self._writer = JsonLinesWriter(self.directory / EPISODES_NAME)
         try:
             for record in read_records(self.directory):
                 self._check(record)
@@ -84,7 +54,7 @@ class RunStore:
                 if on_record is not None:
                     on_record(record)
         except BaseException:
-            self._writer.close()
+            self.close()
             raise
 
     def is_finished(self, index: int) -> bool:
@@ -99,7 +69,7 @@ class RunStore:
         """
         if self.is_finished(index):
             raise StoreError(f"episode {index} is already in {self.directory / EPISODES_NAME}")
-        self._writer.write_encoded(line)
+        self.lines.write_encoded(line)
         self._mark(index)
 
     def append_failure(self, line: bytes) -> None:
@@ -114,19 +84,9 @@ class RunStore:
 
     def close(self) -> None:
         """Hand everything to the disk and release the folder."""
-        self._writer.close()
+        super().close()
         if self._failures is not None:
             self._failures.close()
-
-    def __enter__(self) -> RunStore:
-        """Return the store itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close the store."""
-        self.close()
 
     def _mark(self, index: int) -> None:
         self.finished[index >> 3] |= 1 << (index & 7)
@@ -151,10 +111,10 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
     """
     if Path(directory).is_file():
         raise StoreError(f"{directory} is a file: expected the folder of a run")
-    try:
-        return load_manifest(Path(directory) / MANIFEST_NAME, MANIFEST_SCHEMA)
-    except FileNotFoundError as error:
-        raise StoreError(f"{directory} is no folder of results: it holds no {MANIFEST_NAME}") from error
+    manifest = load_manifest(Path(directory) / MANIFEST_NAME)
+    if manifest is None:
+        raise StoreError(f"{directory} is no folder of results: it holds no {MANIFEST_NAME}")
+    return manifest
 
 
 def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.table.episodes import EpisodeTable, read_episode_table
-from resilisim.provenance import ABSENT, first_difference
+from resilisim.run_folder import ABSENT, first_difference
 from resilisim.statistics import (
     CONFIDENCE_LEVEL,
     METHODS,

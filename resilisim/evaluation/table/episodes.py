@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from resilisim.errors import StoreError, unknown_name
 from resilisim.evaluation.episode.record import RECORD_SCHEMA, ceiling_of, tries_again
-from resilisim.evaluation.run.store import EPISODES_NAME, MANIFEST_NAME, read_manifest
-from resilisim.provenance import read_json_lines
+from resilisim.evaluation.run.store import EPISODES_NAME, read_manifest
+from resilisim.run_folder import MANIFEST_NAME, read_json_lines
 from resilisim.statistics import fold_of
 
 IntArray = NDArray[np.int64]

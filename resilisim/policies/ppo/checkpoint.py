@@ -36,7 +36,8 @@ from resilisim.policies.ppo.network import (
     WorkflowMLP,
     make_network,
 )
-from resilisim.provenance import content_hash, describe_os_error, encode_json, write_file_atomically
+from resilisim.provenance import content_hash, describe_os_error, encode_json
+from resilisim.run_folder import write_file_atomically
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary
 

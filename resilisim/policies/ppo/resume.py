@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -23,19 +22,9 @@ from safetensors.numpy import save as encode_arrays
 from sb3_contrib import MaskablePPO
 
 from resilisim.errors import StoreError
-from resilisim.provenance import (
-    MANIFEST_SCHEMA,
-    JsonLinesWriter,
-    canonical_json,
-    describe_os_error,
-    encode_json,
-    load_manifest,
-    refuse_other_arguments,
-    run_manifest,
-    write_file_atomically,
-)
+from resilisim.provenance import canonical_json, describe_os_error
+from resilisim.run_folder import RunFolder, write_file_atomically
 
-MANIFEST_FILE = "manifest.json"
 PROGRESS_FILE = "progress.jsonl"
 RESUME_FILE = "resume.safetensors"
 RESUME_FORMAT = "resilisim-resume-1"
@@ -57,18 +46,14 @@ class ResumePoint:
     facts: Mapping[str, Any]
 
 
-class RunFolder:
-    """The folder of a run: its manifest, its log of evaluations, and the point to resume from.
-
-    Opening takes a lock, so that two commands never train into one folder.
+class TrainingFolder(RunFolder):
+    """The folder of a training run: its manifest, its log of evaluations, and the point to resume from.
 
     Args:
         directory: The folder; it is made if it is not there.
         arguments: Everything that decides what the results are; JSON values.
 
     Attributes:
-        directory: The folder.
-        manifest: What the run is.
         point: The point to resume from, or None to begin.
 
     Raises:
@@ -76,37 +61,16 @@ class RunFolder:
     """
 
     def __init__(self, directory: Path, arguments: Mapping[str, Any]) -> None:
-        self.directory = directory
-        self.manifest = run_manifest(arguments)
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            found = sorted(entry.name for entry in directory.iterdir())
-        except OSError as error:
-            raise StoreError(f"cannot make the folder {directory}: {describe_os_error(error)}") from error
-        path = directory / MANIFEST_FILE
-        if path.exists():
-            self.manifest = load_manifest(path, MANIFEST_SCHEMA)
-            refuse_other_arguments(directory, self.manifest["arguments"], arguments)
-        elif found:
-            raise StoreError(f"{directory} holds {found[0]} but no {MANIFEST_FILE}: use another folder")
-        else:
-            write_file_atomically(path, encode_json(self.manifest, indent=2, sort_keys=True) + b"\n")
-        self._writer = JsonLinesWriter(directory / PROGRESS_FILE)
+        super().__init__(directory, arguments, PROGRESS_FILE, is_exclusive=True)
         try:
             self.point = read_resume_point(directory / RESUME_FILE)
             # Lines behind the point will be written again.
-            self._cut_progress(0 if self.point is None else int(self.point.facts["progress_size"]))
+            size = 0 if self.point is None else int(self.point.facts["progress_size"])
+            if os.stat(self.lines.path).st_size > size:
+                os.truncate(self.lines.path, size)
         except BaseException:
-            self._writer.close()
+            self.close()
             raise
-
-    def write_line(self, line: Mapping[str, Any]) -> None:
-        """Append a line to the log of evaluations.
-
-        Raises:
-            StoreError: It cannot be written.
-        """
-        self._writer.write(line)
 
     def write_point(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         """Replace the point to resume from.
@@ -114,22 +78,8 @@ class RunFolder:
         Raises:
             StoreError: It cannot be written; the old one is untouched.
         """
-        size = os.stat(self._writer.path).st_size
+        size = os.stat(self.lines.path).st_size
         write_resume_point(self.directory / RESUME_FILE, ResumePoint(arrays, {**facts, "progress_size": size}))
-
-    def __enter__(self) -> RunFolder:
-        """Return the folder itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Release the folder."""
-        self._writer.close()
-
-    def _cut_progress(self, size: int) -> None:
-        if os.stat(self._writer.path).st_size > size:
-            os.truncate(self._writer.path, size)
 
 
 def write_resume_point(path: Path, point: ResumePoint) -> None:

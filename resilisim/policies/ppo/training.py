@@ -39,7 +39,7 @@ from resilisim.policies.ppo.config import TrainingConfig
 from resilisim.policies.ppo.imitation import ImitationConfig, imitate, imitation_batches
 from resilisim.policies.ppo.network import Network, WorkflowTransformer
 from resilisim.policies.ppo.parts import Parts, Rollout
-from resilisim.policies.ppo.resume import RunFolder, model_state, restore_model
+from resilisim.policies.ppo.resume import TrainingFolder, model_state, restore_model
 from resilisim.policies.ppo.sb3 import WorkflowFeatures, WorkflowPolicy, WorkflowVecEnv
 from resilisim.policies.ppo.validation import Evaluation, Validator
 from resilisim.provenance import describe_os_error
@@ -136,7 +136,7 @@ def train(
     threads = torch.get_num_threads()
     torch.set_num_threads(config.num_threads)
     try:
-        with RunFolder(directory, arguments) as folder:
+        with TrainingFolder(directory, arguments) as folder:
             finished = None if folder.point is None else folder.point.facts["run"]["reason"]
             if folder.point is not None and finished is not None:
                 return _result(directory, folder.point.facts["run"], was_finished=True)
@@ -155,7 +155,7 @@ class _Run:
         config: TrainingConfig,
         device: torch.device,
         library: ToolLibrary,
-        folder: RunFolder,
+        folder: TrainingFolder,
         began: float,
         report: Callable[[TrainingProgress], None] | None,
     ) -> None:
@@ -273,7 +273,7 @@ class _Run:
             self._keep_policy(self._latest)
         played = self._rollout
         training = {} if played is None else {name: played.mean(name) for name in played.figures}
-        self._folder.write_line(
+        self._folder.lines.write(
             {"update": self._update, **asdict(self._latest), "training": training, "parts": self._parts.figures()}
         )
         for name in ("success", "share"):

@@ -16,7 +16,9 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, RequestRefusedError, TokenUsage
 from resilisim.chat.types import estimated_prompt_tokens
-from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, one_line
+from resilisim.errors import MAX_COUNT, InfrastructureError, InvalidInputError, ResiliSimError, one_line
+from resilisim.options import option
+from resilisim.seeding import MAX_SEED
 from resilisim.tasks.enhancement.modes import LONGEST_REPEATED_ANSWER, REFUSALS, Refusal, correction
 from resilisim.tasks.model import Task
 
@@ -52,19 +54,14 @@ class EnhancementMode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EnhancementOptions:
-    """How a model is asked.
+    """How a model is asked."""
 
-    Attributes:
-        temperature: None leaves it to the model.
-        max_tokens: Longest answer in tokens.
-        seed: Sent to the model if it is given; another one asks anew instead of taking what the cache has.
-        re_asks: How often an answer that cannot be used is sent back with the reason.
-    """
-
-    temperature: float | None = None
-    max_tokens: int = DEFAULT_MAX_TOKENS
-    seed: int | None = None
-    re_asks: int = 1
+    temperature: float | None = option(None, "The model's own if left out.", least=0.0, most=2.0)
+    max_tokens: int = option(DEFAULT_MAX_TOKENS, "Longest answer in tokens.", least=1, most=MAX_COUNT)
+    seed: int | None = option(
+        None, "Sent to the model; another one asks anew instead of taking cached answers.", least=0, most=MAX_SEED
+    )
+    re_asks: int = option(1, "How often an unusable answer is sent back with the reason.", least=0, most=MAX_COUNT)
 
     def __post_init__(self) -> None:
         """Refuse numbers that no model takes."""

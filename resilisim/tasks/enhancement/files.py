@@ -11,21 +11,12 @@ from types import TracebackType
 from typing import Any
 
 from resilisim.errors import StoreError
-from resilisim.provenance import (
-    MANIFEST_SCHEMA,
-    JsonLinesWriter,
-    content_hash,
-    encode_json,
-    load_manifest,
-    read_json_lines,
-    refuse_other_arguments,
-    run_manifest,
-    write_file_atomically,
-)
+from resilisim.provenance import content_hash, encode_json
+from resilisim.run_folder import Closing, JsonLinesWriter, claim, read_json_lines, run_manifest, write_manifest
 from resilisim.tasks.model import Task
 
 
-class EnhancedTasksFile:
+class EnhancedTasksFile(Closing):
     """A file of enhanced tasks, open for writing by one process.
 
     Args:
@@ -52,18 +43,11 @@ class EnhancedTasksFile:
         self.path = path
         self.num_written = 0
         self.ids: set[str] = set()
-        # The manifest comes first: a file of which nobody knows how it was made could not be gone on with.
         if not _holds_this_run(path, arguments, tasks):
-            manifest = run_manifest(_all_arguments(arguments, tasks))
-            write_file_atomically(manifest_of(path), encode_json(manifest, indent=2, sort_keys=True) + b"\n")
+            write_manifest(manifest_of(path), run_manifest(_all_arguments(arguments, tasks)))
         self._is_new = not path.exists()
         self._writer = JsonLinesWriter(path)
-        try:
-            for line in read_json_lines(path):
-                self._take(line, tasks, on_written)
-        except BaseException:
-            self._writer.close()
-            raise
+        self._writer.resume(lambda line: self._take(line, tasks, on_written))
 
     def write(self, task: Task) -> None:
         """Append a task.
@@ -77,10 +61,6 @@ class EnhancedTasksFile:
     def close(self) -> None:
         """Hand everything to the disk and release the file."""
         self._writer.close()
-
-    def __enter__(self) -> EnhancedTasksFile:
-        """Return the file itself."""
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -135,11 +115,6 @@ def _holds_this_run(path: Path, arguments: Mapping[str, Any], tasks: Sequence[Ta
         raise StoreError(f"{path} is no regular file: use another --out")
     if not path.exists() or not path.stat().st_size:
         return False
-    manifest_path = manifest_of(path)
-    try:
-        there = load_manifest(manifest_path, MANIFEST_SCHEMA)
-    except FileNotFoundError:
-        raise StoreError(f"{path} holds something and has no {manifest_path.name}: use another --out") from None
-    now = _all_arguments(arguments, tasks)
-    refuse_other_arguments(path, there["arguments"], now, "tasks of another run", "use another --out")
+    manifest = run_manifest(_all_arguments(arguments, tasks))
+    claim(manifest_of(path), manifest, path, found="lines", holds="tasks of another run", advice="use another --out")
     return True

@@ -22,7 +22,7 @@ from resilisim.evaluation.robustness.plan import ProfileRun, check_points
 from resilisim.evaluation.robustness.profile import ProfileInterrupted, ProfileResult, plan_profile, profile
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import read_manifest
-from resilisim.provenance import first_difference
+from resilisim.run_folder import first_difference
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.evaluation.agent_models import FollowingModel, following
 from tests.evaluation.robustness.profile_kill_target import make_profile

@@ -14,14 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resilisim import provenance
+from resilisim import run_folder
 from resilisim.errors import StoreError
-from resilisim.provenance import (
+from resilisim.provenance import canonical_json, content_hash, encode_json
+from resilisim.run_folder import (
     ABSENT,
     JsonLinesWriter,
-    canonical_json,
-    content_hash,
-    encode_json,
     first_difference,
     read_json_lines,
     refuse_other_arguments,
@@ -76,10 +74,10 @@ def test_a_file_cut_anywhere_gives_its_whole_lines_and_goes_on(
 
 def test_a_torn_line_longer_than_a_block_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
-    path.write_bytes(b'{"a":1}\n' + b"x" * (3 * provenance.TAIL_BLOCK + 7))
+    path.write_bytes(b'{"a":1}\n' + b"x" * (3 * run_folder.TAIL_BLOCK + 7))
     JsonLinesWriter(path).close()
     assert path.read_bytes() == b'{"a":1}\n'
-    path.write_bytes(b"x" * (2 * provenance.TAIL_BLOCK))
+    path.write_bytes(b"x" * (2 * run_folder.TAIL_BLOCK))
     JsonLinesWriter(path).close()
     assert path.read_bytes() == b""
 
@@ -107,7 +105,7 @@ def test_a_disk_that_fills_up_leaves_whole_lines(tmp_path: Path, monkeypatch: py
         return written
 
     with JsonLinesWriter(path) as writer:
-        monkeypatch.setattr(provenance.os, "write", limited_write)
+        monkeypatch.setattr(run_folder.os, "write", limited_write)
         writer.write({"number": 1})
         with pytest.raises(StoreError, match="disk is full") as failure:
             writer.write({"number": 2})
@@ -163,7 +161,7 @@ def test_a_killed_writer_leaves_a_prefix(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     script = (
         "import sys, itertools\n"
-        "from resilisim.provenance import JsonLinesWriter\n"
+        "from resilisim.run_folder import JsonLinesWriter\n"
         "writer = JsonLinesWriter(sys.argv[1])\n"
         "for number in itertools.count():\n"
         "    writer.write({'number': number, 'padding': 'x' * 5000})\n"
@@ -188,7 +186,7 @@ def test_first_difference_is_by_sorted_names() -> None:
 
 def test_a_pipe_whose_reader_has_gone_ends_the_writer(tmp_path):
     code = (
-        "from resilisim.provenance import JsonLinesWriter\n"
+        "from resilisim.run_folder import JsonLinesWriter\n"
         "with JsonLinesWriter('/dev/stdout') as writer:\n"
         "    for number in range(100_000):\n"
         "        writer.write({'number': number})\n"

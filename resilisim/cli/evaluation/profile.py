@@ -1,16 +1,58 @@
-"""A robustness profile in the terminal: one table for each axis, one for the flaws, and the few numbers that sum up."""
+"""`resilisim profile`: how policies do as tools, turns and plans get worse."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from resilisim.cli.output import console, plain
-from resilisim.errors import count_of
-from resilisim.evaluation.report.profile import value_text, worst_text
+from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, asked_at_once
+from resilisim.cli.options import (
+    RULES,
+    JsonFlag,
+    LibraryOption,
+    OptionGroup,
+    RecordTextsOption,
+    SeedsOption,
+    SplitOption,
+    TasksOption,
+    WorkersOption,
+    chosen_tasks,
+    load,
+    make_retriever,
+    takes,
+)
+from resilisim.cli.output import (
+    INCOMPLETE,
+    QUIET_SECONDS,
+    STOPPED_BY_USER,
+    Progressing,
+    console,
+    note,
+    plain,
+    print_json,
+)
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.errors import InvalidInputError, count_of
+from resilisim.evaluation import ModelSettings
+from resilisim.evaluation.report.profile import value_text, worst_text, write_profile_markdown, write_profile_page
+from resilisim.evaluation.robustness.plan import (
+    AXES,
+    DEFAULT_RELIABILITIES,
+    DEFAULT_TURNS,
+    FLAWS,
+    RELIABILITY,
+    TURNS,
+    ProfileRun,
+    check_points,
+)
+from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
 from resilisim.evaluation.robustness.results import (
     SOUND,
     AxisProfile,
@@ -20,7 +62,149 @@ from resilisim.evaluation.robustness.results import (
     ProfileResult,
 )
 from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_percent
+from resilisim.options import OUTPUT_GROUP
 from resilisim.statistics import Estimate
+from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
+
+AXES_PANEL = "What is varied"
+
+
+@takes(environment=OptionGroup(EnvironmentSettings, [*RULES[1:], *WORDING]), models=MODEL_OPTIONS)
+def profile(
+    *,
+    policy: Annotated[
+        list[str],
+        typer.Option("--policy", help="As in 'resilisim evaluate'; again for more."),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            help="Folder of the profile, with a folder for each run; the same command goes on in it, and one with "
+            "other points adds them.",
+            rich_help_panel=OUTPUT_GROUP,
+        ),
+    ],
+    tasks: TasksOption = "benchmark-v1",
+    split: SplitOption = None,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prompt",
+            help="Prompts along reliability and turns; again for more. Flaws are compared with the optimal prompt.",
+            show_default="optimal",
+        ),
+    ] = None,
+    seeds: SeedsOption = 1,
+    workers: WorkersOption = 1,
+    axis: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--axis",
+            help="reliability, turns or flaws; again for more.",
+            show_default="all",
+            rich_help_panel=AXES_PANEL,
+        ),
+    ] = None,
+    reliability: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--reliability",
+            help="Success probability of a tool; again for more.",
+            show_default="0.5, 0.6, 0.7, 0.8, 0.9, 1",
+            rich_help_panel=AXES_PANEL,
+        ),
+    ] = None,
+    turns: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--turns",
+            help="Turns of an episode; again for more.",
+            show_default="4, 6, 8, 10, 12, 15",
+            rich_help_panel=AXES_PANEL,
+        ),
+    ] = None,
+    flaw: Annotated[
+        list[str] | None,
+        typer.Option("--flaw", help="Flaw type; again for more.", show_default="all", rich_help_panel=AXES_PANEL),
+    ] = None,
+    severity: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--severity",
+            help="light, moderate or severe; again for more.",
+            show_default="all",
+            rich_help_panel=AXES_PANEL,
+        ),
+    ] = None,
+    environment: EnvironmentSettings,
+    models: ModelSettings,
+    library: LibraryOption = None,
+    record_texts: RecordTextsOption = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option("--markdown", help="Markdown file for the tables.", dir_okay=False, rich_help_panel=OUTPUT_GROUP),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show how policies do as tools fail more often, turns run short and plans are flawed, beside the optimum."""
+    for option, given, belongs in (
+        ("--reliability", reliability, RELIABILITY),
+        ("--turns", turns, TURNS),
+        ("--flaw", flaw, FLAWS),
+        ("--severity", severity, FLAWS),
+    ):
+        if given and belongs not in (axis or AXES):
+            raise InvalidInputError(f"{option} changes nothing without the axis {belongs}: add --axis {belongs}")
+    points = check_points(
+        axis or AXES,
+        reliability or DEFAULT_RELIABILITIES,
+        turns or DEFAULT_TURNS,
+        flaw or FLAW_TYPES,
+        severity or SEVERITIES,
+    )
+    chosen = load(library)
+    make_retriever(chosen, environment.embedding_model)  # refuses a model that does not exist before all else
+    job = plan_profile(
+        policy,
+        chosen_tasks(tasks, split, chosen),
+        seeds,
+        points,
+        out=out,
+        prompts=tuple(prompt or ["optimal"]),
+        standard=environment,
+        library=None if library is None else chosen,
+        workers=workers,
+        model=asked_at_once(models),
+        record_texts=record_texts,
+    )
+    began = time.monotonic()
+    with Progressing("solving tasks in all settings", job.num_to_solve) as progress:
+        references = job.solve(progress.advance)
+
+    def tell(number: int, total: int, run: ProfileRun) -> None:
+        if time.monotonic() - began >= QUIET_SECONDS:
+            note(f"run {number} of {total}: {run.title}")
+
+    try:
+        result = job.play(references, tell)
+    except ProfileInterrupted as interrupted:
+        note(f"{interrupted}; the same command goes on")
+        raise typer.Exit(STOPPED_BY_USER) from None
+    path = write_profile_page(result)
+    if markdown is not None:
+        write_profile_markdown(result, markdown)
+    if as_json:
+        print_json({**result.to_mapping(), "page": str(path)})
+    else:
+        print_profile(result)
+        console().print(plain(f"page: {path}"), soft_wrap=True)
+    if not result.is_finished:
+        missing = sum(run.num_planned - run.num_episodes for run in result.runs)
+        reason = f", the last because {result.last_error}" if result.last_error else ""
+        note(f"{count_of(missing, 'episode')} broke and no score counts them{reason}; the same command tries again")
+        raise typer.Exit(INCOMPLETE)
+
 
 NOTE = (
     "Percent, with 95% intervals clustered by task (of several, not of one). optimum: V*, the best that any agent can "

@@ -1,24 +1,129 @@
-"""An episode as a transcript in the terminal: what was asked, answered, done, and what each call was worth."""
+"""`resilisim episode`: one episode of a run, read as a transcript or played again."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
+from rich.console import Console
 from rich.table import Table
 
-from resilisim.cli.output import plain, table
+from resilisim.cli.options import (
+    MODEL_PANEL,
+    JsonFlag,
+    LibraryOption,
+    OptionGroup,
+    TasksOption,
+    command_group,
+    find_task,
+    load,
+    takes,
+)
+from resilisim.cli.output import console, note, plain, print_json, table
+from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, StepRecord, is_failure
+from resilisim.evaluation.episode.texts import has_agent_texts, newly_told, opened_if_whole, prompt_of, replies_of
+from resilisim.evaluation.run.models import ModelSettings
+from resilisim.evaluation.run.replay import find_episode, finished, first_difference, replay_episode
+from resilisim.evaluation.run.store import read_manifest
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, StepRecord
-
-    Turn = tuple[StepRecord, str | None]  # a message and the environment's reply to it
+app = command_group()
 
 CUT_LINES, CUT_LENGTH = 12, 1200  # of a text that is not shown whole
 LABEL_WIDTH = 15
+
+Turn = tuple[StepRecord, str | None]  # a message and the environment's reply to it
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the results.")]
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="Number of the episode, or its task's id; TASK:SEED:POLICY:PROMPT.")
+]
+
+
+@app.command("show")
+def show(
+    run: RunArgument,
+    episode: IdArgument,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every message whole, prompts included; long ones are cut otherwise.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show an episode: messages, calls, plan, memory; value, regret and luck beside each turn."""
+    found = find_episode(run, episode)
+    record = finished(found)
+    if as_json:
+        print_json(found if record is None else opened_if_whole(record)[0])
+    elif record is not None:
+        print_transcript(record, console(), full)
+    elif is_failure(found):
+        print_failure(found, console())
+
+
+@app.command("replay")
+@takes(models=OptionGroup(ModelSettings, ["models", "base_url", "retries", "timeout_seconds", "prices"], MODEL_PANEL))
+def replay(
+    *,
+    run: RunArgument,
+    episode: IdArgument,
+    live: Annotated[
+        bool, typer.Option("--live", help="Ask the models of the run anew instead of taking the recorded replies.")
+    ] = False,
+    models: ModelSettings,
+    tasks: TasksOption = "benchmark-v1",
+    library: LibraryOption = None,
+    full: Annotated[bool, typer.Option("--full", help="Every message whole, prompts included.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Play an episode again, alone; nothing is written. From the recorded replies it must come to the same end."""
+    found = find_episode(run, episode)
+    record = finished(found)
+    chosen = load(library)
+    asked: ModelSettings | None = None
+    if live or models.models or record is None:
+        base_url = models.chat.base_url or _base_url_of(run, found["policy"])
+        asked = replace(
+            models,
+            models=models.models or _models_of(run, found["policy"]),
+            chat=replace(models.chat, base_url=base_url, max_concurrency=1),
+            concurrency=1,
+            give_up_after=1,
+        )
+    again = replay_episode(run, found, lambda task: find_task(task, tasks, chosen), chosen, asked, models.prices)
+    if as_json:
+        print_json(again)
+    else:
+        print_transcript(again, console(), full)
+    if record is None:
+        note("the episode came to its end; nothing was written, the run's own command finishes it")
+    elif asked is not None:
+        note(f"recorded: {record['score']['level']}; now: {again['score']['level']}")
+    else:
+        difference = first_difference(record, again)
+        note("the same as recorded, to the last digit" if difference is None else f"not as recorded: {difference}")
+        if difference is not None:
+            raise typer.Exit(1)
+
+
+def _base_url_of(run: Path, policy: str) -> str | None:
+    """Return where the models of a policy of a run were asked, if that was an endpoint."""
+    places = (identity.partition(" at ")[2] for identity in _identities(run, policy).values())
+    return next((place for place in places if place.startswith(("http://", "https://"))), None)
+
+
+def _models_of(run: Path, policy: str) -> tuple[str, ...]:
+    """Return the models that a policy of a run was played with, as they are spelt on the command line."""
+    spelt = {role: identity.partition(" at ")[0] for role, identity in _identities(run, policy).items()}
+    return tuple(name if role == "default" else f"{role}={name}" for role, name in spelt.items())
+
+
+def _identities(run: Path, policy: str) -> Mapping[str, str]:
+    arguments = read_manifest(run)["arguments"]
+    models: Mapping[str, str] = arguments.get("models_of_policies", {}).get(policy, arguments.get("models", {}))
+    return models
 
 
 def print_failure(failure: FailureRecord, out: Console) -> None:
@@ -39,8 +144,6 @@ def print_transcript(record: EpisodeRecord, out: Console, full: bool = False) ->
         out: Where to.
         full: Whether long texts are shown whole.
     """
-    from resilisim.evaluation.episode.texts import opened_if_whole, prompt_of, replies_of
-
     record, problem = opened_if_whole(record)
     _print_head(record, out)
     if problem is not None:
@@ -76,8 +179,6 @@ def _print_dialogue(
     record: EpisodeRecord, agent: Mapping[str, Any], turns: Sequence[Turn], out: Console, full: bool
 ) -> None:
     """Print calls of the model, events and turns in the order in which they happened."""
-    from resilisim.evaluation.episode.texts import has_agent_texts, newly_told
-
     if not has_agent_texts(record):
         out.print(plain("what the models were told and wrote was not kept (--record-texts)", "yellow"))
     restarts = [place for place, event in enumerate(agent["events"]) if event["kind"] == "restart"]
@@ -152,7 +253,7 @@ def _print_event(event: Mapping[str, Any], out: Console, full: bool) -> None:
 
 
 def _print_step(step: StepRecord, reply: str | None, out: Console, full: bool) -> None:
-    result = {True: "success", False: step["error"] or "failure", None: step["error"] or ""}[step["success"]]
+    result = result_of(step)
     chance = "" if step["success_probability"] is None else f" at {step['success_probability']:.3f}"
     what = " ".join(filter(None, [step["kind"], step["tool"]])) + (f": {result}{chance}" if result else "")
     out.print(plain(f"== turn {step['turn']}: {what}", "bold cyan"))
@@ -207,13 +308,21 @@ def _print_end(record: EpisodeRecord, out: Console) -> None:
                 f"which takes at least {record.get('searches_needed')} searches; their price is information, no blame"
             )
         )
-    out.print(
-        plain(
-            f"points lost: {1 - record['outcome']} = {1 - record['optimum']:.4f} unavoidable + {record['regret']:.4f} "
-            f"by calls {'-' if record['luck'] > 0 else '+'} {abs(record['luck']):.4f} by "
-            f"{'good' if record['luck'] > 0 else 'bad'} luck"
-        )
+    out.print(plain(points_lost(record)))
+
+
+def points_lost(record: EpisodeRecord) -> str:
+    """Say how the points that an episode lost add up."""
+    luck = record["luck"]
+    return (
+        f"points lost: {1 - record['outcome']} = {1 - record['optimum']:.4f} unavoidable + {record['regret']:.4f} "
+        f"by calls {'-' if luck > 0 else '+'} {abs(luck):.4f} by {'good' if luck > 0 else 'bad'} luck"
     )
+
+
+def result_of(step: StepRecord) -> str:
+    """Say how the call of a message went, or why there was none."""
+    return "success" if step["success"] else step["error"] or ("" if step["success"] is None else "failure")
 
 
 def _print_text(label: str, text: str, out: Console, full: bool, style: str = "") -> None:

@@ -5,42 +5,35 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
+from resilisim.cli.evaluation.episode import points_lost, result_of
 from resilisim.cli.options import (
+    LAW,
     PROMPT_HELP,
-    BaseOption,
-    EmbeddingModelOption,
-    FailedOption,
-    FailuresOption,
-    HistoryOption,
+    RULES,
     JsonFlag,
     LibraryOption,
-    LoopOption,
-    NotExecutedOption,
-    PayloadOption,
-    PlannerOption,
-    PromptStyleOption,
-    SearchDetailOption,
-    TurnsOption,
+    OptionGroup,
+    TasksOption,
+    find_task,
     load,
     make_retriever,
+    takes,
 )
 from resilisim.cli.output import console, error_console, plain, print_json, table
-from resilisim.cli.tasks import TasksOption, find_task
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.seeding import MAX_SEED
+from resilisim.tool_library.retrieval import ToolHit
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.console import Console
-
-    from resilisim.evaluation.episode.record import EpisodeRecord
-    from resilisim.tool_library.retrieval import ToolHit
-
+PLAYED = (*RULES, *LAW, "planner", "prompt_style", "search_detail", "payload", "embedding_model")
 SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
 HELP = (
@@ -64,61 +57,32 @@ def expand(line: str) -> str:
     return f"<{tag}>{name} {parameters.strip()}</{tag}>" if parameters.strip() else f"<{tag}>{name}</{tag}>"
 
 
+@takes(environment=OptionGroup(EnvironmentSettings, PLAYED))
 def play(
+    *,
     task: Annotated[str, typer.Option("--task", help="instance_id of a task.")],
     prompt: Annotated[str, typer.Option("--prompt", help=PROMPT_HELP + ".")] = "baseline",
     seed: Annotated[
         int, typer.Option("--seed", help="The seed fixes all luck of the episode.", min=0, max=MAX_SEED)
     ] = 0,
-    turns: TurnsOption = 10,
-    max_consecutive_failures: FailuresOption = 5,
-    loop_length: LoopOption = 4,
-    success_probability: BaseOption = 0.8,
-    not_executed: NotExecutedOption = 0.5,
-    failed: FailedOption = 0.7,
-    history: HistoryOption = 0.9,
-    planner: PlannerOption = "auto",
-    prompt_style: PromptStyleOption = "full",
-    search_detail: SearchDetailOption = "brief",
-    payload: PayloadOption = "compact",
-    embedding_model: EmbeddingModelOption = None,
+    environment: EnvironmentSettings,
     tasks: TasksOption = "benchmark-v1",
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Take the agent's place in the terminal, and see afterwards what each call cost."""
-    from resilisim.envs.conversation import ConversationEnv
-    from resilisim.evaluation.episode.play import play_episode
-    from resilisim.seeding import EVALUATION_SALT
-
     chosen = load(library)
-    retriever = make_retriever(chosen, embedding_model)
+    retriever = make_retriever(chosen, environment.embedding_model)
 
     def search(query: str, count: int) -> Sequence[ToolHit]:
         # The first search loads the embedding model, which takes seconds.
         with error_console().status("searching"):
             return retriever.search(query, count)
 
-    env = ConversationEnv(
-        library=chosen,
-        base=success_probability,
-        not_executed=not_executed,
-        failed=failed,
-        history=history,
-        max_turns=turns,
-        max_consecutive_failures=max_consecutive_failures,
-        loop_length=loop_length,
-        planner=planner,
-        prompt_style=prompt_style,
-        search_detail=search_detail,
-        payload=payload,
-        search=search,
-        salt=EVALUATION_SALT,
-        render_mode="ansi",
-    )
+    env = ConversationEnv(environment, library=chosen, search=search, render_mode="ansi")
     out = error_console() if as_json else console()
     person = PersonPolicy(out)
-    record = play_episode(env, person, find_task(task, tasks, chosen), prompt, seed, salt=EVALUATION_SALT)
+    record = play_episode(env, person, find_task(task, tasks, chosen), prompt, seed, salt=environment.salt)
     out.rule()
     out.print(plain(env.render() or ""))
     if as_json:
@@ -167,7 +131,7 @@ def show_costs(record: EpisodeRecord, out: Console) -> None:
         [
             step["turn"],
             " ".join([step["kind"], step["tool"] or ""]).strip(),
-            {True: "success", False: step["error"] or "failure", None: step["error"] or ""}[step["success"]],
+            result_of(step),
             step["value"],
             step["action_value"],
             step["regret"],
@@ -179,13 +143,9 @@ def show_costs(record: EpisodeRecord, out: Console) -> None:
     columns = ["turn", "message", "result", "V before", "Q", "regret", "luck", "label"]
     out.print(table("What each message cost", columns, rows))
     score = record["score"]
-    unavoidable, luck = 1.0 - record["optimum"], record["luck"]
-    drawn = f"+ {abs(luck):.4f} by bad luck" if luck <= 0.0 else f"- {luck:.4f} by good luck"
     summary = (
         f"{score['level']} (ended by {record['ended_by']}, {score['coverage']:.0%} of the required tools succeeded)\n"
-        f"best possible from the start: {record['optimum']:.4f}{_after_search(record)}\n"
-        f"points lost: {1 - record['outcome']} = {unavoidable:.4f} unavoidable + {record['regret']:.4f} by calls "
-        f"{drawn}"
+        f"best possible from the start: {record['optimum']:.4f}{_after_search(record)}\n{points_lost(record)}"
     )
     out.print(plain(summary))
 

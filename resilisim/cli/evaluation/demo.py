@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
-from resilisim.cli.compare import METHOD_NAMES, p_text
+from resilisim.cli.evaluation.compare import METHOD_NAMES, p_text
 from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
-from resilisim.errors import MAX_COUNT, MAX_WORKERS
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from resilisim.statistics import Comparison
-    from resilisim.tasks import Task
+from resilisim.errors import MAX_COUNT, MAX_WORKERS, count_of
+from resilisim.evaluation.report import write_report
+from resilisim.evaluation.run.runner import evaluate
+from resilisim.evaluation.table.comparing import compare_tables
+from resilisim.evaluation.table.episodes import read_episode_table
+from resilisim.simulator.exact import references
+from resilisim.statistics import Comparison
+from resilisim.tasks import Task
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
+from resilisim.tasks.composition import task_statistics
+from resilisim.tasks.sources import sample_tasks
 
 POLICIES = ("plan-follower", "repairing-follower", "policy:default", "exact-optimum")
 PROMPTS = ("optimal", "flawed")
@@ -40,15 +45,6 @@ def demo(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report."""
-    from resilisim.errors import count_of
-    from resilisim.evaluation.report import write_report
-    from resilisim.evaluation.run.runner import evaluate
-    from resilisim.evaluation.table.comparing import compare_tables
-    from resilisim.evaluation.table.episodes import read_episode_table
-    from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
-    from resilisim.tasks.composition import task_statistics
-    from resilisim.tasks.sources import sample_tasks
-
     held_out = sample_tasks(benchmark_tasks(), tasks, split="test")
     show = error_console() if as_json else console()
     show.print(
@@ -135,8 +131,6 @@ def one_of_each_complexity(tasks: list[Task]) -> list[Task]:
 
 def bounds_of(task: Task) -> dict[str, Any]:
     """Return the solved references of a task, with its id."""
-    from resilisim.simulator.exact import references
-
     return {"instance_id": task.instance_id, **references(task.required_tools, clairvoyant_seeds=0)}
 
 

@@ -1,0 +1,1 @@
+"""Commands that play episodes, and commands about what was played."""

@@ -1,0 +1,192 @@
+"""`resilisim evaluate`: policies on tasks, under prompts and seeds, all on the same luck."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from resilisim.cli.options import (
+    LAW,
+    MODEL_PANEL,
+    PROMPT_HELP,
+    RULES,
+    JsonFlag,
+    LibraryOption,
+    OptionGroup,
+    RecordTextsOption,
+    SeedsOption,
+    SplitOption,
+    TasksOption,
+    WorkersOption,
+    chosen_tasks,
+    load,
+    make_retriever,
+    takes,
+)
+from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.errors import count_of
+from resilisim.evaluation import EvaluationResult, ModelSettings, RunLimits
+from resilisim.evaluation import evaluate as run
+from resilisim.evaluation.agent_sums import agent_table
+from resilisim.evaluation.run.runner import RunInterrupted
+from resilisim.evaluation.run.store import FAILURES_NAME
+from resilisim.options import OUTPUT_GROUP
+
+SCALE_PANEL = "Limits and several machines"
+
+WORDING = (
+    "planner",
+    "parameters",
+    "prompt_style",
+    "search_detail",
+    "payload",
+    "tools",
+    "protocol",
+    "salt",
+    "embedding_model",
+)
+MODEL_OPTIONS = OptionGroup(
+    ModelSettings,
+    [
+        "models",
+        "base_url",
+        "concurrency",
+        "retries",
+        "timeout_seconds",
+        "requests_per_minute",
+        "tokens_per_minute",
+        "cache",
+        "prices",
+        "give_up_after",
+        "local_threads",
+        "local_reuse_prompts",
+    ],
+    MODEL_PANEL,
+)
+
+
+def asked_at_once(models: ModelSettings) -> ModelSettings:
+    """Return settings under which as many requests are under way at once as episodes."""
+    return replace(models, chat=replace(models.chat, max_concurrency=models.concurrency))
+
+
+@takes(
+    environment=OptionGroup(EnvironmentSettings, [*RULES, *LAW, *WORDING]),
+    models=MODEL_OPTIONS,
+    limits=OptionGroup(RunLimits, panel=SCALE_PANEL),
+)
+def evaluate(
+    *,
+    policy: Annotated[
+        list[str],
+        typer.Option(
+            "--policy",
+            help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy, options in "
+            "brackets: kpi-chain\\[theta=0.8]; again for more. 'resilisim agents' lists LLM agents and their options.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", help="Folder of the results; the same command goes on in it.", rich_help_panel=OUTPUT_GROUP
+        ),
+    ],
+    tasks: TasksOption = "benchmark-v1",
+    split: SplitOption = None,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option("--prompt", help=PROMPT_HELP + "; again for more.", show_default="baseline"),
+    ] = None,
+    seeds: SeedsOption = 1,
+    workers: WorkersOption = 1,
+    environment: EnvironmentSettings,
+    models: ModelSettings,
+    library: LibraryOption = None,
+    record_texts: RecordTextsOption = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            help="i/n: play only this part of the tasks; 'resilisim merge' puts the parts together.",
+            rich_help_panel=SCALE_PANEL,
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Play on a Ray cluster: auto, local, HOST:PORT; --workers are its actors then.",
+            rich_help_panel=SCALE_PANEL,
+        ),
+    ] = None,
+    limits: RunLimits,
+    as_json: JsonFlag = False,
+) -> None:
+    """Evaluate policies; each episode becomes one line of OUT/episodes.jsonl."""
+    chosen = load(library)
+    make_retriever(chosen, environment.embedding_model)  # refuses a model that does not exist before all else
+    try:
+        result = run(
+            policy,
+            chosen_tasks(tasks, split, chosen),
+            tuple(prompt or ["baseline"]),
+            seeds,
+            out=out,
+            workers=workers,
+            environment=environment,
+            library=None if library is None else chosen,
+            model=asked_at_once(models),
+            record_texts=record_texts,
+            shard=shard,
+            limits=limits,
+            ray=ray,
+        )
+    except RunInterrupted as interrupted:
+        note(f"{interrupted}; the same command goes on")
+        raise typer.Exit(STOPPED_BY_USER) from None
+    if result.call.num_already_there:
+        verb = "was" if result.call.num_already_there == 1 else "were"
+        note(
+            f"{result.call.num_already_there:,} of {count_of(result.num_planned, 'episode')} {verb} already there; "
+            "policy code is not compared, use another --out after changing a policy"
+        )
+    if as_json:
+        print_json(result.to_mapping())
+    else:
+        console().print(result.table())
+        if result.agents():
+            console().print(agent_table(result.agents()))
+        is_part = shard is not None and result.num_episodes < result.num_planned
+        rest = f"resilisim merge {out} ... --out DIR" if is_part else f"resilisim report {out}"
+        note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: {rest}")
+    _tell_what_is_wrong(result, out)
+
+
+def _tell_what_is_wrong(result: EvaluationResult, out: Path) -> None:
+    """Tell of silent policies, of a limit that was reached, and of episodes that broke.
+
+    Raises:
+        typer.Exit: Something was not played.
+    """
+    call = result.call
+    for name in call.silent_policies:
+        count = sum(row.num_episodes for row in result.rows if row.policy == name)
+        note(
+            f"policy {name} returned None from act() at its first turn in {'all ' if count > 1 else ''}"
+            f"{count_of(count, 'episode')}, which means stopping: was a return forgotten?"
+        )
+    if call.stopped_by is not None:
+        note(f"stopped at {call.stopped_by}; the same command goes on, with a higher limit")
+    if call.num_failures:
+        them = "it" if call.num_failures == 1 else "them"
+        note(
+            f"{count_of(call.num_failures, 'episode')} broke and no score counts {them} "
+            f"({out / FAILURES_NAME}), the last because {call.last_error}; the same command tries again"
+        )
+    if call.num_failures or call.stopped_by is not None:
+        raise typer.Exit(INCOMPLETE)

@@ -1,0 +1,150 @@
+"""`resilisim report`, `export`, `rescore` and `merge`: what is made of the folder of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from resilisim.cli.options import JsonFlag, LibraryOption, load
+from resilisim.cli.output import Progressing, console, error_console, note, plain, print_json, table
+from resilisim.datasets.run_tables import export_run
+from resilisim.errors import MAX_WORKERS, StoreError, count_of
+from resilisim.evaluation.facts import read_facts
+from resilisim.evaluation.report import write_report
+from resilisim.evaluation.report.viewer import Packer
+from resilisim.evaluation.results import result_of
+from resilisim.evaluation.run.merge import merge_runs
+from resilisim.evaluation.run.rescoring import RescoreSummary, rescore_run
+from resilisim.evaluation.run.store import read_manifest
+
+
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `resilisim evaluate` wrote.")],
+    compare_with: Annotated[
+        Path | None,
+        typer.Option(
+            "--compare-with",
+            metavar="DIR",
+            help="Folder of another run; a section compares the policies that both have, on their common luck.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="HTML file to write; DIR/report.html if left out.", dir_okay=False)
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Markdown file to write the same tables to.", dir_okay=False)
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write the HTML report of a run, finished or not, and print its summary."""
+    packer = Packer()
+    with error_console().status("reading episodes") as status:
+        facts = read_facts(directory, packer.add)
+        if not facts.rows:
+            raise StoreError(f"{directory} has nothing to report: no episode is finished")
+        status.update("writing the report")
+        path = write_report(directory, out, compare_with, markdown=markdown, facts=facts, packer=packer)
+    result = result_of(directory, facts)
+    if as_json:
+        written = {"report": str(path), "markdown": None if markdown is None else str(markdown)}
+        print_json({**result.to_mapping(), **written})
+        return
+    if result.num_episodes < result.num_planned:
+        console().print(f"not finished: {result.num_episodes:,} of {count_of(result.num_planned, 'episode')}")
+    console().print(result.table())
+    console().print(plain(f"report: {path}"), soft_wrap=True)
+    if markdown is not None:
+        console().print(plain(f"Markdown: {markdown}"), soft_wrap=True)
+
+
+def export(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `resilisim evaluate` wrote.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the tables; those of the same run are replaced.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a run, finished or not, as Parquet tables: episodes, steps, failures, and calls of language models."""
+    planned = read_manifest(directory)["arguments"].get("num_episodes", 0)
+    with Progressing("exporting episodes", planned) as progress:
+        result = export_run(directory, out, progress=progress.advance)
+    if as_json:
+        print_json(result.to_mapping())
+        return
+    rows = [[facts.file, facts.num_records, facts.num_bytes] for facts in result.tables]
+    console().print(table(f"tables in {out}", ["file", "rows", "bytes"], rows))
+    if result.num_episodes < result.num_planned:
+        note(f"not finished: {result.num_episodes:,} of {result.num_planned:,} episodes")
+
+
+def rescore(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `resilisim evaluate` wrote.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write the episodes as they are scored now to this new folder.", file_okay=False),
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1, max=MAX_WORKERS)] = 1,
+    library: LibraryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Score saved episodes again, without a model or an environment; 1 is the exit code if any does not agree.
+
+    What is computed again: how each episode ended, its score, and for each message V*, Q*, regret, luck and the reason
+    of a loss. With --out it is written to a new folder, whatever has changed, and the exit code is 0.
+    """
+    planned = int(read_manifest(directory)["arguments"].get("num_episodes", 0))
+    with Progressing("scoring again", planned) as shown:
+        summary = rescore_run(directory, out, library=load(library), workers=workers, progress=shown.advance)
+    if as_json:
+        print_json(summary.to_mapping())
+    else:
+        _print(summary)
+    if out is None and not summary.agrees:
+        raise typer.Exit(1)
+
+
+def _print(summary: RescoreSummary) -> None:
+    lines = [f"{summary.num_agreeing:,} of {summary.num_episodes:,} episodes agree (numbers to 1e-9)"]
+    for number, what in (
+        (summary.num_other_labels, "have the same numbers and other reasons of losses"),
+        (summary.num_differing, "have another score or other numbers"),
+        (summary.num_impossible, "cannot have happened as they stand there"),
+    ):
+        if number:
+            lines.append(f"{number:,} {what}")
+    if summary.differences:
+        lines += ["first differences:", *(f"  {difference}" for difference in summary.differences)]
+    if summary.directory is not None:
+        lines.append(f"scored again: {summary.directory}")
+    for line in lines:
+        console().print(plain(line), soft_wrap=True)
+
+
+def merge(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of one run: its shards, or copies of it.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the merged run; the same command goes on in it.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Put the parts of a run into one folder, each episode once; folders of other runs are refused."""
+    planned = read_manifest(directories[0])["arguments"].get("num_episodes", 0)
+    with Progressing("merging episodes", planned) as progress:
+        result = merge_runs(directories, out, progress=progress.advance)
+    if as_json:
+        print_json(result.to_mapping())
+    else:
+        console().print(
+            plain(
+                f"{result.num_episodes:,} of {result.num_planned:,} episodes in {out}, {result.num_new:,} of them new"
+            ),
+            soft_wrap=True,
+        )
+    if not result.is_complete:
+        missing = result.num_planned - result.num_episodes
+        note(
+            f"not complete: {missing:,} of {result.num_planned:,} episodes are missing, the first is episode "
+            f"{result.first_missing}; merge the folder that holds it, or evaluate into {out} to play what is missing"
+        )
+    if result.num_unfinished:
+        note(f"{result.num_unfinished:,} of them were begun; their replies are kept")

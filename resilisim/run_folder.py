@@ -1,0 +1,450 @@
+"""What a run writes, and how: one folder or file that a crash, a full disk and a second writer cannot harm.
+
+A run says in a manifest what it was asked for, before it writes anything else. The same command resumes it; any other
+is refused, naming the first difference. One JSON Lines file is written by one process. Each line leaves the process in
+one `write` on an unbuffered descriptor opened for appending, so a process that is killed at any moment leaves whole
+lines and at most one torn last line, which readers ignore and the next writer cuts off. A disk that is full is told as
+a `StoreError`, after the part of the line that did fit has been taken off again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+from resilisim.errors import StoreError
+from resilisim.provenance import content_hash, describe_os_error, encode_json, encode_json_line, package_versions
+
+if sys.platform != "win32":
+    import fcntl
+
+MANIFEST_NAME: Final = "manifest.json"
+MANIFEST_SCHEMA: Final = "resilisim-manifest-1"
+REPORTED_PACKAGES: Final = ("resilisim", "numpy", "gymnasium")
+TAIL_BLOCK: Final = 65536  # bytes read at a time when looking backwards for the last line end
+_TEMPORARY: Final = re.compile(r"\.(.+)\.\d+\.tmp")
+ABSENT: Final = object()
+TYPED_NAMES: Final = frozenset({"policies", "prompts", "seeds"})  # arguments of a run as somebody typed them
+DERIVED_NAMES: Final = frozenset({"num_episodes"})  # what follows from other arguments, whose difference says more
+
+
+def run_manifest(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a run: its arguments and their hash, and the versions and the platform that it ran on.
+
+    Args:
+        arguments: Everything that decides what the results are (not how fast they come); JSON values only. It holds
+            the version and hash of the benchmark, which this floor does not know.
+
+    Returns:
+        A mapping with the keys schema, hash (of the arguments), arguments, versions, platform, created.
+    """
+    return {
+        "schema": MANIFEST_SCHEMA,
+        "hash": content_hash(arguments),
+        "arguments": dict(arguments),
+        "versions": {"python": platform.python_version(), **package_versions(REPORTED_PACKAGES)},
+        "platform": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def load_manifest(path: Path, schema: str = MANIFEST_SCHEMA) -> dict[str, Any] | None:
+    """Return the manifest that stands in a file, None if there is no such file.
+
+    Args:
+        path: The file.
+        schema: What its key `schema` has to say.
+
+    Raises:
+        StoreError: It cannot be read, has another schema, or its hash does not fit its arguments.
+    """
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is not JSON: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("schema") != schema:
+        raise StoreError(f"{path} does not have the schema {schema!r}")
+    if not isinstance(manifest.get("arguments"), dict) or manifest.get("hash") != content_hash(manifest["arguments"]):
+        raise StoreError(f"{path} was changed: its hash does not fit its arguments")
+    return manifest
+
+
+def write_manifest(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a manifest, and return it with its keys in the order that every later reader finds.
+
+    Raises:
+        StoreError: It cannot be written; what was there before is untouched.
+    """
+    text = encode_json(manifest, indent=2, sort_keys=True) + b"\n"
+    write_file_atomically(path, text)
+    return cast("dict[str, Any]", json.loads(text))
+
+
+def claim(
+    path: Path,
+    manifest: Mapping[str, Any],
+    named: Path,
+    *,
+    found: str | None = None,
+    holds: str = "results of another run",
+    advice: str = "use another folder",
+    identity: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda manifest: manifest["arguments"],
+    replace: Callable[[], None] | None = None,
+) -> tuple[dict[str, Any], bool]:
+    """Make a folder or file this command's own: by the manifest that is there, or by a new one.
+
+    The manifest comes first: results that nobody knows the arguments of would be worthless.
+
+    Args:
+        path: The manifest's file.
+        manifest: What is to stand there.
+        named: The folder or file that it describes, as somebody named it.
+        found: What stands there and needs a manifest, if anything does.
+        holds: What is there if the manifest is another one.
+        advice: What to do then.
+        identity: Returns what of a manifest has to be the same.
+        replace: Takes away what is there, instead of a refusal.
+
+    Returns:
+        The manifest, and whether it was there.
+
+    Raises:
+        StoreError: What is there is another command's, or the manifest cannot be written.
+    """
+    there = load_manifest(path, manifest["schema"])
+    if there is not None and first_difference(identity(there), _as_read(identity(manifest))) is None:
+        return there, True
+    if replace is not None:
+        replace()
+    elif there is not None:
+        refuse_other_arguments(named, identity(there), identity(manifest), holds, advice)
+    elif found is not None:
+        raise StoreError(f"{named} holds {found} but no {path.name}: {advice}")
+    return write_manifest(path, manifest), False
+
+
+def _as_read(value: object) -> Any:
+    return json.loads(encode_json(value))
+
+
+def first_difference(left: object, right: object, name: str = "") -> tuple[str, object, object] | None:
+    """Return the first place where two JSON values differ, with both values there; None if equal.
+
+    Names are sorted, but for those that somebody typed, which come first, and those that follow from others, which come
+    last. A value that is not there is ABSENT.
+    """
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        for key in sorted(left.keys() | right.keys(), key=_place_in_order):
+            place = f"{name}.{key}" if name else str(key)
+            difference = first_difference(left.get(key, ABSENT), right.get(key, ABSENT), place)
+            if difference is not None:
+                return difference
+        return None
+    return None if left == right else (name, left, right)
+
+
+def _place_in_order(name: str) -> tuple[bool, bool, str]:
+    return name in DERIVED_NAMES, name not in TYPED_NAMES, name
+
+
+def refuse_other_arguments(
+    directory: Path,
+    there: Mapping[str, Any],
+    now: Mapping[str, Any],
+    holds: str = "results of another run",
+    advice: str = "use another folder",
+) -> None:
+    """Raise a StoreError that names the first difference between a folder's arguments and this command's, if any.
+
+    Args:
+        directory: The folder.
+        there: Its arguments.
+        now: Those of this command.
+        holds: What the folder holds if they differ.
+        advice: What to do then.
+    """
+    difference = first_difference(there, _as_read(now))
+    if difference is not None:
+        name, old, new = difference
+        raise StoreError(
+            f"{directory} holds {holds}: {name} is {_shorten(old)} there and {_shorten(new)} here; {advice}"
+        )
+
+
+def _shorten(value: object, limit: int = 80) -> str:
+    text = "absent" if value is ABSENT else encode_json(value).decode()
+    if len(text) <= limit:
+        return text
+    count = f"{len(value)} values: " if isinstance(value, list) else ""  # of long lists the beginnings are often alike
+    return count + text[: limit - 3] + "..."
+
+
+def temporary_path(path: Path) -> Path:
+    """Return the hidden file beside a path that gets its name when it is whole."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def remove_temporaries(folder: Path, is_ours: Callable[[str], bool]) -> None:
+    """Remove the hidden files that killed processes left; whoever calls this is the only one who writes there.
+
+    Args:
+        folder: The folder; it may be missing.
+        is_ours: Tells whether a name, which a hidden file was to get, is one of ours.
+    """
+    for name in os.listdir(folder) if folder.is_dir() else ():
+        if is_temporary(name, is_ours):
+            (folder / name).unlink(missing_ok=True)
+
+
+def is_temporary(name: str, is_ours: Callable[[str], bool]) -> bool:
+    """Tell whether a file is a hidden one that was to get a name of ours."""
+    found = _TEMPORARY.fullmatch(name)
+    return found is not None and is_ours(found[1])
+
+
+def write_file_atomically(path: Path, data: bytes) -> None:
+    """Write a small file so that a reader sees the old bytes or the new ones, never a part.
+
+    Raises:
+        StoreError: If the file cannot be written; what was there before is untouched.
+    """
+    temporary = temporary_path(path)
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreError(f"cannot write {path}: {describe_os_error(error)}") from error
+
+
+class Closing:
+    """What is let go of at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Let go of it; closing twice does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        """Return the object itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Let go of it."""
+        self.close()
+
+
+class JsonLinesWriter(Closing):
+    """Appends JSON values to a file, one line each, safe against being killed at any moment.
+
+    Opening cuts off a torn last line and takes a lock, so that two runs never write to one file.
+
+    Args:
+        path: The file; it is made if it does not exist, its folder must exist.
+
+    Raises:
+        StoreError: If the file cannot be opened, or another process is writing to it.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        # A pipe that its writer can read from would never tell that its reader has gone.
+        access = os.O_WRONLY if is_stream(self.path) else os.O_RDWR
+        flags = access | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+        try:
+            self._descriptor = os.open(self.path, flags, 0o644)
+        except OSError as error:
+            raise StoreError(f"cannot open {self.path}: {describe_os_error(error)}") from error
+        try:
+            lock(self._descriptor, self.path)
+            self._is_regular = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+            if self._is_regular:
+                _cut_torn_line(self._descriptor)
+        except BaseException:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            raise
+
+    def write(self, value: object) -> None:
+        """Append one value as one line, keys in the order in which the mapping holds them.
+
+        Raises:
+            StoreError: If the line does not fit; the file then still ends with the last whole line.
+        """
+        self.write_encoded(encode_json_line(value))
+
+    def write_encoded(self, lines: bytes) -> None:
+        """Append lines that are already JSON text, each ending in a newline, all in one write.
+
+        Raises:
+            StoreError: If they do not fit; the file then still ends with the last whole line from before.
+        """
+        start = os.lseek(self._descriptor, 0, os.SEEK_END) if self._is_regular else 0
+        rest = memoryview(lines)
+        try:
+            while rest:  # a disk that is getting full may take a part without complaint
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            if self._is_regular:
+                os.ftruncate(self._descriptor, start)
+            raise StoreError(
+                f"cannot write {self.path}: {describe_os_error(error)}; "
+                "what was finished is kept, and the same command goes on from there"
+            ) from error
+
+    def resume(self, take: Callable[[Any], None]) -> None:
+        """Hand over every line that an earlier writer left, in order; a refusal releases the file.
+
+        Raises:
+            StoreError: A line is not JSON.
+        """
+        try:
+            for value in read_json_lines(self.path):
+                take(value)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Hand the lines to the disk and release the file; closing twice does nothing."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            try:
+                if self._is_regular:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is there and no ordinary file: a pipe, a terminal, a device."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _cut_torn_line(descriptor: int) -> None:
+    """Shorten the file to its last line end (to nothing, if it has none)."""
+    size = os.lseek(descriptor, 0, os.SEEK_END)
+    end = size
+    while end > 0:
+        begin = max(0, end - TAIL_BLOCK)
+        os.lseek(descriptor, begin, os.SEEK_SET)
+        block = os.read(descriptor, end - begin)
+        newline = block.rfind(b"\n")
+        if newline >= 0:
+            end = begin + newline + 1
+            break
+        end = begin
+    if end != size:
+        os.ftruncate(descriptor, end)
+    os.lseek(descriptor, 0, os.SEEK_END)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON value")
+
+
+_JSON_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def read_json_lines(path: Path | str) -> Iterator[Any]:
+    """Yield the values of a JSON Lines file one by one; a last line without its line end is ignored as torn.
+
+    Raises:
+        StoreError: If the file cannot be read, or a whole line of it is not JSON (the text names the line).
+    """
+    source = Path(path)
+    try:
+        with source.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    value = _JSON_DECODER.decode(line.decode())
+                except (ValueError, RecursionError) as error:
+                    raise StoreError(f"line {number} of {source} is not JSON: {error}") from error
+                yield value
+    except OSError as error:
+        raise StoreError(f"cannot read {source}: {describe_os_error(error)}") from error
+
+
+def make_folder(directory: Path) -> list[Path]:
+    """Make a folder, and those that it stands in, if they are not there; return what was made, the outermost first.
+
+    Raises:
+        StoreError: That cannot be done.
+    """
+    try:
+        missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot make the folder {directory}: {describe_os_error(error)}") from error
+    return missing[::-1]
+
+
+def lock(descriptor: int, path: Path) -> None:
+    """Take an open file or folder for this process until the descriptor is closed; systems without such locks don't.
+
+    Raises:
+        StoreError: Another process has it.
+    """
+    if sys.platform == "win32":
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise StoreError(f"another process is writing to {path}: wait for it, or use another folder") from error
+
+
+class RunFolder(Closing):
+    """The folder of a run, open for writing by one process: its manifest, and a file of lines.
+
+    Args:
+        directory: The folder; it is made if needed.
+        arguments: Everything that decides what the results are; JSON values.
+        lines_name: Name of the file of lines.
+        is_exclusive: Whether nothing may be in the folder but what a run has written; else it is only lines that have
+            to have a manifest.
+
+    Attributes:
+        directory: The folder.
+        manifest: What the run is.
+        lines: Writes its lines.
+
+    Raises:
+        StoreError: The folder cannot be written, or holds something else.
+    """
+
+    def __init__(
+        self, directory: Path | str, arguments: Mapping[str, Any], lines_name: str, is_exclusive: bool = False
+    ) -> None:
+        self.directory = Path(directory)
+        make_folder(self.directory)
+        there = sorted(entry.name for entry in self.directory.iterdir())
+        found = next((name for name in there if is_exclusive or name == lines_name), None)
+        path = self.directory / MANIFEST_NAME
+        self.manifest, _ = claim(path, run_manifest(arguments), self.directory, found=found)
+        self.lines = JsonLinesWriter(self.directory / lines_name)
+
+    def close(self) -> None:
+        """Hand everything to the disk and release the folder."""
+        self.lines.close()
