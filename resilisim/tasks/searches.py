@@ -49,12 +49,7 @@ class Searches:
 
 
 def fewest_searches(required_tools: Collection[str], shown: Sequence[Collection[str]]) -> int | None:
-    """Return the smallest number of queries whose results together hold all tools, or None if not even all do.
-
-    Args:
-        required_tools: Names of tools.
-        shown: For each query the names of the tools that it shows.
-    """
+    """Return the smallest number of queries whose results together hold all tools, or None if not even all do."""
     bit_of = {name: 1 << place for place, name in enumerate(required_tools)}
     found = {sum(bit_of[name] for name in set(names) & bit_of.keys()) for names in shown}
     # A query that shows nothing beyond what another one shows is never needed.
@@ -100,13 +95,7 @@ def searches_needed(task: Task, library: ToolLibrary, search_many: SearchMany | 
 def all_searches_needed(
     tasks: Sequence[Task], library: ToolLibrary, search_many: SearchMany | None = None
 ) -> Iterator[Searches]:
-    """Yield `searches_needed` of each task, searching for many at once, which is faster where texts are new.
-
-    Args:
-        tasks: The tasks.
-        library: The tools that are searched.
-        search_many: See `searches_needed`.
-    """
+    """Yield `searches_needed` of each task, searching for many at once, which is faster where texts are new."""
     for first in range(0, len(tasks), _TASKS_AT_ONCE):
         some = tasks[first : first + _TASKS_AT_ONCE]
         new = some if search_many is not None else [task for task in some if _shipped_number(task, library) is None]
