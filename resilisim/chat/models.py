@@ -207,17 +207,10 @@ class RoleModels:
         settings: ChatModelSettings | None = None,
         cache: ResponseCache | None = None,
     ) -> RoleModels:
-        """Make the models that texts name, one for each distinct spelling, so that its limits are shared.
-
-        Args:
-            specs: Each either `ROLE=SPEC`, the model of a component, or `SPEC` alone, the default, of which there is
-                exactly one: `["openai:big", "extractor=openai:small"]`.
-            settings: How the models are reached.
-            cache: Where replies are kept; None keeps none.
+        """Make the models that texts name, with one default model: `["openai:big", "extractor=openai:small"]`.
 
         Raises:
-            InvalidInputError: A role is unknown or named twice, there is no default or a second one, or a spelling
-                is wrong.
+            InvalidInputError: There is a second default model, or what `parse_several` refuses.
             MissingExtraError: A model needs a package that is not installed.
         """
         made = cls.parse_several(specs, settings, cache)
@@ -233,10 +226,11 @@ class RoleModels:
         settings: ChatModelSettings | None = None,
         cache: ResponseCache | None = None,
     ) -> dict[str, RoleModels]:
-        """Make what `parse` makes once for each default model, all with the same models of components.
+        """Make the models that texts name, one for each distinct spelling, so that its limits are shared.
 
         Args:
-            specs: As for `parse`, with one default model or several different ones.
+            specs: Each either `ROLE=SPEC`, the model of a component, or `SPEC` alone, a default, of which there is at
+                least one.
             settings: How the models are reached.
             cache: Where replies are kept; None keeps none.
 

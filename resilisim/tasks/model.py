@@ -148,15 +148,7 @@ MINIMUM_FOR_PARTIAL: Mapping[str, int] = {template.task_type: template.minimum_f
 
 
 def quotas(count: int, weights: Sequence[int] = SHARES) -> tuple[int, ...]:
-    """Divide `count` places in proportion to the weights, by largest remainder (ties go to the earlier one).
-
-    Args:
-        count: Number of places, 0 or more.
-        weights: One positive integer for each party.
-
-    Returns:
-        One number for each weight; they add up to `count`.
-    """
+    """Divide `count` places in proportion to the weights, by largest remainder (ties go to the earlier one)."""
     total = sum(weights)
     result = [count * weight // total for weight in weights]
     by_remainder = sorted(range(len(weights)), key=lambda place: (-(count * weights[place] % total), place))

@@ -241,11 +241,7 @@ def _completed(tool: Tool, dependencies: tuple[str, ...], level: int, execution_
 
 
 def tools_from_json(text: str, source: str) -> tuple[Tool, ...]:
-    """Parse the tools of a library.
-
-    Args:
-        text: JSON: `{"tools": [tool, ...]}`, a bare array of tools, or a mapping of names to tools.
-        source: What the text is called in messages, such as its path.
+    """Parse the tools of a library: `{"tools": [tool, ...]}`, a bare array of tools, or a mapping of names to tools.
 
     Raises:
         InvalidInputError: Something is wrong; the message names source, tool, field and the nearest valid value.

@@ -119,13 +119,7 @@ class ToolRetriever:
         return results
 
     def search_texts(self, query: str, texts: Sequence[str], k: int | None = None) -> list[TextHit]:
-        """Return the texts nearest to a query, best first, by the same scores and rules as `search`.
-
-        Args:
-            query: What to look for.
-            texts: Any texts; results name them by their places here.
-            k: How many to return; None returns all.
-        """
+        """Return the k texts (None: all) nearest to a query, best first, by the same scores and rules as `search`."""
         if not texts:
             return []
         embedded = self.embed([query, *texts])

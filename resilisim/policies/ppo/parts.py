@@ -21,10 +21,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 from sb3_contrib import MaskablePPO
 
 from resilisim.envs.workflow.training import (
@@ -39,8 +40,8 @@ from resilisim.envs.workflow.training import (
     read_state,
 )
 from resilisim.errors import InvalidInputError, StoreError, unknown_name
+from resilisim.inputs import validated
 from resilisim.policies.ppo.config import TrainingConfig
-from resilisim.tool_library.json_fields import object_fields
 
 BASE_LEARNING_RATE = 3e-4  # alpha_base
 STAGE_FACTOR = 0.95  # gamma_curriculum
@@ -225,6 +226,21 @@ def extract_patterns(sequence: Sequence[str]) -> set[Pattern]:
     }
 
 
+class _StoredPattern(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    tools: Annotated[tuple[str, ...], Field(min_length=min(PATTERN_LENGTHS), max_length=max(PATTERN_LENGTHS))]
+    total: float
+    count: Annotated[int, Field(ge=1)]
+
+
+class _StoredPatterns(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    max_patterns: Annotated[int, Field(ge=1)]
+    patterns: tuple[_StoredPattern, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class PatternLibrary:
     """How often each pattern was met, and with what scores. A value: `add` returns another library.
@@ -288,12 +304,12 @@ class PatternLibrary:
         Raises:
             InvalidInputError: A field is missing, unknown or unusable.
         """
-        given = object_fields(mapping, "pattern library", ("max_patterns", "patterns"))
-        totals = dict(given.items("patterns", _read_pattern))
-        if len(totals) < len(given.array("patterns")):
-            given.fail("patterns", "a pattern stands there twice", "each once")
-        check_whole("max_patterns of the pattern library", given.values.get("max_patterns"), 1)
-        return cls(totals, given.values["max_patterns"])
+        where = "pattern library"
+        given = validated(_StoredPatterns, mapping, where)
+        totals = {stored.tools: (stored.total, stored.count) for stored in given.patterns}
+        if len(totals) < len(given.patterns):
+            raise InvalidInputError(f"{where}, field 'patterns': a pattern stands there twice; expected each once")
+        return cls(totals, given.max_patterns)
 
 
 def pattern_confidence(tool: str, executed: Sequence[str], scores: Mapping[Pattern, float]) -> float:
@@ -321,17 +337,6 @@ def _most_met(totals: dict[Pattern, tuple[float, int]], at_most: int) -> dict[Pa
         return totals
     kept = sorted(totals, key=lambda pattern: (-totals[pattern][1], pattern))[:at_most]
     return {pattern: totals[pattern] for pattern in kept}
-
-
-def _read_pattern(value: Any, where: str) -> tuple[Pattern, tuple[float, int]]:
-    given = object_fields(value, where, ("tools", "total", "count"))
-    tools = given.texts("tools")
-    if len(tools) not in PATTERN_LENGTHS:
-        given.fail("tools", f"{len(tools)} tools", "two or three")
-    total, count = given.values.get("total"), given.values.get("count")
-    check_number(f"{where}: total", total)
-    check_whole(f"{where}: count", count, 1)
-    return tools, (float(given.values["total"]), int(given.values["count"]))
 
 
 COVERAGE_ABOVE = 0.8

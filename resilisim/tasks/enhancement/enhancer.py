@@ -119,14 +119,7 @@ class Enhancement:
 
 
 def enhanced(task: Task, original: Task, made_by: Mapping[str, Any], count: CallCount) -> Enhancement:
-    """Return the outcome of an answer that was used.
-
-    Args:
-        task: What was made of the answer.
-        original: The task as it was given.
-        made_by: Mode and model, for the metadata.
-        count: What it took.
-    """
+    """Return the outcome of an answer that was used; `made_by` is mode, model and the id of the original."""
     facts = {**made_by, "outcome": "enhanced", "reason": None, "detail": None}
     return Enhancement(
         _with_metadata(task, {"llm_generated": True, "enhancement": facts}), original, "enhanced", None, count
@@ -305,11 +298,7 @@ async def in_order(
 ) -> AsyncGenerator[R, None]:
     """Do some work on items, `concurrency` at once, and yield the results in the order of the items.
 
-    Args:
-        work: What to do with one item.
-        items: Read as they are needed.
-        concurrency: How many may be under way.
-        window: How many may be begun and not yet yielded; bounds what is kept when one takes long.
+    At most `window` are begun and not yet yielded, which bounds what is kept when one takes long.
     """
     slots = asyncio.Semaphore(concurrency)
 
@@ -336,9 +325,7 @@ async def in_order(
 def driven(stream: AsyncGenerator[R, None], close: Callable[[], Awaitable[None]]) -> Generator[R, None, None]:
     """Yield what an asynchronous stream yields, in an event loop that stands still while the caller has the turn.
 
-    Args:
-        stream: The stream; it is closed at the end, also when the caller asks for no more.
-        close: Awaited after that.
+    At the end, also when the caller asks for no more, the stream is closed and `close` awaited.
     """
 
     async def following() -> tuple[R] | None:
@@ -435,14 +422,7 @@ def forecast_calls(
     options: EnhancementOptions,
     is_cached: Callable[[ChatRequest], bool] = lambda request: False,
 ) -> CallForecast:
-    """Count what a run would ask; nothing is asked.
-
-    Args:
-        tasks: The tasks that are still to be enhanced.
-        mode: What would be asked.
-        options: How.
-        is_cached: Whether the answer to a request is known.
-    """
+    """Count what a run would ask about the tasks that are still to be enhanced; nothing is asked."""
     num_tasks = cached = prompt_tokens = most_prompt_tokens = 0
     for task in tasks:
         num_tasks += 1
