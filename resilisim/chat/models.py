@@ -135,6 +135,10 @@ def make_chat_model(
         InvalidInputError: The kind is unknown, the name empty, the address no address, the file no model or script,
             or a key is needed and missing.
         MissingExtraError: The kind needs a package that is not installed.
+
+    Example:
+        >>> model = make_chat_model("openai:gpt-4o-mini", cache=ResponseCache("replies"))
+        >>> reply = asyncio.run(model.complete(ChatRequest((ChatMessage("user", "Hello?"),))))
     """
     settings = ChatModelSettings() if settings is None else settings
     kind, name = _parsed(spec)

@@ -328,6 +328,10 @@ def split_of(required_tools: Iterable[str]) -> Split:
     """Return the part of the data that a set of required tools belongs to, whatever their order.
 
     The hash of the sorted set is a uniform number; below 0.70 it says train, below 0.85 validation, else test.
+
+    Example:
+        >>> split_of(["file_operations_reader"])
+        'train'
     """
     high, low = hash_words(SPLIT_SALT, *sorted(set(required_tools)))
     share = (high * 2**32 + low) / 2**64

@@ -48,6 +48,12 @@ class ToolLibrary:
 
     Raises:
         InvalidInputError: No tools, a name or alias used twice (letter case ignored), an unknown dependency, a cycle.
+
+    Example:
+        >>> cooker = Tool("soup_cooker", "Cooks.", dependencies=("oven_heater",))
+        >>> library = ToolLibrary([Tool("oven_heater", "Heats."), cooker])
+        >>> library.closure(["soup_cooker"])
+        ('oven_heater', 'soup_cooker')
     """
 
     def __init__(self, tools: Iterable[Tool], source: str = "tool library") -> None:

@@ -146,6 +146,10 @@ def check_parameters(tool: Tool, parameters: Mapping[str, Any], mode: str = "len
 
     Raises:
         InvalidInputError: The mode does not exist.
+
+    Example:
+        >>> check_parameters(default_library()["file_operations_reader"], {}, "strict")
+        ["required parameter 'source' of tool 'file_operations_reader' is missing"]
     """
     if _accepts_anyway(parameters, mode):
         return []

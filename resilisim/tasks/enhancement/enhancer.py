@@ -280,6 +280,11 @@ def enhance_tasks(
     Raises:
         InvalidInputError: An argument is out of range, or the endpoint refuses key, model or address.
         InfrastructureError: The endpoint is down.
+
+    Example:
+        >>> mode = RewriteMode(library, default_retriever(library))
+        >>> for enhancement in enhance_tasks(tasks, TaskEnhancer(mode, make_chat_model("openai:gpt-4o-mini"))):
+        ...     print(enhancement.outcome, enhancement.task.description)
     """
     if concurrency < 1:
         raise InvalidInputError(f"concurrency {concurrency!r}: expected 1 or more")
