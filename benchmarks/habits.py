@@ -19,9 +19,9 @@ from resilisim.chat.types import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InfrastructureError
 from resilisim.evaluation.episode.play import JudgedSession, play_agent_episode
+from resilisim.policies import messages
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import LLM_POLICIES, make_policy
-from resilisim.policies.scripted import messages
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.model import split_of

@@ -14,7 +14,7 @@ from typing import Any
 
 from resilisim.policies.base import Policy
 from resilisim.policies.registry import make_policy
-from resilisim.policies.scripted.followers import PlanFollower
+from resilisim.policies.scripted import PlanFollower
 from resilisim.seeding import Draws
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact import known_probabilities, plan_following

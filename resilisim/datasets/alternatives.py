@@ -14,7 +14,7 @@ from resilisim.datasets.demonstrator import Demonstrator, purpose
 from resilisim.datasets.rollout import Stage
 from resilisim.evaluation.episode.attribution import loss_label
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE
-from resilisim.policies.scripted import messages
+from resilisim.policies import messages
 from resilisim.seeding import Draws
 from resilisim.simulator import Message, Problem
 from resilisim.simulator.exact import Optimum

@@ -15,8 +15,8 @@ from typing import Any
 from resilisim.datasets.rollout import Searcher, Stage
 from resilisim.datasets.transcript import opening, reasoning
 from resilisim.envs.session import Info
-from resilisim.policies.scripted import messages
-from resilisim.policies.scripted.reading import ordered_steps
+from resilisim.policies import messages
+from resilisim.policies.scripted import ordered_steps
 from resilisim.simulator import Problem
 from resilisim.simulator.exact import Optimum, solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE

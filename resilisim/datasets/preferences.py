@@ -18,7 +18,7 @@ from resilisim.datasets.transcript import MISTAKEN_REASONS, Transcript, message_
 from resilisim.envs.session import Info, Session
 from resilisim.errors import InvalidInputError
 from resilisim.options import option
-from resilisim.policies.scripted import messages
+from resilisim.policies import messages
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
 from resilisim.simulator.exact import Optimum, solve

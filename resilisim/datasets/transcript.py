@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from resilisim.datasets.rollout import ArgumentsForm, Stage
 from resilisim.datasets.schema import JSON_TYPE, Column, DataType, Record, json_problem
 from resilisim.envs.protocol import read_native, read_text
-from resilisim.policies.scripted.reading import ordered_steps
+from resilisim.policies.scripted import ordered_steps
 from resilisim.simulator import Message, Problem
 from resilisim.simulator.law import FAILED, SUCCEEDED
 from resilisim.simulator.state import EpisodeState, is_done

@@ -21,10 +21,10 @@ ENTRY_POINT_GROUP = "resilisim.policies"
 
 # Name -> module:attribute, imported only when the policy is made.
 BUILT_IN_POLICIES: Mapping[str, str] = {
-    "random": "resilisim.policies.scripted.random_calls:RandomPolicy",
-    "plan-follower": "resilisim.policies.scripted.followers:PlanFollower",
-    "repairing-follower": "resilisim.policies.scripted.followers:RepairingFollower",
-    "exact-optimum": "resilisim.policies.scripted.exact_optimum:ExactOptimumPolicy",
+    "random": "resilisim.policies.scripted:RandomPolicy",
+    "plan-follower": "resilisim.policies.scripted:PlanFollower",
+    "repairing-follower": "resilisim.policies.scripted:RepairingFollower",
+    "exact-optimum": "resilisim.policies.scripted:ExactOptimumPolicy",
     "trained": "resilisim.policies.ppo.policy:TrainedPolicy",
     "direct": "resilisim.policies.llm.agents.direct:Direct",
     "react": "resilisim.policies.llm.agents.react:ReAct",

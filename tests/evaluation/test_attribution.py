@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.episode.play import play_episode
-from resilisim.policies.scripted.random_calls import RandomPolicy
+from resilisim.policies.scripted import RandomPolicy
 from resilisim.simulator import FINISH, STOP, EndRules, Message, build_problem, execution, next_state, start_state
 from resilisim.simulator.exact import solve
 from resilisim.simulator.state import has_succeeded, is_awaiting_closing

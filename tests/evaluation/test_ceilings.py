@@ -28,7 +28,7 @@ from resilisim.evaluation.run.replay import first_difference
 from resilisim.evaluation.run.rescoring import first_disagreement, reattribute
 from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.summary import SummaryTable, ceiling_note, summarise
-from resilisim.policies.scripted.exact_optimum import ExactOptimumPolicy
+from resilisim.policies.scripted import ExactOptimumPolicy
 from resilisim.simulator import EndRules, EpisodeState, Message, Problem, build_problem, next_state, start_state
 from resilisim.simulator.exact import solve
 from resilisim.simulator.messages import FINISH, execution

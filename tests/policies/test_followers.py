@@ -6,8 +6,8 @@ import pytest
 
 from resilisim.envs.protocol import signals_completion
 from resilisim.errors import InvalidInputError
-from resilisim.policies.scripted.followers import PlanFollower, RepairingFollower
-from resilisim.policies.scripted.messages import OUT_OF_TURNS
+from resilisim.policies.messages import OUT_OF_TURNS
+from resilisim.policies.scripted import PlanFollower, RepairingFollower
 from tests.policies.drive import FINISH, REJECTED, ask, call, drive, found, missing, ran, search, told
 
 PLAN = "1. Execute a\n2. Execute b\n"

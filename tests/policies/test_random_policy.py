@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from resilisim.policies.scripted.random_calls import RandomPolicy
+from resilisim.policies.scripted import RandomPolicy
 from resilisim.tool_library import Tool, ToolLibrary
 from tests.policies.drive import FINISH, drive, ran
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resilisim.policies.scripted.reading import ordered_steps
+from resilisim.policies.scripted import ordered_steps
 from resilisim.tasks.benchmark import benchmark_tasks
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from resilisim.errors import InvalidInputError
 from resilisim.policies import Policy, is_privileged, make_policy, policy_name, policy_names
-from resilisim.policies.scripted.random_calls import RandomPolicy
+from resilisim.policies.scripted import RandomPolicy
 from resilisim.tool_library import Tool, ToolLibrary
 
 BUILT_IN = ("random", "plan-follower", "repairing-follower", "exact-optimum")

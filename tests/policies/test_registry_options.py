@@ -13,7 +13,7 @@ from resilisim.chat import ScriptedChatModel
 from resilisim.errors import InvalidInputError
 from resilisim.policies import make_policy, policy_name
 from resilisim.policies.registry import split_options
-from resilisim.policies.scripted.followers import RepairingFollower
+from resilisim.policies.scripted import RepairingFollower
 
 MODEL = ScriptedChatModel([])
 HERE = __name__

@@ -18,7 +18,7 @@ from resilisim.chat.local.gguf import TokenCounter
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import Policy
-from resilisim.policies.scripted.followers import PlanFollower, RepairingFollower
+from resilisim.policies.scripted import PlanFollower, RepairingFollower
 from resilisim.simulator import BenchmarkLaw, EndRules
 from resilisim.tool_library import default_library
 from resilisim.workflows import PROMPT_TYPES, Workflow, parse_steps, parse_work_order, render_prompt, resolve_planner

@@ -12,8 +12,8 @@ from resilisim.envs.feedback import progress_for
 from resilisim.envs.protocol import NATIVE_FUNCTIONS, native_tools
 from resilisim.envs.session import AssistantMessage, Reply
 from resilisim.errors import nearest_name
+from resilisim.policies import messages
 from resilisim.policies.llm.tools import ToolResult, ToolSpec
-from resilisim.policies.scripted import messages
 
 _NAME = re.compile(r"[\w.\-]{1,200}\Z")
 _EXCERPT_LENGTH = 200

@@ -17,9 +17,9 @@ from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_inde
 from resilisim.envs.workflow.env import Observation, WorkflowEnv
 from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
 from resilisim.errors import InvalidInputError
+from resilisim.policies import messages
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
-from resilisim.policies.scripted import messages
 from resilisim.simulator.exact import best_limits
 from resilisim.simulator.law import SUCCEEDED, BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem

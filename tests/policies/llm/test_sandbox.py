@@ -385,6 +385,10 @@ def test_an_endless_flood_of_output_is_stopped():
     assert len(result.output) < 2_100
 
 
+MODULES = """subprocess socket urllib.request http.client ctypes importlib builtins threading multiprocessing gc
+inspect pickle numpy resilisim"""
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -400,14 +404,7 @@ def test_an_endless_flood_of_output_is_stopped():
         "import os\nos.kill(1, 9)",
         "import os\nos.fork()",
         "import os\nos.urandom(8)",
-        *(
-            f"import {name}"
-            for name in ("subprocess", "socket", "urllib.request", "http.client", "ctypes", "importlib")
-        ),
-        *(
-            f"import {name}"
-            for name in ("builtins", "threading", "multiprocessing", "gc", "inspect", "pickle", "resilisim")
-        ),
+        *(f"import {name}" for name in MODULES.split()),
         "__import__('os').system('ls')",
         "input()",
         "breakpoint()",

@@ -27,13 +27,10 @@ PREFIX: Final = "output_"
 
 @dataclass(frozen=True, slots=True)
 class Offloading:
-    """Which outputs are stored in variables.
+    """Which outputs are stored in variables: those beyond the threshold in tokens; so many are shown as a preview.
 
-    Attributes:
-        threshold: Tokens beyond which an output is.
-        preview: Tokens that are shown of it.
-        tools: Tools whose outputs are; None is every tool but those that speak about the library, whose words are of
-            little use without their end.
+    `tools` are those whose outputs are stored. None is every tool but those that speak about the library, whose words
+    are of little use without their end.
     """
 
     threshold: int
@@ -64,11 +61,7 @@ class Variable:
 
 
 class Variables:
-    """The variables of one task. The sandbox is given them when code is run for the first time.
-
-    Args:
-        box: The sandbox that code is run in.
-    """
+    """The variables of one task. The sandbox is given them when code is run for the first time."""
 
     def __init__(self, box: Sandbox) -> None:
         self.stored: list[Variable] = []
@@ -104,18 +97,7 @@ def first_tokens(text: str, tokens: int) -> str:
 
 
 class ExecutorToolbox:
-    """The tools of one executor during one sub-question.
-
-    Args:
-        run: The episode.
-        specs: The executor's share of the tools.
-        variables: The variables of the task.
-        offloading: Which outputs are stored.
-        prompts: Holds `offloaded`.
-
-    Attributes:
-        stored: What was stored during this sub-question.
-    """
+    """The tools of one executor during one sub-question: its share of all, and Python on the task's variables."""
 
     def __init__(
         self,

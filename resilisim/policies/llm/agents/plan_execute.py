@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 from resilisim.chat import ChatMessage
 from resilisim.policies.llm.agents.react import loop_tools, react_loop
 from resilisim.policies.llm.agents.step_plan import (
-    ErrorKind,
     PlanStep,
     StepError,
     StepOutcome,
@@ -26,8 +25,7 @@ from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import PromptTexts
-from resilisim.policies.llm.tool_errors import error_of
-from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec, describe_tools
+from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec, describe_tools, error_of
 
 Reading = TypeVar("Reading")
 
@@ -81,15 +79,7 @@ class PlanAndExecute(LlmPolicy[PlanAndExecuteOptions]):
 
 
 class _Attempt:
-    """One plan from its beginning, however often it is changed on the way.
-
-    Args:
-        run: The episode.
-        options: The agent's options.
-        prompts: The agent's prompts.
-        failures: Where is kept what the attempt failed by.
-        record: Where plan and steps are written down.
-    """
+    """One plan from its beginning, however often it is changed on the way; `record` gets plan and steps."""
 
     def __init__(
         self,
@@ -159,11 +149,7 @@ class _Attempt:
         self._write_down()
 
     async def _look_again(self, outcome: StepOutcome) -> str | None:
-        """Ask the replanner after a step.
-
-        Returns:
-            The answer, if there is one. Without it, and without steps that remain, the attempt has failed.
-        """
+        """Ask the replanner; without an answer, and without steps that remain, the attempt has failed."""
         if self._replans >= self._options.replans:
             return self._keep_to_plan(outcome, f"{self._replans} replans were not enough")
         past = list(self._done.values())
@@ -226,9 +212,6 @@ class Failures:
     Steps that a replan brings in after a failure are there for its sake and belong to its line, and so does a step that
     does once more what failed, or that was not done because it needs what failed; every other step begins a line of its
     own. The success of a step makes good what failed in its line, and nothing else.
-
-    Args:
-        run: The episode.
     """
 
     def __init__(self, run: AgentRun) -> None:
@@ -251,13 +234,7 @@ class Failures:
             self._open.setdefault(line, error)
 
     def replan(self, steps: Iterable[PlanStep], before: Sequence[PlanStep], past: Sequence[StepOutcome]) -> None:
-        """Say which lines the steps of a new plan belong to.
-
-        Args:
-            steps: The steps.
-            before: The steps that were still to be done.
-            past: What became of the steps so far, the latest last.
-        """
+        """Say which lines the steps of a new plan belong to, by those that were still to be done, and by the past."""
         failed_steps = [outcome.step for outcome in reversed(past) if not outcome.ok]
         latest = past[-1].step if past and not past[-1].ok else None
         for step in steps:
@@ -312,13 +289,7 @@ class _Planning:
     async def replan(
         self, first: StepPlan, past: Sequence[StepOutcome], remaining: Sequence[PlanStep]
     ) -> StepPlan | Unreadable:
-        """Ask what is still to be done after some steps, or for the answer.
-
-        Args:
-            first: The plan that was made in the beginning.
-            past: The steps done so far, in order.
-            remaining: The steps that the present plan still has.
-        """
+        """Ask what is still to be done after some steps of the first plan or a later one, or for the answer."""
         done = frozenset(outcome.step.number for outcome in past)
         return await self._ask(
             "replanner",
@@ -369,13 +340,7 @@ async def _asked_twice(
 
 
 class _Executor:
-    """Carries out steps.
-
-    Args:
-        run: The episode.
-        options: The agent's options.
-        prompts: The agent's prompts.
-    """
+    """Carries out steps."""
 
     def __init__(self, run: AgentRun, options: PlanAndExecuteOptions, prompts: PromptTexts) -> None:
         self._run = run
@@ -433,10 +398,6 @@ class _CheckedTools(Toolbox):
 
     A sub-agent is shown results and passes on values. What stands in its task and in what it was shown is data, also if
     it looks like a reference.
-
-    Args:
-        run: The episode.
-        results: Results of earlier steps that the sub-agent was shown.
     """
 
     def __init__(self, run: AgentRun, results: str) -> None:
@@ -471,7 +432,7 @@ def _checked_arguments(specs: Iterable[ToolSpec], name: str, arguments: Mapping[
 class _Unresolved(Unreadable):
     """Why references could not be turned into values although the reply could be read."""
 
-    kind: ErrorKind = "resolution_incomplete"
+    kind: str = "resolution_incomplete"
 
 
 class _DirectExecutor(_Executor):
@@ -584,5 +545,5 @@ def _read_resolution(
     if not problems:
         return dict(filled)
     is_empty = all(problem.endswith(": empty") for problem in problems)
-    kind: ErrorKind = "resolution_empty" if is_empty else "resolution_incomplete"
+    kind = "resolution_empty" if is_empty else "resolution_incomplete"
     return _Unresolved("values of " + ", ".join(problems), words, kind=kind)

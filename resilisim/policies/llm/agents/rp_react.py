@@ -277,11 +277,7 @@ class _Task:
 
 
 class History:
-    """The sub-questions of one task, in order, as they stand in the record: for the executors' prompt, too.
-
-    Args:
-        structure: The agent's structure in the record, which is kept up to date.
-    """
+    """The sub-questions of one task, in order, as they stand in the record: for the executors' prompt, too."""
 
     def __init__(self, structure: dict[str, Any]) -> None:
         self.asked: list[dict[str, Any]] = []

@@ -24,25 +24,15 @@ from resilisim.policies.llm.reading import (
 from resilisim.policies.llm.tools import ToolSpec
 
 # Why a step failed, and whose doing it is.
-ErrorKind = Literal[
-    "arguments",  # the plan's arguments could not be read, or are none that the tool takes
-    "reference",  # it needs a step that failed, does not exist or comes later
-    "resolution_unreadable",  # the reply that should have turned references into values could not be read
-    "resolution_empty",  # it could be read, and held no value where one was needed
-    "resolution_incomplete",  # it lacks an argument, or references are left in it
-    "tool",  # the tool's error
-    "turns",  # the environment runs nothing any more
-    "executor",  # the executor came to no result
-]
-COMPONENT_OF_ERROR: Mapping[ErrorKind, str] = {
-    "arguments": "planner",
-    "reference": "planner",
-    "resolution_unreadable": "extractor",
-    "resolution_empty": "extractor",
-    "resolution_incomplete": "extractor",
+COMPONENT_OF_ERROR: Final[Mapping[str, str]] = {
+    "arguments": "planner",  # the plan's arguments could not be read, or are none that the tool takes
+    "reference": "planner",  # it needs a step that failed, does not exist or comes later
+    "resolution_unreadable": "extractor",  # the reply that should have turned references into values
+    "resolution_empty": "extractor",  # it could be read, and held no value where one was needed
+    "resolution_incomplete": "extractor",  # it lacks an argument, or references are left in it
     "tool": "tool",
-    "turns": "planner",
-    "executor": "executor",
+    "turns": "planner",  # the environment runs nothing any more
+    "executor": "executor",  # the executor came to no result
 }
 
 MOST_STEPS: Final = 50
@@ -109,12 +99,7 @@ class PlanStep:
         return (self.task, self.call) == (other.task, other.call)
 
     def needs_the_same_as(self, other: PlanStep, renamed: Mapping[int, int]) -> bool:
-        """Tell whether two steps need the same ones.
-
-        Args:
-            other: The other step.
-            renamed: Number of a step in this one's plan -> its number in the other's, where they differ.
-        """
+        """Tell whether two steps need the same ones; `renamed` has this plan's numbers and the other's for them."""
         if self.needs is None or other.needs is None:
             return self.needs is other.needs
         return {renamed.get(number, number) for number in self.needs} == set(other.needs)
@@ -147,7 +132,7 @@ class StepPlan:
 class StepError:
     """Why a step has no result: which kind of failure it is, what is wrong on one line, and the words in question."""
 
-    kind: ErrorKind
+    kind: str
     message: str
     excerpt: str = ""
 
@@ -159,13 +144,7 @@ class StepError:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What became of a step.
-
-    Attributes:
-        step: The step.
-        result: What it brought; empty if it failed.
-        error: Why it failed; None if it succeeded.
-    """
+    """What became of a step: what it brought, or why it failed."""
 
     step: PlanStep
     result: str = ""
@@ -190,7 +169,7 @@ class StepOutcome:
         return f"{self.step.to_line()}\n   Result: {excerpt(self.result, longest)}"
 
 
-def failed(step: PlanStep, kind: ErrorKind, message: str, words: str = "") -> StepOutcome:
+def failed(step: PlanStep, kind: str, message: str, words: str = "") -> StepOutcome:
     """Return the outcome of a step that failed."""
     return StepOutcome(step, error=StepError(kind, " ".join(message.split()), excerpt(words, EXCERPT_LENGTH)))
 
@@ -211,12 +190,9 @@ def unusable_step(step: PlanStep, needed: Iterable[int], done: Mapping[int, Step
 
 @dataclass(frozen=True, slots=True)
 class StepReferences:
-    """The references in some arguments, `{step_N}` and what models write instead.
+    """The references in some arguments, `{step_N}` and what models write instead: `words`, as they are written.
 
-    Attributes:
-        numbers: Steps that are referred to.
-        unclear: What looks like a reference and names no step.
-        words: All of them, as they are written.
+    `numbers` are the steps that are referred to; what is `unclear` looks like a reference and names no step.
     """
 
     numbers: frozenset[int]
@@ -228,11 +204,9 @@ class StepReferences:
 
 
 def step_references_in(value: Any, data: Sequence[str] = ()) -> StepReferences:
-    """Return the references in a value, in texts and names at any depth.
+    """Return the references in a JSON value, in texts and names at any depth.
 
-    Args:
-        value: JSON value.
-        data: Texts of the user and of tools: what stands in them and only looks like a reference is none.
+    What stands in the `data`, texts of the user and of tools, and only looks like a reference is none.
     """
     found = [match.group() for text in _texts(value) for match in _REFERENCE.finditer(text)]
     words = [one for one in found if not _stands_in(one, data)]
@@ -313,9 +287,6 @@ def read_step_plan(text: str, tools: Sequence[ToolSpec], taken: Collection[int] 
         text: The reply.
         tools: The tools that steps call; empty if steps name none.
         taken: Numbers of the steps that were done, which no step can have.
-
-    Returns:
-        The plan, possibly with neither steps nor answer, if the reply says so; or why it cannot be read.
     """
     shown = visible(text)[:LONGEST_READ]
     loose: StepPlan | None = None

@@ -90,13 +90,7 @@ class KpiChain(LlmPolicy[KpiChainOptions]):
 
 
 class Planners:
-    """Planner and replanner of one episode; what they write comes with warnings about what was put right.
-
-    Args:
-        run: The episode.
-        options: The agent's options.
-        prompts: The agent's prompts.
-    """
+    """Planner and replanner of one episode; what they write comes with warnings about what was put right."""
 
     def __init__(self, run: AgentRun, options: KpiChainOptions, prompts: PromptTexts) -> None:
         self._run = run
@@ -105,11 +99,7 @@ class Planners:
         self._tools = describe_tools(run.tools.specs)
 
     async def first_plan(self) -> tuple[ChainPlan, tuple[str, ...]]:
-        """Ask for a plan of the whole task.
-
-        Raises:
-            UnreadableReplyError: No reply could be read.
-        """
+        """Ask for a plan of the whole task, or raise `UnreadableReplyError`."""
         is_default = self._options.examples == DEFAULT_EXAMPLES
         of_texts = is_default and not self._options.entities
         examples = self._prompts.fill("examples_text") if of_texts else self._prompts.examples()
@@ -120,11 +110,7 @@ class Planners:
     async def continuation(
         self, state: ChainState, failed: PlanTask, outcome: Failed
     ) -> tuple[ChainPlan, tuple[str, ...]]:
-        """Ask for the tasks that lead from a failure to the answer.
-
-        Raises:
-            UnreadableReplyError: No reply could be read.
-        """
+        """Ask for the tasks that lead from a failure to the answer, or raise `UnreadableReplyError`."""
         kept = state.plan.kept_after(failed.task_id)
         used_ids = state.counts.used_ids
         request = self._prompts.fill(
@@ -164,12 +150,7 @@ def _listed(ids: Iterable[str]) -> str:
 
 
 class ChainState:
-    """Plan and memory of one episode; every change is written into the record at once.
-
-    Args:
-        run: The episode.
-        options: The agent's options.
-    """
+    """Plan and memory of one episode; every change is written into the record at once."""
 
     def __init__(self, run: AgentRun, options: KpiChainOptions) -> None:
         self.run = run
@@ -180,11 +161,7 @@ class ChainState:
         self._publish()
 
     def lookup(self, reference: Reference) -> Any:
-        """Return what a reference stands for now.
-
-        Raises:
-            UnresolvedError: It stands for nothing.
-        """
+        """Return what a reference stands for now, or raise `UnresolvedError`."""
         return self._memory.lookup(reference, self.plan)
 
     def start(self, plan: ChainPlan, warnings: Sequence[str]) -> None:

@@ -59,13 +59,10 @@ class _Written(BaseModel):
 
 
 class InputParameter(_Written):
-    """What a task is given.
+    """What a task is given: for a tool, under exactly the name of its parameter, and of the type that the plan states.
 
-    Attributes:
-        name: For a tool, exactly the name of its parameter.
-        type: The type that the plan states; empty if it states none.
-        value: JSON value; `<JSON_PATH>task.entity</JSON_PATH>` in its texts stands for what an earlier task found.
-        is_reference: Whether the plan calls it a reference; what counts is whether there are tags.
+    `<JSON_PATH>task.entity</JSON_PATH>` in the texts of the JSON value stands for what an earlier task found, whether
+    the plan calls it a reference or not.
     """
 
     name: Annotated[Text, Field(min_length=1)]
@@ -182,13 +179,7 @@ class ChainPlan:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What stands between the tags.
-
-    Attributes:
-        task_id: The task that found the entity.
-        entity: The entity.
-        is_array: Whether the path ends in `[*]`: all elements of an array.
-    """
+    """What stands between the tags: a task and an entity; a path that ends in `[*]` means the elements of an array."""
 
     task_id: str
     entity: str
@@ -223,11 +214,7 @@ def has_references(value: Any) -> bool:
 
 
 def references_in(value: Any) -> tuple[list[Reference], list[str]]:
-    """Return every reference in a value, and what is wrong with those that cannot be read.
-
-    Args:
-        value: JSON value; texts nested in arrays and dicts are looked at, too.
-    """
+    """Return every reference in a JSON value, at any depth, and what is wrong with those that cannot be read."""
     references: list[Reference] = []
     problems: list[str] = []
     for text, is_name in _texts(value):
@@ -369,11 +356,7 @@ def lineage_of(task_id: str, earlier: Mapping[str, str]) -> str:
 
     It inherits from the longest earlier id that its own extends: `T3a` from `T3`, `T1_2_retry` from `T1_2`,
     `find_film_again` from `find_film`. If it extends none, letters and number at its beginning are the lineage, or
-    without a number the whole id.
-
-    Args:
-        task_id: Its id.
-        earlier: Ids of tasks of earlier plans -> their lineages.
+    without a number the whole id. `earlier` has the ids of tasks of earlier plans, with their lineages.
     """
     if task_id in earlier:
         return earlier[task_id]
@@ -394,11 +377,7 @@ def _extends(task_id: str, earlier: str) -> bool:
 
 
 class ReplanCounts:
-    """How often each lineage was planned anew: ids change with every continuation, so attempts count by lineage.
-
-    Args:
-        limit: How often one may be.
-    """
+    """How often each lineage was planned anew: ids change with every continuation, so attempts count by lineage."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -129,12 +129,7 @@ class EntitySpec(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A value that was found for an entity.
-
-    Attributes:
-        value: JSON value; None if the entity was not found.
-        confidence: 0 to 1; None where none is asked for, as from the reasoner.
-    """
+    """A JSON value that was found for an entity, None if none was, and with which confidence, where it is asked for."""
 
     value: Any = field(hash=False)
     confidence: float | None = None
@@ -142,25 +137,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class KpiResult:
-    """How a task did.
-
-    Attributes:
-        entities: What may be remembered: entity -> value.
-        problems: What is wrong, a line for each entity; empty if the task succeeded.
-    """
+    """How a task did: what may be remembered, and what is wrong, a line for each entity; none if it succeeded."""
 
     entities: Mapping[str, Any] = field(hash=False)
     problems: tuple[str, ...] = ()
 
 
 def evaluate_kpi(expected: Sequence[EntitySpec], findings: Mapping[str, Finding], theta: float) -> KpiResult:
-    """Test what a task found: every entity is there, of its type, and found with enough confidence.
-
-    Args:
-        expected: What it had to find.
-        findings: What it found, by entity; one that is left out was not found.
-        theta: The lowest confidence that is enough.
-    """
+    """Test what a task found: every entity is there, of its type, and found with a confidence of at least theta."""
     entities: dict[str, Any] = {}
     problems: list[str] = []
     for entity in expected:
@@ -193,12 +177,8 @@ def merge_findings(
     The most confident one counts, the earliest of several. An entity is null only if it is null in every piece; its
     confidence is then the highest that was stated.
 
-    Args:
-        expected: The entities.
-        pieces: What was found in each piece, in order; at least one.
-        theta: The lowest confidence that is enough.
-        unite_arrays: Whether the arrays that were found with enough confidence are put together, each element once;
-            the confidence of the union is the lowest among them.
+    With `unite_arrays`, those found with a confidence of at least theta are put together, each element once; the
+    confidence of the union is the lowest among them.
     """
     merged = {}
     for entity in expected:

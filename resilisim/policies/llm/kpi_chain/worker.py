@@ -23,7 +23,7 @@ from resilisim.policies.llm.options import AgentOptions, flag, limit, number
 from resilisim.policies.llm.reading import Unreadable, excerpt, visible
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import PromptTexts
-from resilisim.policies.llm.tool_errors import error_of
+from resilisim.policies.llm.tools import error_of
 
 Component = Literal["tool", "extractor", "reasoner", "planner"]
 Reading = TypeVar("Reading")
@@ -52,13 +52,7 @@ class KpiChainOptions(AgentOptions):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A task succeeded.
-
-    Attributes:
-        component: Who brought the result: extractor, reasoner, or the tool itself.
-        entities: What it found: entity -> value.
-        output: Its whole output, as text.
-    """
+    """A task succeeded: who brought the result (extractor, reasoner or the tool itself), what, and the whole output."""
 
     component: str
     entities: Mapping[str, Any] = field(hash=False)
@@ -67,13 +61,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A task failed.
-
-    Attributes:
-        component: Which part failed.
-        reason: Why, on one line.
-        feedback: What the replanner is told.
-    """
+    """A task failed: which part of the agent, why on one line, and what the replanner is told."""
 
     component: Component
     reason: str
@@ -87,13 +75,6 @@ async def ask_until_read(
 
     A reply that cannot be read is shown to the component again with what is wrong; only the last one, so that a
     conversation does not grow.
-
-    Args:
-        run: The episode.
-        role: The component.
-        messages: What it is asked.
-        read: Reads the visible part of a reply; raises `UnreadableReplyError`.
-        retries: How often it is asked again.
 
     Raises:
         UnreadableReplyError: No reply could be read; it is what was wrong with the last one.
@@ -119,14 +100,7 @@ async def ask_until_read(
 
 
 class Worker:
-    """Does the tasks of one episode.
-
-    Args:
-        run: The episode.
-        options: The agent's options.
-        prompts: The agent's prompts.
-        lookup: Returns what a reference stands for, or raises `UnresolvedError`.
-    """
+    """Does the tasks of one episode; `lookup` returns what a reference stands for, or raises `UnresolvedError`."""
 
     def __init__(
         self, run: AgentRun, options: KpiChainOptions, prompts: PromptTexts, lookup: Callable[[Reference], Any]
@@ -258,14 +232,10 @@ def _never_readable(task: PlanTask, component: Component, problem: UnreadableRep
 
 
 def chunks_of(text: str, max_tokens: int) -> tuple[str, ...]:
-    """Return a text in pieces of at most about `max_tokens`; put together again they are the text.
+    """Return a text in pieces of at most about `max_tokens`, by estimate; put together again they are the text.
 
-    Tokens are estimated as everywhere. Cuts are made behind line ends where possible, else behind spaces, else anywhere
-    between two characters. An empty text is one empty piece.
-
-    Args:
-        text: The text.
-        max_tokens: At least 1.
+    Cuts are made behind line ends where possible, else behind spaces, else anywhere between two characters. An empty
+    text is one empty piece.
     """
     if estimated_tokens(text) <= max_tokens:
         return (text,)
@@ -296,11 +266,7 @@ def _boundary(text: str, start: int, end: int) -> int:
 def read_extraction(text: str, expected: Sequence[EntitySpec]) -> tuple[dict[str, Finding], str]:
     """Return what the extractor found in one piece of an output, by entity, and why it thinks so.
 
-    Confidence is either one number for all entities or one for each.
-
-    Args:
-        text: The visible part of the reply.
-        expected: The entities that were asked for; others in the reply are passed over.
+    Confidence is either one number for all entities or one for each. Entities that were not asked for are passed over.
 
     Raises:
         UnreadableReplyError: It does not have the form that was asked for.
@@ -341,13 +307,7 @@ def _confidence(stated: Any, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ReasonerReply:
-    """What the reasoner brought.
-
-    Attributes:
-        completed: Whether it says that it could.
-        findings: Entity -> value, without confidence.
-        steps: How it got there.
-    """
+    """What the reasoner brought: whether it says that it could, entity -> value, and how it got there."""
 
     completed: bool
     findings: Mapping[str, Finding] = field(hash=False)
@@ -356,10 +316,6 @@ class ReasonerReply:
 
 def read_reasoning(text: str, expected: Sequence[EntitySpec]) -> ReasonerReply:
     """Return what a reply of the reasoner says; what stands before the line `execution_result:` is passed over.
-
-    Args:
-        text: The visible part of the reply.
-        expected: The entities that were asked for; others in the reply are passed over.
 
     Raises:
         UnreadableReplyError: It does not have the form that was asked for.

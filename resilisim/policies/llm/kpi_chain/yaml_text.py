@@ -100,13 +100,7 @@ def read_yaml(text: str) -> Any:
 def yaml_with(text: str, key: str, beside: tuple[str, ...] = ()) -> dict[str, Any]:
     """Find the YAML mapping that a reply gives, among prose and fences.
 
-    Args:
-        text: The visible part of a reply.
-        key: A name that the mapping must have at its top.
-        beside: Names that may stand beside it, also before it.
-
-    Returns:
-        The mapping; plain numbers and truth values in it are `Plain`.
+    It has `key` at its top, and the names `beside` may stand before that. Plain numbers and truth values are `Plain`.
 
     Raises:
         UnreadableReplyError: There is none, it cannot be read, or there are several that differ.

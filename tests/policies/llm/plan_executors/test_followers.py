@@ -10,8 +10,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from resilisim.policies.scripted.followers import PlanFollower, RepairingFollower
-from resilisim.policies.scripted.messages import FINISH
+from resilisim.policies.messages import FINISH
+from resilisim.policies.scripted import PlanFollower, RepairingFollower
 from resilisim.workflows import parse_steps
 from tests.policies.drive import call, drive, ran
 

@@ -1,23 +1,142 @@
-"""Policies that follow a plan: to the letter, or mending it where dependencies are missing."""
+"""Policies without a model: the exact optimum, random calls, and followers of plans."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 from dataclasses import replace
 from typing import Literal
 
 from resilisim.envs.session import Info
 from resilisim.errors import unknown_name
-from resilisim.policies.scripted import messages
-from resilisim.policies.scripted.reading import ordered_steps
+from resilisim.policies import messages
+from resilisim.seeding import Draws
+from resilisim.simulator.exact import solve
+from resilisim.simulator.problem import Problem
+from resilisim.simulator.state import EpisodeState
+from resilisim.tasks.wording import clauses
+from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows import PlannedStep, parse_steps, parse_work_order
+from resilisim.workflows.steps import step_parameters
 
 LOGGER = logging.getLogger("resilisim.policies")
 LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so
 
 AskWhen = Literal["before", "after", "never"]
 ASK_WHEN: tuple[AskWhen, ...] = ("before", "after", "never")
+
+SEARCH_PROBABILITY = 0.1
+FINISH_PROBABILITY = 0.05
+
+# Verbs that work on data is ordered with. A clause that begins with one is taken for a step; everything else (who asks,
+# why, until when, where things lie) is taken for background.
+# fmt: off
+WORK_VERBS = frozenset(
+    {
+        "add", "aggregate", "analyse", "analyze", "apply", "archive", "ask", "assemble", "authenticate", "build",
+        "cache", "calculate", "capture", "carry", "check", "choose", "classify", "clean", "collect", "combine",
+        "compare", "compile", "compress", "compute", "condense", "connect", "convert", "copy", "count", "create",
+        "decode", "delete", "deliver", "derive", "detect", "direct", "distribute", "download", "drop", "encode",
+        "encrypt", "enqueue", "enrich", "establish", "estimate", "evaluate", "examine", "export", "extract", "feed",
+        "fetch", "filter", "find", "forecast", "format", "forward", "gather", "generate", "get", "go", "group", "hand",
+        "identify", "import", "index", "inspect", "join", "keep", "let", "list", "load", "log", "look", "map", "mark",
+        "measure", "merge", "model", "monitor", "move", "normalise", "normalize", "notify", "obtain", "open",
+        "optimise", "optimize", "pack", "parse", "pick", "place", "plan", "poll", "post", "predict", "prepare",
+        "publish", "pull", "push", "put", "queue", "rank", "read", "receive", "record", "reduce", "register", "remove",
+        "report", "request", "reshape", "restructure", "retrieve", "route", "run", "save", "scan", "schedule", "score",
+        "search", "select", "send", "set", "share", "sign", "simulate", "solve", "sort", "split", "standardise",
+        "standardize", "store", "submit", "summarise", "summarize", "sync", "synchronise", "synchronize", "tell",
+        "test", "track", "transfer", "transform", "translate", "transmit", "turn", "unpack", "update", "upload", "use",
+        "validate", "verify", "watch", "write", "zip",
+    }
+)
+# fmt: on
+_POLITE_WORDS = frozenset({"please", "kindly", "first", "then", "next", "now", "also", "and", "afterwards", "finally"})
+
+
+class ExactOptimumPolicy:
+    """Sends a message with the highest Q* in every state, and reports completion when all is done.
+
+    It is privileged: it is told the problem (law, end rules, required list) and the state, though not the luck. Its
+    mean success is V* of the start, which no agent that does not know its luck can beat.
+    """
+
+    name = "exact-optimum"
+    privileged = True
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Nothing is kept between messages."""
+
+    def act(self, observation: str, info: Info) -> str | None:
+        """Return an optimal message.
+
+        Raises:
+            ExactLimitError: The task is too large to be solved exactly.
+        """
+        state: EpisodeState = info["state"]
+        return _best_message(info["problem"], state.status, state.counters)
+
+
+# The same states come up again in other episodes of a task. Which executions of a tool were the earlier ones matters to
+# luck alone, so their numbers are left out.
+@functools.lru_cache(maxsize=20_000)
+def _best_message(problem: Problem, status: tuple[int, ...], counters: tuple[int, ...]) -> str:
+    best = solve(problem).best_action(EpisodeState(status, counters, (0,) * problem.num_tools))
+    if best.kind == "execute" and best.tool is not None:
+        # Parameters that say nothing, so that the call is accepted in strict mode too.
+        return messages.call(best.tool, step_parameters(problem.library[best.tool], {}, None))
+    # A search leaves a row of equal calls before the loop rule ends the episode.
+    return messages.FINISH if best.kind == "finish" else messages.search(best.query or "")
+
+
+class RandomPolicy:
+    """Runs a uniformly random tool each turn; now and then it searches, or finishes.
+
+    Its choices are a function of its seed and of everything that it has read in the episode, so the same episode gives
+    the same messages, whatever ran before.
+
+    Args:
+        seed: Seed of the choices.
+        library: Tools to choose from; the default library if omitted.
+        search_probability: Chance that a turn searches, for the words of a random tool's name.
+        finish_probability: Chance that a turn finishes.
+    """
+
+    name = "random"
+    privileged = False
+
+    def __init__(
+        self,
+        seed: int = 0,
+        library: ToolLibrary | None = None,
+        search_probability: float = SEARCH_PROBABILITY,
+        finish_probability: float = FINISH_PROBABILITY,
+    ) -> None:
+        self._seed = seed
+        self._names = (library if library is not None else default_library()).names
+        self._search_probability = search_probability
+        self._finish_probability = finish_probability
+        self._history = b""
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Forget the last episode."""
+        self._history = b""
+
+    def act(self, observation: str, info: Info) -> str | None:
+        """Return a random message; the closing message always finishes."""
+        read = hashlib.blake2b(self._history + observation.encode("utf-8", "surrogatepass"), digest_size=16)
+        self._history = read.digest()
+        if messages.is_closing(info):
+            return messages.FINISH
+        draws = Draws("resilisim/policies/random", self._seed, read.hexdigest())
+        kind = draws.uniform()
+        if kind < self._finish_probability:
+            return messages.FINISH
+        tool = draws.choice(self._names)
+        if kind < self._finish_probability + self._search_probability:
+            return messages.search(tool.replace("_", " "))
+        return messages.call(tool)
 
 
 class _SearchForPlan:
@@ -224,3 +343,20 @@ class RepairingFollower(PlanFollower):
             step = self._steps.pop(0)
             if step.parameters and self._pass_parameters:
                 self._steps.insert(0, replace(step, parameters=None))
+
+
+def ordered_steps(work_order: str) -> list[str]:
+    """Return the clauses of a work order that tell somebody to do something; all clauses if none seems to.
+
+    Args:
+        work_order: The description of a task.
+    """
+    every = clauses(work_order)
+    steps = [clause for clause in every if _is_order(clause)]
+    return steps or every
+
+
+def _is_order(clause: str) -> bool:
+    words = ["".join(filter(str.isalpha, word)).lower() for word in clause.split()]
+    verb = next((word for word in words if word and word not in _POLITE_WORDS), "")
+    return verb in WORK_VERBS

@@ -1,1 +1,0 @@
-"""Policies without a model: baselines from below, plan followers, and the exact optimum."""
