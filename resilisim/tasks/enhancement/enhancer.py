@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, RequestRefusedError, TokenUsage
 from resilisim.chat.types import estimated_prompt_tokens
 from resilisim.errors import MAX_COUNT, InfrastructureError, InvalidInputError, ResiliSimError, one_line
-from resilisim.options import option
+from resilisim.options import check_options, option
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks.enhancement.modes import LONGEST_REPEATED_ANSWER, REFUSALS, Refusal, correction
 from resilisim.tasks.model import Task
@@ -65,12 +65,9 @@ class EnhancementOptions:
 
     def __post_init__(self) -> None:
         """Refuse numbers that no model takes."""
+        check_options(self)
         if self.temperature is not None and not 0 <= self.temperature <= 2:
             raise InvalidInputError(f"temperature {self.temperature!r}: expected a number from 0 to 2")
-        if self.max_tokens < 1:
-            raise InvalidInputError(f"max_tokens {self.max_tokens!r}: expected 1 or more")
-        if self.re_asks < 0:
-            raise InvalidInputError(f"re_asks {self.re_asks!r}: expected 0 or more")
 
     def request(self, messages: tuple[ChatMessage, ...]) -> ChatRequest:
         """Return the request with these messages."""
