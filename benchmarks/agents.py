@@ -23,7 +23,7 @@ _THROUGHPUT = """
 import json, resource, tempfile, time
 from resilisim.chat import ChatModelSettings
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.run.models import ModelSettings
+from resilisim.evaluation.run.contestants import ModelSettings
 
 chat = ChatModelSettings(base_url={url!r}, api_key="none", max_concurrency={concurrency}, timeout_seconds=60.0)
 model = ModelSettings(models=("openai:slow",), chat=chat, concurrency={concurrency})
@@ -40,7 +40,7 @@ _CPU = """
 import json, tempfile, time
 from benchmarks.agents import InstantModel
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.run.models import ModelSettings
+from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.policies.llm.agents.react import ReAct
 
 def react():
@@ -61,7 +61,7 @@ _MEMORY = """
 import json, tempfile
 from benchmarks.agents import InstantModel, SAMPLES
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.run.models import ModelSettings
+from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.policies.llm.agents.react import ReAct
 
 def react():

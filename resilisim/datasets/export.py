@@ -49,7 +49,7 @@ from resilisim.errors import (
     check_integer,
     unknown_name,
 )
-from resilisim.evaluation.run.arguments import check_tasks
+from resilisim.evaluation.run.plan import check_tasks
 from resilisim.processes import Jobs, answers_of_processes
 from resilisim.provenance import describe_os_error
 from resilisim.run_folder import temporary_path

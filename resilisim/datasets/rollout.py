@@ -14,7 +14,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.protocol import native_tools, read_text
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
-from resilisim.evaluation.run.arguments import check_prompts
+from resilisim.evaluation.run.plan import check_prompts
 from resilisim.options import option
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT
 from resilisim.simulator import Message

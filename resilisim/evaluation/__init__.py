@@ -7,9 +7,9 @@ from resilisim.evaluation.episode.record import LOSS_LABELS, RECORD_SCHEMA, Epis
 from resilisim.evaluation.episode.texts import opened
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.results import EvaluationResult, read_results
+from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.limits import RunLimits
 from resilisim.evaluation.run.merge import merge_runs
-from resilisim.evaluation.run.models import ModelSettings
 from resilisim.evaluation.run.runner import evaluate
 from resilisim.evaluation.run.store import read_manifest, read_records
 from resilisim.evaluation.summary import GroupSummary, SummaryTable

@@ -19,9 +19,8 @@ from rich.console import Console
 from resilisim.chat import ChatMessage, ChatModelSettings, ChatReply, ChatRequest, RetryPolicy
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation import evaluate, read_results
-from resilisim.evaluation.run.journal import JOURNALS_NAME
-from resilisim.evaluation.run.models import ModelSettings
-from resilisim.evaluation.run.store import read_failures, read_records
+from resilisim.evaluation.run.contestants import ModelSettings
+from resilisim.evaluation.run.store import JOURNALS_NAME, read_failures, read_records
 from resilisim.policies.llm import AgentOptions, AgentRun, LlmPolicy
 from resilisim.policies.llm.agents.reflexion import Reflexion
 from tests.chat.loopback import Answer, LoopbackServer, Seen, error
@@ -270,7 +269,7 @@ KILLED = """
 import sys
 from resilisim.chat import ChatModelSettings
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.run.models import ModelSettings
+from resilisim.evaluation.run.contestants import ModelSettings
 from tests.evaluation.toy_policies import toy_tasks
 chat = ChatModelSettings(base_url=sys.argv[2], api_key="k" * 20)
 model = ModelSettings(models=("openai:loopback",), chat=chat, concurrency=4)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.chat import ChatMessage, ChatReply, ChatRequest, TokenUsage, ToolCall
-from resilisim.evaluation.run.journal import EpisodeJournal, discard_journal, discard_journals, journal_path
+from resilisim.evaluation.run.store import EpisodeJournal, discard_journal, discard_journals, journal_path
 
 REQUESTS = [ChatRequest((ChatMessage("user", f"question {number}"),), cache_scope=f"e#{number}") for number in range(4)]
 REPLIES = [

@@ -14,8 +14,7 @@ from rich.console import Console
 from resilisim.chat import ChatModelSettings, RetryPolicy
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import RunLimits, evaluate, read_results
-from resilisim.evaluation.run.contestants import model_of, policy_of
-from resilisim.evaluation.run.models import ModelSettings
+from resilisim.evaluation.run.contestants import ModelSettings, model_of, policy_of
 from resilisim.evaluation.run.plan import Plan, Shard
 from resilisim.evaluation.run.progress import LiveTable
 from resilisim.evaluation.run.replay import find_episode

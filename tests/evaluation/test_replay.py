@@ -14,10 +14,9 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import opened, stored
-from resilisim.evaluation.run.journal import journal_path
-from resilisim.evaluation.run.models import ModelSettings
+from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.replay import find_episode, finished, first_difference, replay_episode
-from resilisim.evaluation.run.store import read_records
+from resilisim.evaluation.run.store import journal_path, read_records
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from tests.chat.loopback import LoopbackServer, error

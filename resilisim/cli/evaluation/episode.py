@@ -26,7 +26,7 @@ from resilisim.cli.options import (
 from resilisim.cli.output import console, note, plain, print_json, table
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, StepRecord, is_failure
 from resilisim.evaluation.episode.texts import has_agent_texts, newly_told, opened_if_whole, prompt_of, replies_of
-from resilisim.evaluation.run.models import ModelSettings
+from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.replay import find_episode, finished, first_difference, replay_episode
 from resilisim.evaluation.run.store import read_manifest
 

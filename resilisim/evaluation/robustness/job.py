@@ -34,8 +34,7 @@ from resilisim.evaluation.robustness.references import (
 )
 from resilisim.evaluation.robustness.results import AxisProfile, FlawsProfile, ProfileResult, RunState
 from resilisim.evaluation.robustness.store import write_profile
-from resilisim.evaluation.run.contestants import PolicySpec
-from resilisim.evaluation.run.models import ModelSpec
+from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec
 from resilisim.evaluation.run.runner import RunInterrupted, evaluate
 from resilisim.statistics import FloatArray
 from resilisim.tasks import Task

@@ -19,17 +19,16 @@ from resilisim.evaluation.robustness.plan import (
 )
 from resilisim.evaluation.robustness.results import ProfileResult
 from resilisim.evaluation.robustness.store import merge_with_earlier
-from resilisim.evaluation.run.arguments import (
+from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec, describe_policy
+from resilisim.evaluation.run.plan import (
     TaskSpec,
     check_policies,
     check_prompts,
     check_record_texts,
     check_seeds,
     check_tasks,
+    hash_tasks,
 )
-from resilisim.evaluation.run.contestants import PolicySpec, describe_policy
-from resilisim.evaluation.run.models import ModelSpec
-from resilisim.evaluation.run.plan import hash_tasks
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES

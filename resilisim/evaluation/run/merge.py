@@ -12,10 +12,13 @@ from typing import Any
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord
 from resilisim.evaluation.episode.texts import opened_if_whole
-from resilisim.evaluation.run.journal import JOURNALS_NAME, discard_journal, discard_journals, journal_path
 from resilisim.evaluation.run.store import (
     EPISODES_NAME,
+    JOURNALS_NAME,
     RunStore,
+    discard_journal,
+    discard_journals,
+    journal_path,
     read_failures,
     read_manifest,
     read_records,

@@ -30,10 +30,9 @@ from urllib.parse import urlsplit
 import resilisim
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, ResiliSimError
 from resilisim.evaluation.episode.record import is_failure
-from resilisim.evaluation.run.journal import discard_journal
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
-from resilisim.evaluation.run.player import EpisodePlayer, Outcome
-from resilisim.evaluation.run.workers import episode_jobs
+from resilisim.evaluation.run.player import EpisodePlayer, Outcome, episode_jobs
+from resilisim.evaluation.run.store import discard_journal
 from resilisim.processes import Jobs, transportable
 from resilisim.provenance import encode_json_line
 

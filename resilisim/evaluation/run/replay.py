@@ -17,10 +17,8 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.play import play_agent_episode, play_episode
 from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, FailureRecord, is_failure
 from resilisim.evaluation.episode.texts import has_agent_texts, opened
-from resilisim.evaluation.run.contestants import PolicyMaker
-from resilisim.evaluation.run.journal import EpisodeJournal, journal_path
-from resilisim.evaluation.run.models import ModelSettings
-from resilisim.evaluation.run.store import read_failures, read_manifest, read_records
+from resilisim.evaluation.run.contestants import ModelSettings, PolicyMaker
+from resilisim.evaluation.run.store import EpisodeJournal, journal_path, read_failures, read_manifest, read_records
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import CONTEXT_OVERFLOW, Journal
 from resilisim.provenance import canonical_json

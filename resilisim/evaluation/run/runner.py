@@ -15,8 +15,14 @@ from resilisim.evaluation.episode.record import EpisodeRecord, is_failure
 from resilisim.evaluation.episode.texts import RecordTexts
 from resilisim.evaluation.facts import RunCollector
 from resilisim.evaluation.results import CallOutcome, EvaluationResult, result_of
-from resilisim.evaluation.run.arguments import (
+from resilisim.evaluation.run.contestants import ModelSpec, PolicyMaker, PolicySpec, check_models
+from resilisim.evaluation.run.limits import Budget, Patience, RunLimits
+from resilisim.evaluation.run.plan import (
+    Plan,
+    RunSettings,
+    Shard,
     TaskSpec,
+    agent_arguments,
     check_flaws,
     check_policies,
     check_prompts,
@@ -25,24 +31,14 @@ from resilisim.evaluation.run.arguments import (
     check_shard,
     check_solvable,
     check_tasks,
-)
-from resilisim.evaluation.run.contestants import PolicyMaker, PolicySpec
-from resilisim.evaluation.run.journal import discard_journal, discard_journals
-from resilisim.evaluation.run.limits import Budget, Patience, RunLimits
-from resilisim.evaluation.run.models import ModelSpec, check_models
-from resilisim.evaluation.run.plan import (
-    Plan,
-    RunSettings,
-    Shard,
-    agent_arguments,
     price_gaps,
     run_arguments,
     warn_about_models,
 )
+from resilisim.evaluation.run.player import Players, play_here
 from resilisim.evaluation.run.progress import LiveTable, RunProgress
 from resilisim.evaluation.run.ray_cluster import check_address, play_on_cluster
-from resilisim.evaluation.run.store import RunStore
-from resilisim.evaluation.run.workers import Players, play_here
+from resilisim.evaluation.run.store import RunStore, discard_journal, discard_journals
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.provenance import content_hash
 from resilisim.tool_library import ToolLibrary, default_library
