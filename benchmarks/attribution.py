@@ -13,7 +13,7 @@ RUNS = 3
 _RESCORE = """
 import json, resource, tempfile, time
 from resilisim.evaluation import evaluate, read_records
-from resilisim.evaluation.facts import RunCollector
+from resilisim.evaluation.table.facts import RunCollector
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.sources import sample_tasks

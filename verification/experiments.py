@@ -9,12 +9,13 @@ same task, which makes it mean zero in the world as it is in the benchmark.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskFacts
-from resilisim.evaluation.summary import GroupSummary, summarise_group
+from resilisim.evaluation.table.episodes import COLUMNS, NO_FLAW, EpisodeTable, GroupFacts, TaskFacts
+from resilisim.evaluation.table.summary import GroupSummary, summarise_group
 from resilisim.statistics import NUM_FOLDS, Comparison, FoldSums, Pairs, compare_pairs, fold_of
 from verification.contest import Contest
 
@@ -77,8 +78,7 @@ class Experiments:
         # Tasks that are drawn twice are two tasks to the estimators, so all get names of their own.
         self._names = tuple(f"task {place}" for place in range(num_tasks))
         self._folds = np.array([fold_of(name) for name in self._names], dtype=np.int64)
-        self._run = RunSums()
-        self._run.tasks.extend(TaskFacts(name, "any", "any", (), fold_of(name)) for name in self._names)
+        self._tasks = tuple(TaskFacts(name, "any", "any", (), fold_of(name)) for name in self._names)
         self._places = np.repeat(np.arange(num_tasks), num_seeds)
 
     def sample(self) -> Sample:
@@ -141,14 +141,26 @@ class Experiments:
         """Return what the summary of a run says about a contestant."""
         outcome, luck = self.episodes(contestant, sample)
         optimum = self.world.optimum[sample.task]
-        sums = GroupSums("contestant", "any", privileged=False, planner=None)
-        sums.folds = fold_sums(outcome, luck, optimum, self._folds)
-        for task, own_outcome, own_optimum, own_luck in zip(range(len(outcome)), outcome, optimum, luck, strict=True):
-            sums.count.add(task, len(own_outcome))
-            sums.outcome.add(task, own_outcome.sum())
-            sums.optimum.add(task, own_optimum.sum())
-            sums.luck.add(task, own_luck.sum())
-        return summarise_group(self._run, sums)
+        names = ("contestant", "any")
+        columns: dict[str, Any] = dict.fromkeys(COLUMNS, np.zeros(len(outcome), dtype=np.int64))
+        columns |= {"task": np.arange(len(outcome)), "count": np.full(len(outcome), outcome.shape[1])}
+        columns |= {
+            name: values.sum(axis=1) for name, values in (("outcome", outcome), ("optimum", optimum), ("luck", luck))
+        }
+        return summarise_group(
+            EpisodeTable(
+                manifest={},
+                policies=names[:1],
+                prompts=names[1:],
+                flaws=(NO_FLAW,),
+                tasks=self._tasks,
+                facts={names: GroupFacts(*names, planner=None)},
+                moments={names: fold_sums(outcome, luck, optimum, self._folds)},
+                losses={},
+                ended_by={},
+                **columns,
+            )
+        )
 
 
 def compared(pairs: Pairs) -> Comparison:

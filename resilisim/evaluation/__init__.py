@@ -12,10 +12,10 @@ from resilisim.evaluation.run.limits import RunLimits
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.runner import evaluate
 from resilisim.evaluation.run.store import read_manifest, read_records
-from resilisim.evaluation.summary import GroupSummary, SummaryTable
 from resilisim.evaluation.table.comparing import compare_runs, compare_tables
 from resilisim.evaluation.table.episodes import EpisodeTable, read_episode_table
 from resilisim.evaluation.table.leaderboard import read_leaderboard
+from resilisim.evaluation.table.summary import GroupSummary, SummaryTable
 
 __all__ = [
     "LOSS_LABELS",

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.errors import unknown_name
-from resilisim.evaluation.agent_sums import AgentSums
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import opened
-from resilisim.evaluation.facts import RunFacts, read_facts
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.run.store import read_records
-from resilisim.evaluation.summary import GroupSummary, SummaryTable
+from resilisim.evaluation.table.agents import AgentSums
+from resilisim.evaluation.table.facts import RunFacts, read_facts
+from resilisim.evaluation.table.summary import GroupSummary, SummaryTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class EvaluationResult:
 
     def agents(self) -> tuple[AgentSums, ...]:
         """Return what the LLM agents used and where they gave up, in the order of the rows."""
-        sums = self.facts.sums.agents
+        sums = self.facts.agents
         keys = [(row.policy, row.prompt_type) for row in self.rows]
         return tuple(sums[key] for key in keys if key in sums)
 
@@ -152,7 +152,7 @@ def result_of(
     return EvaluationResult(
         directory,
         dict(facts.manifest),
-        facts.sums.num_episodes,
+        facts.table.num_episodes,
         tuple(facts.rows),
         facts,
         CallOutcome() if call is None else call,

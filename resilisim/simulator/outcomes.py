@@ -61,15 +61,8 @@ def failed_outcome(
     """Return which failure an unsuccessful execution shows.
 
     If the execution would have succeeded with all dependencies in place, the dependencies are to blame; otherwise one
-    of the tool's documented errors is drawn.
-
-    Args:
-        problem: The task's numbers.
-        state: State before the execution.
-        tool: Tool index.
-        luck_bits: The execution's 53 luck bits.
-        key: The tool's luck key in this episode.
-        attempt: Number of earlier executions of the tool.
+    of the tool's documented errors is drawn. `key` is the tool's luck key in this episode, `attempt` the number of its
+    earlier executions.
     """
     clean = problem.table.threshold[problem.base_index[tool], 0, 0, state.counters[NUM_FAILURES]]
     names = problem.library.names
@@ -98,11 +91,7 @@ def failed_outcome(
 def successful_outcome(tool: Tool, key: tuple[int, int], attempt: int, size: PayloadSize) -> Outcome:
     """Return the documented return values of a successful execution, synthesised from its key.
 
-    Args:
-        tool: The tool that was executed.
-        key: The tool's luck key in this episode.
-        attempt: Number of earlier executions of the tool.
-        size: `compact` is a few lines; `verbose` exceeds 3,000 tokens.
+    `attempt` is the number of earlier executions of the tool; `compact` is a few lines, `verbose` exceeds 3,000 tokens.
     """
     bits = draw_bits(*key, attempt, PURPOSE_PAYLOAD)
     values = {value.name: _synthesise(tool, value, bits, size) for value in tool.returns}

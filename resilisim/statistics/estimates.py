@@ -7,8 +7,8 @@ The tests pin each function to its naive definition over the single episodes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,24 @@ class Estimate:
 def finite_or_none(number: float) -> float | None:
     """Return a number as a JSON value: None for NaN."""
     return None if math.isnan(number) else number
+
+
+def to_json(value: Any) -> Any:
+    """Return results as JSON values: of dataclasses their `to_mapping` or else their fields; NaN becomes None."""
+    if isinstance(value, float):
+        return finite_or_none(value)
+    if hasattr(value, "to_mapping"):
+        return value.to_mapping()
+    if is_dataclass(value):
+        return fields_to_json(value)
+    if isinstance(value, Mapping):
+        return {name: to_json(item) for name, item in value.items()}
+    return [to_json(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def fields_to_json(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as JSON values."""
+    return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
 
 
 def t_quantile(num_clusters: int, level: float = CONFIDENCE_LEVEL) -> float:

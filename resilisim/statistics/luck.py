@@ -55,8 +55,7 @@ class FoldSums:
     @classmethod
     def of(cls, outcome: float, optimum: float, luck: float) -> FoldSums:
         """Return the sums of one episode."""
-        gap = outcome - optimum
-        return cls(1.0, gap, luck, gap * luck, luck * luck, optimum, optimum * optimum, gap * optimum, luck * optimum)
+        return cls(*moments_of(outcome, optimum, luck))
 
     @classmethod
     def of_episodes(cls, outcome: FloatArray, optimum: FloatArray, luck: FloatArray) -> FoldSums:
@@ -77,6 +76,12 @@ class FoldSums:
     def __add__(self, other: FoldSums) -> FoldSums:
         """Return the sums over both."""
         return FoldSums(*map(operator.add, astuple(self), astuple(other)))
+
+
+def moments_of(outcome: float, optimum: float, luck: float) -> tuple[float, ...]:
+    """Return what one episode adds to each of `FoldSums`, in their order."""
+    gap = outcome - optimum
+    return (1.0, gap, luck, gap * luck, luck * luck, optimum, optimum * optimum, gap * optimum, luck * optimum)
 
 
 def fold_of(instance_id: str, num_folds: int = NUM_FOLDS) -> int:

@@ -101,12 +101,7 @@ _DECODER = json.JSONDecoder()
 
 
 def render_compact_plan(steps: Sequence[Step], inputs: Mapping[str, Any]) -> str:
-    """Return the lines of a plan, from which `read_compact_steps` reads the steps back.
-
-    Args:
-        steps: The steps.
-        inputs: The task's inputs, which the prompt shows.
-    """
+    """Return the lines of a plan, from which `read_compact_steps` reads the steps back."""
     tools = [step.tool for step in steps]
     lines = []
     for place, step in enumerate(steps):

@@ -233,15 +233,7 @@ def costs_of_tasks(
     planner: str = "auto",
     workers: int = 1,
 ) -> Iterator[TaskCosts]:
-    """Yield the costs of every flaw in the plan of each task, in the order of the tasks.
-
-    Args:
-        tasks: The tasks.
-        library: Their tool library; the default one if omitted.
-        seed: Seed of the flaws.
-        planner: Name of the planner.
-        workers: Number of processes.
-    """
+    """Yield the costs of every flaw in the plan of each task, in the order of the tasks."""
     blocks = [tuple(tasks[start : start + TASKS_PER_JOB]) for start in range(0, len(tasks), TASKS_PER_JOB)]
     text = None if library is None or library == default_library() else library.to_json()
     for costs in answers_in_order(_Maker, (text, seed, planner), blocks, min(workers, len(blocks))):

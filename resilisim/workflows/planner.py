@@ -244,14 +244,7 @@ def limited_steps(steps: Sequence[Step], limits: Sequence[tuple[int | None, int 
 def fill_steps(
     steps: Sequence[Step], task: Task, library: ToolLibrary, match: SemanticMatch | None
 ) -> tuple[Step, ...]:
-    """Return steps with what depends on the task's inputs and text: parameters and semantic match.
-
-    Args:
-        steps: The steps.
-        task: The task.
-        library: Its tool library.
-        match: Scores how well tools match a task's description; without it, steps have no semantic match.
-    """
+    """Return steps with what depends on the task's inputs and text: parameters and semantic match."""
     matches: Sequence[float | None] = [None] * len(steps)
     if match is not None:
         matches = match(task.description, [step.tool for step in steps])
@@ -328,23 +321,15 @@ def resolve_planner(
         InvalidInputError: There is no such planner.
         MissingExtraError: It needs packages that are not installed.
     """
+    options = (library, law, rules, similar, match)
     if name in ("exact", "exact-path"):
-        return ExactPlanner(library, law, rules, similar, match, limits=name == "exact")
+        return ExactPlanner(*options, limits=name == "exact")
     if name == "auto":
-        exact = ExactPlanner(library, law, rules, similar, match)
-        shipped = functools.partial(_make_prefixed, FALLBACK, library, law, rules, similar, match)
-        return AutoPlanner(exact, fallback or shipped)
-    return _make_prefixed(name, library, law, rules, similar, match)
+        return AutoPlanner(ExactPlanner(*options), fallback or (lambda: _make_prefixed(FALLBACK, options)))
+    return _make_prefixed(name, options)
 
 
-def _make_prefixed(
-    name: str,
-    library: ToolLibrary | None,
-    law: BenchmarkLaw | None,
-    rules: EndRules | None,
-    similar: SimilarTools | None,
-    match: SemanticMatch | None,
-) -> Planner:
+def _make_prefixed(name: str, options: tuple[object, ...]) -> Planner:
     prefix, colon, argument = name.partition(":")
     if not colon or prefix not in PLANNER_PREFIXES:
         raise unknown_name("planner", name, FORMS)
@@ -360,7 +345,7 @@ def _make_prefixed(
         raise MissingExtraError(
             f"planner {name!r} cannot be loaded ({cause}): pip install 'resilisim[train]'"
         ) from error
-    return cast("Planner", make(argument, library, law, rules, similar, match))
+    return cast("Planner", make(argument, *options))
 
 
 def similar_by_retrieval(retriever: ToolRetriever, count: int = NUM_ALTERNATIVES) -> SimilarTools:

@@ -45,14 +45,7 @@ def chance(problem: Problem, name: str, before: Sequence[str]) -> float:
 
 
 def reason(problem: Problem, tools: Sequence[str], place: int, wording: Wording = OPTIMAL) -> str:
-    """Return one line on why a step stands in a plan.
-
-    Args:
-        problem: The task's numbers.
-        tools: Tools of the plan's steps.
-        place: Place of the step among them.
-        wording: What the planner says of its own choices.
-    """
+    """Return one line on why a step stands in a plan."""
     name, before = tools[place], tools[:place]
     if name not in problem.required_tools:
         return _reason_outside_list(problem, tools, place, wording)
@@ -159,9 +152,6 @@ def semantic_match_by_retrieval(retriever: ToolRetriever) -> SemanticMatch:
 
     The score of a tool is the highest cosine similarity of its text and a clause, rounded to 1e-3 as in every search. A
     description without clauses is taken as a whole. Nothing is loaded until the function is called.
-
-    Args:
-        retriever: Retrieval over the library of the tools.
     """
 
     def semantic_match(description: str, tools: Sequence[str]) -> list[float]:

@@ -92,11 +92,6 @@ def load_templates(directory: str | Path) -> PromptTemplates:
 def read_template(path: Path, permitted: Collection[str], needed: Collection[str]) -> str:
     """Return the text of a template of the user's.
 
-    Args:
-        path: The file.
-        permitted: The placeholders that there are.
-        needed: Those that it must hold.
-
     Raises:
         InvalidInputError: The file cannot be read, or has a placeholder that does not exist or lacks one.
     """

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from resilisim.cli.evaluation import profile as profile_view
-from resilisim.evaluation.robustness import job as profile_job
+from resilisim.evaluation.robustness import profiling as profile_job
 from resilisim.evaluation.run.runner import RunInterrupted
 from tests.chat.loopback import LoopbackServer, error
 

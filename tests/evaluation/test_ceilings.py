@@ -15,7 +15,6 @@ from rich.console import Console
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import MissingExtraError, StoreError
 from resilisim.evaluation import EvaluationResult, evaluate
-from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import (
     CEILING_FIELDS,
@@ -27,7 +26,8 @@ from resilisim.evaluation.episode.record import (
 from resilisim.evaluation.run.replay import first_difference
 from resilisim.evaluation.run.rescoring import first_disagreement, reattribute
 from resilisim.evaluation.run.store import read_records
-from resilisim.evaluation.summary import SummaryTable, ceiling_note, summarise
+from resilisim.evaluation.table.episodes import sums_of
+from resilisim.evaluation.table.summary import SummaryTable, ceiling_note, summarise
 from resilisim.policies.scripted import ExactOptimumPolicy
 from resilisim.simulator import EndRules, EpisodeState, Message, Problem, build_problem, next_state, start_state
 from resilisim.simulator.exact import solve
@@ -164,7 +164,7 @@ def test_an_agent_that_searches_no_more_than_needed_is_at_the_ceiling() -> None:
             assert record["optimum"] - ceiling_of(record) == pytest.approx(record["regret"], abs=1e-12)
             assert list(record["losses"]) == ["information"]
             records.append(record)
-    row = summarise(RunSums.of(records))[0]
+    row = summarise(sums_of(records))[0]
     assert row.price_of_search == pytest.approx(row.losses["information"].value)
     assert row.luck_adjusted_beta_1.value == pytest.approx(row.ceiling.value)
     assert row.biggest_loss is None
@@ -197,7 +197,7 @@ def test_records_say_what_their_ceiling_is(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(default_retriever(LIBRARY), "search_many", not_installed)
     record = records_of("random", "baseline", toy_tasks(1))[0]
     assert (record["known_after_search"], record["no_search_ceiling"]) == (None, "tool search needs 'faiss'")
-    row = summarise(RunSums.of([record]))[0]
+    row = summarise(sums_of([record]))[0]
     assert (row.ceiling.value, row.ceiling_name, row.num_without_ceiling) == (
         record["optimum"],
         "known_probabilities",
@@ -216,7 +216,7 @@ def test_saved_ceilings_are_computed_again_and_old_records_are_read() -> None:
     assert reattribute(old, LIBRARY) == old
     assert first_difference(old, record) is None  # played again, it says more
     assert "known_after_search" in (first_difference(other, record) or "")
-    row = summarise(RunSums.of([old]))[0]
+    row = summarise(sums_of([old]))[0]
     assert (row.ceiling, row.num_without_ceiling) == (row.optimum, 1)
     for name, wrong in zip(CEILING_FIELDS, ("0.5", 1.5, 3), strict=True):
         with pytest.raises(StoreError, match=f"the line, field '{name}': got {re.escape(json.dumps(wrong))}; expected"):
@@ -230,7 +230,7 @@ def shown_at(width: int, table: Any) -> str:
 
 
 def test_tables_show_the_fitting_ceiling_with_v_star_beside_it() -> None:
-    rows = summarise(RunSums.of(synthetic_run(("exact-optimum", "random"), num_tasks=6)))
+    rows = summarise(sums_of(synthetic_run(("exact-optimum", "random"), num_tasks=6)))
     found = {(row.policy, row.prompt_type): row for row in rows}
     searching = found["random", "baseline"]
     assert searching.ceiling.value == pytest.approx(0.75 * searching.optimum.value)
@@ -255,7 +255,7 @@ def test_information_counts_as_a_loss_only_beyond_the_price_of_the_tools() -> No
     for information, biggest in ((0.25, "wrong_order"), (0.4, "information")):
         losses = {"information": information * record["optimum"], "wrong_order": 0.1 * record["optimum"]}
         changed: Any = {**record, "losses": losses}
-        row = summarise(RunSums.of([changed]))[0]
+        row = summarise(sums_of([changed]))[0]
         assert row.biggest_loss == biggest
         assert row.avoidable_loss("information") == pytest.approx((information - 0.25) * record["optimum"])
     assert "unneeded information" in shown_at(160, SummaryTable([row]))

@@ -19,6 +19,7 @@ from resilisim.evaluation.run.plan import Plan, Shard
 from resilisim.evaluation.run.progress import LiveTable
 from resilisim.evaluation.run.replay import find_episode
 from resilisim.evaluation.run.store import read_records
+from resilisim.evaluation.table.facts import RunCollector
 from tests.chat.loopback import Answer, LoopbackServer, Seen
 from tests.evaluation.agent_models import FollowingModel, following, following_answer
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
@@ -196,9 +197,10 @@ def test_names_hold_policy_and_model(name: str, policy: str, model: str | None) 
 
 def test_the_live_table_shows_what_there_is_so_far(tmp_path: Path) -> None:
     result = evaluate([Reading, following(FollowingModel())], toy_tasks(), "optimal", 4, out=tmp_path)
-    table = LiveTable()
+    collector = RunCollector()
+    table = LiveTable(collector)
     for record in result.records():
-        table.add(record)
+        collector.add(record)
     table.fail({"policy": "react", "prompt_type": "optimal"})  # type of a failure: only these two are read
     out = io.StringIO()
     console = Console(file=out, width=140, no_color=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from resilisim.errors import StoreError
-from resilisim.evaluation.accumulate import RunSums
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.charts import element, render
 from resilisim.evaluation.report.results import loss_bar
-from resilisim.evaluation.run.store import read_records
-from resilisim.evaluation.summary import format_interval, format_percent, summarise
+from resilisim.evaluation.run.store import read_manifest, read_records
+from resilisim.evaluation.table.episodes import sums_of
+from resilisim.evaluation.table.summary import format_interval, format_percent, summarise
 from tests.evaluation.report.pages import check, make_run, write_run
 from tests.evaluation.synthetic import CARELESSNESS, synthetic_run
 
@@ -23,7 +23,7 @@ EVIL = "<script>alert('x')</script>&\"'|`*_"
 def test_every_number_of_the_summary_stands_in_the_report(tmp_path: Path) -> None:
     path = make_run(tmp_path, list(synthetic_run(num_tasks=12, num_seeds=2)))
     text = "".join(check(path).texts)
-    for row in summarise(RunSums.of(read_records(tmp_path))):
+    for row in summarise(sums_of(read_records(tmp_path))):
         for estimate in (row.success, row.partial_success, row.share_of_ceiling, row.adjusted_share, row.luck_adjusted):
             assert format_percent(estimate.value) in text
             assert format_interval(estimate).replace("-", "−") in text
@@ -108,7 +108,7 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
 
 def test_the_bars_add_up_to_what_the_policy_missed(tmp_path: Path) -> None:
     folder = write_run(tmp_path, list(synthetic_run(num_tasks=10, num_seeds=2)))
-    for row in summarise(RunSums.of(read_records(folder)), list(CARELESSNESS), ["baseline", "optimal"]):
+    for row in summarise(sums_of(read_records(folder), read_manifest(folder))):
         bar = loss_bar(row, list(row.losses))
         assert sum(part.amount for part in bar) - row.luck.value == pytest.approx(1.0 - row.success.value)
 

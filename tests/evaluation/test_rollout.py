@@ -13,7 +13,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.attribution import Course, attribute, identity_error
 from resilisim.evaluation.episode.play import play_episode, rescore_record
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
-from resilisim.evaluation.facts import RunCollector
+from resilisim.evaluation.table.facts import RunCollector
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.simulator import build_problem
@@ -114,7 +114,7 @@ def test_a_message_that_was_not_obeyed_says_why_in_its_record() -> None:
     assert errors[3:] == [None, None]
     collector = RunCollector()
     collector.add(record)
-    assert collector.breakdown.errors == {}  # of executions alone
+    assert collector.facts({}).breakdown.errors == {}  # of executions alone
 
 
 def test_searching_is_information_only_where_the_prompt_names_no_tools_and_nothing_is_asked_twice() -> None:

@@ -13,12 +13,12 @@ from resilisim import run_folder
 from resilisim.errors import StoreError
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.facts import read_facts
 from resilisim.evaluation.run.store import (
     RunStore,
     read_manifest,
     read_records,
 )
+from resilisim.evaluation.table.facts import read_facts
 from resilisim.provenance import content_hash, encode_json_line
 from tests.evaluation.synthetic import synthetic_run
 from tests.evaluation.toy_policies import toy_tasks

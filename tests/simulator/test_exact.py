@@ -20,7 +20,6 @@ from resilisim.simulator import (
     build_problem,
     execution,
     next_state,
-    start_state,
     success_probability,
 )
 from resilisim.simulator.exact import (
@@ -163,57 +162,6 @@ def test_value_at_the_end_is_the_outcome_for_every_end():
     assert {ended_by for ended_by, _ in stories} == set(ENDED_BY) - {None}
 
 
-def test_special_states():
-    problem = build_problem(LIBRARY, ["file_operations_reader", "data_processing_filter"])
-    optimum = solve(problem)
-    state = start_state(problem)
-    broken = next_state(problem, state, execution("data_processing_filter"), success=True)
-    assert optimum.value(broken) == 0.0
-    done = next_state(
-        problem,
-        next_state(problem, state, execution("file_operations_reader"), True),
-        execution("data_processing_filter"),
-        True,
-    )
-    assert optimum.value(done) == 1.0
-    assert optimum.action_value(done, FINISH) == optimum.action_value(done, STOP) == 1.0
-    assert optimum.action_value(state, FINISH) == optimum.action_value(state, STOP) == 0.0
-    searched = state
-    for number in range(9):
-        searched = next_state(problem, searched, Message("search", query=str(number)))
-    assert optimum.value(searched) == 0.0  # one turn, two tools
-    awaiting = done
-    for number in range(8):
-        awaiting = next_state(problem, awaiting, Message("search", query=str(number)))
-    assert optimum.value(awaiting) == optimum.action_value(awaiting, FINISH) == 1.0
-    assert (
-        optimum.action_value(awaiting, CHATTER[0]) == optimum.action_value(awaiting, execution("utility_cache")) == 0.0
-    )
-    in_loop = state
-    for _ in range(3):
-        in_loop = next_state(problem, in_loop, CHATTER[0])
-    assert optimum.value(in_loop) > 0.9
-    assert optimum.action_value(in_loop, CHATTER[0]) == 0.0
-    assert optimum.action_value(in_loop, CHATTER[1]) > 0.8
-
-
-@pytest.mark.parametrize(
-    "required", [NETWORK, ["file_operations_reader", "data_processing_transformer", "file_operations_writer"]]
-)
-def test_simulated_optimal_policy_reaches_the_value(required):
-    problem = build_problem(LIBRARY, required)
-    optimum = solve(problem)
-    episodes = 800
-    wins = 0
-    for seed in range(episodes):
-        episode = Episode(problem, "simulation", seed, salt="test of the optimum")
-        while episode.ended_by is None:
-            episode.apply(optimum.best_action(episode.state))
-        wins += outcome(problem, episode.state)
-    value = known_probabilities(problem)
-    assert abs(wins / episodes - value) < 4 * math.sqrt(value * (1 - value) / episodes)
-
-
 def test_clairvoyance_is_worth_at_least_the_optimum_and_finds_what_one_tool_needs():
     result = references(NETWORK, clairvoyant_seeds=150)
     assert result["clairvoyant"] >= result["known_probabilities"] - 3 * result["clairvoyant_se"]
@@ -249,19 +197,6 @@ def test_clairvoyant_search_equals_trying_every_sequence(seed, required):
         return False
 
     assert clairvoyant(problem, [seed], "s", "t")[0] == float(some_sequence_succeeds([]))
-
-
-def test_more_turns_and_better_tools_never_hurt():
-    values = [
-        known_probabilities(build_problem(LIBRARY, NETWORK, rules=EndRules(max_turns=turns))) for turns in range(4, 15)
-    ]
-    assert values[0] == 0.0
-    assert all(low < high for low, high in itertools.pairwise(values[1:]))
-    bases = [
-        known_probabilities(build_problem(LIBRARY, NETWORK, BenchmarkLaw(base=base))) for base in (0.5, 0.7, 0.9, 1.0)
-    ]
-    assert bases == sorted(bases)
-    assert bases[-1] == pytest.approx(1.0)
 
 
 def test_all_thirty_tools_in_one_list():

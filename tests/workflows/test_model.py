@@ -56,6 +56,8 @@ def test_what_a_plan_says_as_a_whole():
         Step("write", requires=("parse", "elsewhere")),
     )
     assert critical_tools(steps) == ("read", "parse")
+    # A flawed plan that puts a step before what it depends on claims the same as the sound one.
+    assert critical_tools(steps[::-1]) == ("parse", "read")
     assert mean_semantic_match(steps) == 0.375
     assert share_chosen_by(steps, "policy") == pytest.approx(1 / 3)
     assert (critical_tools(()), mean_semantic_match(()), share_chosen_by((), "policy")) == ((), None, None)

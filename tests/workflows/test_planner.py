@@ -152,15 +152,6 @@ def test_where_turns_are_short_a_dependency_is_left_out_and_the_reason_says_so()
     assert step.confidence == 0.4
 
 
-def test_an_order_against_the_dependencies_is_kept():
-    with pytest.warns(UserWarning, match="required before"):
-        one = task("merge", "parse")
-    workflow = ExactPlanner(LIBRARY).plan(one)
-    assert workflow.tools == ("merge", "parse")
-    assert workflow.steps[0].reason.startswith("an operation that the task asks for")
-    assert workflow.steps[0].confidence == 0.4
-
-
 def test_without_enough_turns_the_plan_is_the_list_and_predicts_nothing():
     workflow = ExactPlanner(LIBRARY, rules=EndRules(max_turns=2)).plan(task("read", "fetch", "write"))
     assert workflow.tools == ("read", "fetch", "write")
@@ -176,16 +167,6 @@ def test_a_step_says_who_chose_it():
     assert "policy" in {step.chosen_by for step in ExactPlanner(LIBRARY).plan(task("write")).steps}
 
 
-def test_parameters_are_of_the_task_although_plans_are_kept_per_list():
-    planner = ExactPlanner(LIBRARY)
-    first = planner.plan(task("read", inputs={"source": "a.json"}))
-    second = planner.plan(task("read", inputs={"source": "b.json"}))
-    assert [workflow.steps[0].parameters for workflow in (first, second)] == [
-        {"source": "a.json"},
-        {"source": "b.json"},
-    ]
-
-
 def test_each_required_list_is_solved_once_while_it_is_kept(monkeypatch):
     solved = []
     monkeypatch.setattr(planner_module, "solve", lambda problem: solved.append(problem) or solve(problem))
@@ -196,11 +177,6 @@ def test_each_required_list_is_solved_once_while_it_is_kept(monkeypatch):
     names = [problem.required_tools[0] for problem in solved]
     # fetch was the one used longest ago when parse came.
     assert names == ["read", "fetch", "parse", "fetch"]
-
-
-def test_alternatives_come_from_what_is_handed_in():
-    planner = ExactPlanner(LIBRARY, similar=lambda name: [f"like {name}", "other"])
-    assert planner.plan(task("read")).steps[0].alternatives == ("like read", "other")
 
 
 class FixedRetriever:

@@ -22,7 +22,6 @@ from resilisim.workflows import (
     ExactPlanner,
     Step,
     Workflow,
-    critical_tools,
     parse_mcp_task,
     parse_plan,
     parse_steps,
@@ -47,51 +46,10 @@ def plan_for(*required):
     return one, ExactPlanner(LIBRARY).plan(one)
 
 
-def test_a_baseline_prompt_says_what_an_agent_needs_to_know():
-    one = task("read", "write", inputs={"source": "a.json"}, expected_outputs={"rows": 3})
-    prompt = render_prompt(one, "baseline")
-    assert (prompt.type, prompt.planner, prompt.workflow, prompt.tools_listed) == ("baseline", None, None, False)
-    text = prompt.text
-    assert "Do the work." in text
-    assert '- source: "a.json"' in text
-    assert "- rows: 3" in text
-    assert text.count("<tool_search>") == 4  # the form, and three examples
-    assert "<tool_info>" in text
-    assert '<tool_call>tool_name {"parameter": "value"}</tool_call>' in text
-    assert "<finish/>" in text
-    assert len(re.findall(r"^[1-4]\. ", text, re.MULTILINE)) == 4
-    assert "You have 10 messages" in text
-    assert parse_plan(text) == []
-    assert parse_steps(text) == []
-
-
 def test_a_baseline_prompt_gives_no_tool_away():
     text = render_prompt(task("fetch", "merge"), "baseline", library=LIBRARY).text
     assert "fetch" not in text
     assert "merge" not in text
-
-
-def test_an_optimal_prompt_is_the_baseline_and_a_plan():
-    one, workflow = plan_for("read", "write")
-    baseline = render_prompt(one, "baseline").text
-    prompt = render_prompt(one, "optimal", workflow)
-    assert prompt.text.startswith(baseline.rstrip("\n"))
-    assert (prompt.type, prompt.planner, prompt.workflow) == ("optimal", "exact", workflow)
-    added = prompt.text[len(baseline) :]
-    assert re.search(rf"^1\. Execute {workflow.tools[0]}$", added, re.MULTILINE)
-    assert f"{workflow.predicted_success_probability:.3f}" in added
-    assert "Critical tools: " + ", ".join(critical_tools(workflow.steps)) in added
-    assert parse_plan(prompt.text) == list(workflow.tools)
-
-
-def test_critical_tools_are_those_that_other_steps_build_on():
-    first, second, third = Step("a"), Step("b", requires=("a",)), Step("c", requires=("x",))
-    plan = [first, second, third, first, Step("d", requires=("b", "a"))]
-    assert critical_tools(plan) == ("a", "b")
-    # A flawed plan that puts "b" first claims the same as the sound one.
-    assert critical_tools([Step("b", requires=("a",)), Step("a")]) == ("a",)
-    workflow = Workflow("task_1", (Step("read"),), "exact", 0.9)
-    assert "Critical tools: none" in render_prompt(task("read"), "optimal", workflow).text
 
 
 def test_each_type_is_the_baseline_and_one_part():
@@ -109,15 +67,6 @@ def test_each_type_is_the_baseline_and_one_part():
         assert parts["optimal"] == parts["flawed"] != parts["chain_of_thought"]
 
 
-def test_only_types_with_a_plan_depend_on_the_plan_format():
-    one, workflow = plan_for("read", "write")
-    for prompt_type in PROMPT_TYPES:
-        markdown, xml = (render_prompt(one, prompt_type, workflow, plan_format=name) for name in PLAN_FORMATS)
-        planned = prompt_type in PLANNED_PROMPT_TYPES
-        assert (markdown.text != xml.text) == planned
-        assert (markdown.plan_format, xml.plan_format) == (PLAN_FORMATS if planned else (None, None))
-
-
 @settings(max_examples=30)
 @given(wild_workflows)
 def test_nothing_gives_away_that_a_plan_is_flawed(workflow):
@@ -127,14 +76,6 @@ def test_nothing_gives_away_that_a_plan_is_flawed(workflow):
         assert flawed.text == optimal.text
         assert (flawed.type, optimal.type) == ("flawed", "optimal")
     assert "flaw" not in shown(*plan_for("read", "write"), "flawed").lower()
-
-
-def test_a_semantic_match_is_shown_where_there_is_one():
-    workflow = Workflow("task_1", (Step("read", semantic_match=0.734), Step("write")), "exact", 0.9)
-    text = shown(task("read"), workflow, "optimal")
-    assert text.count("Semantic match") == 1
-    assert "1. Execute read\n   - Semantic match: 0.73\n" in text
-    assert shown(task("read"), workflow, "optimal", "xml").count("<semantic_match>0.734</semantic_match>") == 1
 
 
 @settings(max_examples=40)
@@ -151,13 +92,6 @@ def test_a_plan_round_trips_whatever_stands_around_it(description, inputs, workf
         assert [step.parameters or {} for step in read_back] == [step.parameters for step in planned]
         for limit in ("max_tries", "skip_from"):
             assert [getattr(step, limit) for step in read_back] == [getattr(step, limit) for step in planned]
-
-
-@settings(max_examples=40)
-@given(workflows)
-def test_followers_read_the_same_steps_from_both_formats(workflow):
-    markdown, xml = (shown(task("read"), workflow, "flawed", plan_format) for plan_format in PLAN_FORMATS)
-    assert parse_steps(markdown) == parse_steps(xml)
 
 
 @settings(max_examples=40)
@@ -222,15 +156,12 @@ def test_the_plan_in_xml_is_an_element_with_the_workflow():
     assert "care with the critical tools" in added
 
 
-def test_a_text_without_sections_is_the_work_order():
-    assert parse_work_order("  Read the file. ") == "Read the file."
-
-
 def test_a_hand_written_plan_is_read():
     text = "Please do:\n1. Execute `read`\n  - Requires: nothing, really\n 2. execute write\n   - Parameters: {broken\n"
     assert parse_plan(text) == ["read", "write"]
     assert parse_steps(text)[1].parameters is None
     assert parse_plan("1. Execute the reader first") == []
+    assert parse_work_order("  Read the file. ") == "Read the file."
 
 
 def test_details_after_the_plan_belong_to_no_step():
@@ -247,48 +178,18 @@ def test_limits_follow_the_rules():
     assert "6 messages in a row" in text
 
 
-def test_listed_tools_stand_in_the_prompt():
-    prompt = render_prompt(task("read"), "baseline", library=LIBRARY, tools_listed=True)
-    assert prompt.tools_listed
-    for name in LIBRARY.names:
-        assert f"- {name}\n" in prompt.text
-
-
-def test_native_calls_are_explained_without_tags():
-    text = render_prompt(task("read"), "baseline", protocol="native").text
-    assert not LIVE_TAG.search(text)
-    assert "tool_search" in text
-    assert "finish" in text
-
-
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("prompt_type", "arguments", "message"),
     [
-        (("optmal",), "unknown prompt type 'optmal': did you mean 'optimal'?"),
-        (("chain of thought",), "did you mean 'chain_of_thought'?"),
-        (("optimal",), "needs a workflow"),
-        (("flawed",), "needs a workflow"),
+        ("optmal", {}, "unknown prompt type 'optmal': did you mean 'optimal'?"),
+        ("optimal", {}, "needs a workflow"),
+        ("flawed", {}, "needs a workflow"),
+        ("baseline", {"plan_format": "xlm"}, "unknown plan format 'xlm': did you mean 'xml'?"),
+        ("baseline", {"protocol": "nativ"}, "unknown protocol 'nativ': did you mean 'native'?"),
+        ("baseline", {"tools_listed": True}, "needs a library"),
     ],
 )
-def test_wrong_prompt_types_are_refused(arguments, message):
+def test_what_no_prompt_can_be_is_refused(prompt_type, arguments, message):
     with pytest.raises(InvalidInputError) as error:
-        render_prompt(task("read"), *arguments)
+        render_prompt(task("read"), prompt_type, **arguments)
     assert message in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"plan_format": "xlm"}, "unknown plan format 'xlm': did you mean 'xml'?"),
-        ({"protocol": "nativ"}, "unknown protocol 'nativ': did you mean 'native'?"),
-    ],
-)
-def test_wrong_formats_and_protocols_are_refused(arguments, message):
-    with pytest.raises(InvalidInputError) as error:
-        render_prompt(task("read"), "baseline", **arguments)
-    assert message in str(error.value)
-
-
-def test_listing_without_a_library_is_refused():
-    with pytest.raises(InvalidInputError, match="needs a library"):
-        render_prompt(task("read"), "baseline", tools_listed=True)

@@ -31,9 +31,9 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import count_of
 from resilisim.evaluation import EvaluationResult, ModelSettings, RunLimits
 from resilisim.evaluation import evaluate as run
-from resilisim.evaluation.agent_sums import agent_table
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
+from resilisim.evaluation.table.agents import agent_table
 from resilisim.options import OUTPUT_GROUP
 
 SCALE_PANEL = "Limits and several machines"

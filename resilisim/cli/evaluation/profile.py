@@ -42,7 +42,7 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import ModelSettings
 from resilisim.evaluation.report.profile import value_text, worst_text, write_profile_markdown, write_profile_page
-from resilisim.evaluation.robustness.plan import (
+from resilisim.evaluation.robustness.points import (
     AXES,
     DEFAULT_RELIABILITIES,
     DEFAULT_TURNS,
@@ -52,8 +52,7 @@ from resilisim.evaluation.robustness.plan import (
     ProfileRun,
     check_points,
 )
-from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile
-from resilisim.evaluation.robustness.results import (
+from resilisim.evaluation.robustness.profile_result import (
     SOUND,
     AxisProfile,
     FlawProfile,
@@ -61,7 +60,8 @@ from resilisim.evaluation.robustness.results import (
     ProfiledPolicy,
     ProfileResult,
 )
-from resilisim.evaluation.summary import WIDE_TERMINAL, format_interval, format_percent
+from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_profile
+from resilisim.evaluation.table.summary import WIDE_TERMINAL, format_interval, format_percent
 from resilisim.options import OUTPUT_GROUP
 from resilisim.statistics import Estimate
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES

@@ -11,13 +11,13 @@ from resilisim.cli.options import JsonFlag, LibraryOption, load
 from resilisim.cli.output import Progressing, console, error_console, note, plain, print_json, table
 from resilisim.datasets.run_tables import export_run
 from resilisim.errors import MAX_WORKERS, StoreError, count_of
-from resilisim.evaluation.facts import read_facts
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.viewer import Packer
 from resilisim.evaluation.results import result_of
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.rescoring import RescoreSummary, rescore_run
 from resilisim.evaluation.run.store import read_manifest
+from resilisim.evaluation.table.facts import read_facts
 
 
 def report(

@@ -225,12 +225,6 @@ def build_tables(
 
     The first observations still lack what `kernel.write_starts` computes.
 
-    Args:
-        library: Tool library of the tasks.
-        tasks: The tasks, at least one.
-        options: Options of the environment.
-        context: What retrieval says of the tasks.
-
     Raises:
         InvalidInputError: The required list of a task is empty or does not fit the library.
     """
@@ -391,13 +385,7 @@ def _quantised(shares: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def plant_seeds(episodes: Episodes, envs: Sequence[int], seeds: Sequence[int]) -> None:
-    """Let environments begin new sequences of episodes.
-
-    Args:
-        episodes: The environments' records, changed in place.
-        envs: Which environments.
-        seeds: The seed of each.
-    """
+    """Let environments begin new sequences of episodes."""
     for env, seed in zip(envs, seeds, strict=True):
         word0, word1 = hash_words("workflow episodes", seed)
         episodes["seed0"][env], episodes["seed1"][env] = word0, word1

@@ -92,12 +92,7 @@ def thresholds(episode: Episode, tool: int, task: TaskRecord, world: World) -> t
 def execute(episode: Episode, tool: int, outcome: int, task: TaskRecord, world: World) -> float:
     """Let a tool be executed, enter the outcome, and return what it pays under the two-phase reward.
 
-    Args:
-        episode: The episode's record, changed in place.
-        tool: Which tool.
-        outcome: DRAWN, or the status that the execution is made to show.
-        task: The task's record.
-        world: What all environments share.
+    `outcome` is DRAWN, or the status that the execution is made to show.
     """
     attempt = int(episode.executions[tool])
     key0, key1 = _threefry2x32(episode.key0, episode.key1, world.tool_word0[tool], world.tool_word1[tool])
@@ -452,15 +447,7 @@ def _compile_prefetch(array: Any, index: Any) -> Any:
 
 @scalar
 def look_ahead(env: int, actions: Int, episodes: Records, tasks: Records, world: World) -> None:
-    """Ask for what environments after `env` will need when it is their turn to step.
-
-    Args:
-        env: The environment whose turn it is.
-        actions: (num_envs,).
-        episodes: (num_envs,).
-        tasks: (num_tasks,).
-        world: What all environments share.
-    """
+    """Ask for what environments after `env` will need when it is their turn to step."""
     if env + 2 * AHEAD < len(actions):
         prefetch(episodes[env + 2 * AHEAD].identity, 0)
     if env + AHEAD >= len(actions):
@@ -594,10 +581,7 @@ def show_patterns(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> Non
 def write_starts(episodes: Episodes, tasks: TaskRecords, worlds: Worlds) -> None:
     """Complete the observations at the start of episodes, whose constant columns are written, with what is computed.
 
-    Args:
-        episodes: One environment, used as scratch.
-        tasks: The tasks, changed in place.
-        worlds: What all environments share.
+    `episodes` is one environment that serves as scratch; the tasks are changed in place.
     """
     episode, world = episodes[0], worlds[0]
     episode.running_success = world.running_success

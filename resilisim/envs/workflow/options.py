@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, TypedDict
 
 from resilisim.envs.workflow.context import SimilaritySource
 from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.options import check_options, option
 from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
@@ -15,10 +16,11 @@ from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
-LAWS = ("benchmark", "training")
-REWARDS = ("full_success", "two_phase")
+Law = Literal["benchmark", "training"]
+Reward = Literal["full_success", "two_phase"]
+Required = Literal["shown", "hidden"]
+
 FILTERS = ("semantic", "dependency", "constraint")
-REQUIRED = ("shown", "hidden")
 TASK_SETS = (*SPLITS, "all")
 MAX_TURNS = {"benchmark": 10, "training": 20}  # k_max of SPEC section 5
 
@@ -31,10 +33,10 @@ class WorkflowKeywords(TypedDict, total=False):
 
     tasks: Tasks
     library: ToolLibrary | None
-    law: Literal["benchmark", "training"]
-    reward: Literal["full_success", "two_phase"]
+    law: Law
+    reward: Reward
     filters: Collection[str]
-    required: Literal["shown", "hidden"]
+    required: Required
     printed_rules: bool
     similarity: SimilaritySource
     salt: str
@@ -49,60 +51,47 @@ class WorkflowKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkflowOptions:
-    """Options of Workflow-v0.
+    """Options of Workflow-v0; `resilisim.options.options_of` tells what each of those with a text means.
 
     Attributes:
         tasks: "train", "validation", "test" or "all" of benchmark-v1, or a sequence of tasks, mappings or ids.
         library: Tool library; the default one if None.
-        law: "benchmark" (section 3) or "training" (appendix D.4.1).
-        reward: "full_success" (1 at the end or 0) or "two_phase" (appendix D.3).
         filters: Which of the filters "semantic", "dependency" and "constraint" narrow the mask.
-        required: Whether the required list is "shown", or "hidden" so that retrieval is the only hint.
-        printed_rules: Take the paper's rules as printed where SPEC section 5 reads them otherwise.
         similarity: Where similarities of tasks and tools come from: "auto" (shipped with benchmark-v1, else computed by
             retrieval), None (all 0), or a function of a description and tool names.
-        salt: Salt of the luck.
-        base: Base success probability of the benchmark law.
-        not_executed: Its factor for each dependency never executed.
-        failed: Its factor for each dependency executed but not yet successful.
-        history: Its factor for each failed execution so far.
-        max_turns: Steps of an episode; 10 under the benchmark law and 20 under the training law if None.
-        max_consecutive_failures: Benchmark law: failed executions in a row that end an episode; 0 is off.
-        loop_length: Benchmark law: equal unproductive steps in a row that end an episode; 0 is off.
     """
 
     tasks: Tasks = "train"
     library: ToolLibrary | None = None
-    law: str = "benchmark"
-    reward: str = "full_success"
-    filters: Collection[str] = field(default=())
-    required: str = "shown"
-    printed_rules: bool = False
+    law: Law = option("benchmark", "The benchmark's law, or the training law of appendix D.4.1.")
+    reward: Reward = option("full_success", "1 at the end or 0, or the two-phase reward of appendix D.3.")
+    filters: Collection[str] = ()
+    required: Required = option(
+        "shown", "Hidden, the required list is not shown, so that retrieval is the only hint.", noun="required option"
+    )
+    printed_rules: bool = option(
+        False, "Take the paper's rules as printed where docs/decisions.md reads them otherwise."
+    )
     similarity: SimilaritySource = "auto"
-    salt: str = TRAINING_SALT
-    base: float = 0.8
-    not_executed: float = 0.5
-    failed: float = 0.7
-    history: float = 0.9
-    max_turns: int | None = None
-    max_consecutive_failures: int = 5
-    loop_length: int = 4
+    salt: str = option(TRAINING_SALT, "Salt of the luck.")
+    base: float = option(0.8, "Base success probability of the benchmark law.")
+    not_executed: float = option(0.5, "Its factor for each dependency never executed.")
+    failed: float = option(0.7, "Its factor for each dependency executed but not yet successful.")
+    history: float = option(0.9, "Its factor for each failed execution so far.")
+    max_turns: int | None = option(
+        None, "Steps of an episode; 10 under the benchmark law and 20 under the training law if None.", least=1
+    )
+    max_consecutive_failures: int = option(
+        5, "Benchmark law: failed executions in a row that end an episode; 0 is off."
+    )
+    loop_length: int = option(4, "Benchmark law: equal unproductive steps in a row that end an episode; 0 is off.")
 
     def __post_init__(self) -> None:
-        """Refuse names that do not exist."""
-        for what, value, valid in (
-            ("law", self.law, LAWS),
-            ("reward", self.reward, REWARDS),
-            ("required option", self.required, REQUIRED),
-        ):
-            if value not in valid:
-                raise unknown_name(what, value, valid)
+        """Refuse names that do not exist and numbers that are none."""
+        check_options(self)
         filters: object = self.filters
         if isinstance(filters, str) or not isinstance(filters, Collection):
             raise InvalidInputError(f"filters is {filters!r}: expected a list, such as ['dependency']")
-        for name, turns in (("max_turns", self.max_turns), ("max_consecutive_failures", self.max_consecutive_failures)):
-            if turns is not None and not isinstance(turns, int):
-                raise InvalidInputError(f"{name} is {turns!r}: expected a whole number")
         for name in self.filters:
             if name not in FILTERS:
                 raise unknown_name("filter", name, FILTERS)

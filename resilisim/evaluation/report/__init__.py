@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resilisim.evaluation.facts import RunFacts, read_facts
+from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.run_folder import write_file_atomically
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def write_report(
         compare_with: Folder of another run, with which a section compares this one.
         markdown: Where to write the same tables as Markdown, if anywhere.
         facts: The run's facts, if they are known already.
-        packer: Has taken in the same episodes as these; if omitted, they are read for it.
+        packer: Has taken in the same episodes as these; without both, they are read here.
 
     Returns:
         The path of the HTML file.
@@ -46,40 +46,18 @@ def write_report(
     from resilisim.evaluation.report.rendering import page_markdown, whole_page
     from resilisim.evaluation.report.viewer import Packer, viewer_assets, viewer_section
 
-    if facts is None:
+    if facts is None or packer is None:
         packer = Packer()
         facts = read_facts(directory, packer.add)
     if compare_with is not None:
         refuse_unlike_runs(facts, directory, compare_with)
     target = Path(path) if path is not None else Path(directory) / REPORT_NAME
-    episodes = viewer_section(directory, packer, facts) if facts.rows else None
+    policies = dict.fromkeys(row.policy for row in facts.rows)
+    examples = [facts.examples[policy] for policy in policies]
+    episodes = viewer_section(directory, packer, examples) if examples else None
     page = build_page(facts, directory, episodes, compare_with)
     viewer_style, viewer_script = viewer_assets() if episodes is not None else ("", "")
     write_file_atomically(target, whole_page(page, viewer_style, viewer_script))
     if markdown is not None:
         write_file_atomically(Path(markdown), page_markdown(page).encode("utf-8"))
     return target
-
-
-def write_markdown(
-    directory: Path | str,
-    path: Path | str,
-    compare_with: Path | str | None = None,
-    facts: RunFacts | None = None,
-) -> Path:
-    """Write the tables of a run's report as Markdown alone; the arguments are those of `write_report`.
-
-    Raises:
-        StoreError: It is no folder of results, or something cannot be read or written.
-        InvalidInputError: The other run cannot be compared with this one.
-    """
-    from resilisim.evaluation.report.body import build_page  # see write_report
-    from resilisim.evaluation.report.comparison import refuse_unlike_runs
-    from resilisim.evaluation.report.rendering import page_markdown
-
-    facts = facts if facts is not None else read_facts(directory)
-    if compare_with is not None:
-        refuse_unlike_runs(facts, directory, compare_with)
-    text = page_markdown(build_page(facts, directory, compare_with=compare_with))
-    write_file_atomically(Path(path), text.encode("utf-8"))
-    return Path(path)

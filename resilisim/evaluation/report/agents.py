@@ -7,15 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from resilisim.evaluation.agent_measures import (
-    combined_performance_score,
-    deviation_over_models,
-    saturation,
-    tokens_per_call,
-    tokens_per_task,
-)
-from resilisim.evaluation.agent_sums import NOBODY, SUM_FIELDS, AgentSums
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_legend, series_style, square_symbol
 from resilisim.evaluation.report.charts.lines import NO_ESTIMATE, LinePanel, Series, line_charts
 from resilisim.evaluation.report.charts.rows import Part, bar_chart
@@ -27,23 +18,30 @@ from resilisim.evaluation.report.content import (
     Section,
     Table,
     beside_a_chart,
-    folded_if_long,
     name_cell,
     percent,
     plain,
     shares_text,
-    with_interval,
 )
-from resilisim.evaluation.report.pooling import level_rates, proportion
-from resilisim.evaluation.report.published import LEVEL_NAMES, scaling_reference
-from resilisim.evaluation.report.rows import PromptPools
+from resilisim.evaluation.report.groups import LEVEL_NAMES, PromptPools
+from resilisim.evaluation.report.published import scaling_reference
 from resilisim.evaluation.run.contestants import model_of, policy_of
+from resilisim.evaluation.table.agents import (
+    NOBODY,
+    SUM_FIELDS,
+    AgentSums,
+    combined_performance_score,
+    deviation_over_models,
+    saturation,
+)
+from resilisim.evaluation.table.facts import RunFacts
 
 NO_INTERVALS = "No intervals: totals divided by episodes; they describe this run and compare nothing."
 GIVING_UP = (
     "First to give up: the first component that failed, or the limit that was hit before any did; "
     f"{NOBODY}: the agent was wrong and did not notice."
 )
+MOST_OPEN_ROWS = 8  # of a table that is not folded away
 TOKENS = ("prompt_tokens", "completion_tokens")
 EVENNESS = (
     "Std: standard deviation of success over models. Sat (saturation): 1 − (best − mean). CPS (combined performance "
@@ -58,14 +56,15 @@ _UNITS = {"b": 1e9, "m": 1e6}
 
 def agents_section(facts: RunFacts) -> Section | None:
     """Return what LLM agents used and where they gave up, or None in a run without any."""
-    agents = [sums for row in facts.rows if (sums := facts.sums.agents.get((row.policy, row.prompt_type))) is not None]
+    agents = [sums for row in facts.rows if (sums := facts.agents.get((row.policy, row.prompt_type))) is not None]
     if not agents:
         return None
+    giving_up = _giving_up_table(agents)
     blocks: list[Block] = [
         "Calls of language models, by the part of the agent that made them.",
         *_tokens_chart(agents),
         beside_a_chart(_usage_table(agents), "Calls, tokens and seconds as a table"),
-        folded_if_long(_giving_up_table(agents), "Where agents gave up"),
+        giving_up if len(agents) <= MOST_OPEN_ROWS else Fold("Where agents gave up", [giving_up]),
     ]
     replans = _replans_table(agents)
     if replans is not None:
@@ -152,8 +151,8 @@ def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
             ("failed", lambda sums: f"{sums.num_episodes - sums.num_right:,} of {sums.num_episodes:,}"),
             ("unreadable replies per episode", lambda sums: f"{sums.malformed_replies / sums.num_episodes:.2f}"),
             ("replies cut off per episode", lambda sums: f"{sums.cut_replies / sums.num_episodes:.2f}"),
-            ("tokens per episode", lambda sums: whole(tokens_per_task(sums))),
-            ("tokens per call", lambda sums: whole(tokens_per_call(sums))),
+            ("tokens per episode", lambda sums: whole(sums.tokens_per_task)),
+            ("tokens per call", lambda sums: whole(sums.tokens_per_call)),
         ],
         text_columns=5,
         notes=(GIVING_UP, NO_INTERVALS),
@@ -214,26 +213,26 @@ def model_size(name: str) -> float | None:
     return int(experts or 1) * float(number) * _UNITS[unit.lower()]
 
 
-def scaling_section(facts: RunFacts, pools: PromptPools) -> Section | None:
+def scaling_section(pools: PromptPools) -> Section | None:
     """Return levels over models, or None if no agent has several models."""
-    players = _players_by_agent(facts, pools)
+    players = _players_by_agent(pools)
     if not players:
         return None
     blocks: list[Block] = [
         "Raw success of one agent with several models, by the size that a model's name states (others follow by name).",
         *_scaling_charts(players, pools),
-        beside_a_chart(_scaling_table(facts, players, pools)),
+        beside_a_chart(_scaling_table(players, pools)),
         _evenness_table(players, pools),
         scaling_reference(),
     ]
     return Section("models", "Over models", blocks)
 
 
-def _players_by_agent(facts: RunFacts, pools: PromptPools) -> dict[str, list[Player]]:
+def _players_by_agent(pools: PromptPools) -> dict[str, list[Player]]:
     """Return the agents that several models answered, each with its models by size."""
     found: dict[str, list[Player]] = {}
     for name in pools.policies:
-        own = next((group.model for group in facts.sums.groups.values() if group.policy == name), None)
+        own = next((known.model for known in pools.facts.table.facts.values() if known.policy == name), None)
         model = model_of(name) or own
         if model is not None:
             found.setdefault(policy_of(name), []).append(Player(name, policy_of(name), model, model_size(model)))
@@ -244,19 +243,13 @@ def _players_by_agent(facts: RunFacts, pools: PromptPools) -> dict[str, list[Pla
     }
 
 
-def _scaling_table(facts: RunFacts, players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
+def _scaling_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
     """Return full, partial and failed episodes of every agent with every model, under each prompt."""
     rows: list[list[CellLike]] = []
     for player in (player for own in players.values() for player in own):
         name = name_cell(player.agent, pools.is_privileged(player.name))
-        rows.append([name, player.model, NOTHING if player.size is None else _size_text(player.size)])
-        for prompt in pools.prompts:
-            found = pools.get(player.name, prompt)
-            if found is None:
-                rows[-1] += [NOTHING] * len(LEVEL_NAMES)
-            else:
-                rates = level_rates(found.group, len(facts.sums.tasks))
-                rows[-1] += [with_interval(proportion(rate)) for rate in rates]
+        size = NOTHING if player.size is None else _size_text(player.size)
+        rows.append([name, player.model, size, *pools.level_cells(player.name)])
     return Table(
         "Full success, partial success and failure by model, in percent of episodes, with 95% intervals clustered by "
         "task",

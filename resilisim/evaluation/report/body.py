@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.agents import agents_section, scaling_section
 from resilisim.evaluation.report.comparison import comparison_section
 from resilisim.evaluation.report.content import (
@@ -26,12 +25,12 @@ from resilisim.evaluation.report.content import (
     signed_points,
 )
 from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL, flaws_section
+from resilisim.evaluation.report.groups import PromptPools, difference, merit
 from resilisim.evaluation.report.losses import broken_episodes, broken_section, errors_section, losses_section
-from resilisim.evaluation.report.pooling import difference
 from resilisim.evaluation.report.rendering import meanings
 from resilisim.evaluation.report.results import must_search, repeats_section, results_section, task_types_section
-from resilisim.evaluation.report.rows import PromptPools, merit
-from resilisim.evaluation.summary import SMALLEST_SHOWN, GroupSummary
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary
 from resilisim.statistics import Estimate
 
 HEADING = "How far from the best possible?"
@@ -44,13 +43,7 @@ MOST_ENTRIES = 40  # of a list among the arguments
 def build_page(
     facts: RunFacts, directory: Path | str, episodes: Markup | None = None, compare_with: Path | str | None = None
 ) -> Page:
-    """Return the page of a run.
-
-    Args:
-        facts: The run's facts.
-        directory: Its folder.
-        episodes: The viewer of its episodes, where there is one.
-        compare_with: Folder of another run to compare it with.
+    """Return the page of a run, with the viewer of its episodes and compared with another run where these are given.
 
     Raises:
         StoreError: A folder cannot be read.
@@ -58,7 +51,7 @@ def build_page(
     """
     broken = broken_episodes(directory)
     warnings = []
-    done, planned = facts.sums.num_episodes, facts.num_planned
+    done, planned = facts.table.num_episodes, facts.num_planned
     if done < planned:
         warnings.append(
             f"Not finished: {done:,} of {planned:,} episodes are here. Run the same command again to resume."
@@ -71,15 +64,15 @@ def build_page(
         pools = PromptPools(facts)
         figures = cards(pools)
         sections = [
-            results_section(facts, pools),
+            results_section(pools),
             comparison_section(facts, directory, compare_with) if compare_with is not None else None,
-            flaws_section(facts, pools),
-            task_types_section(facts, pools),
-            losses_section(facts),
-            scaling_section(facts, pools),
-            repeats_section(facts),
+            flaws_section(pools),
+            task_types_section(pools),
+            losses_section(pools),
+            scaling_section(pools),
+            repeats_section(pools),
             agents_section(facts),
-            errors_section(facts),
+            errors_section(pools),
             *sections,
             Section("episodes", "Episodes", [episodes]) if episodes is not None else None,
             reading_section(facts),
@@ -99,8 +92,8 @@ def _lead(facts: RunFacts) -> str:
     policies = count_of(len({row.policy for row in facts.rows}), "policy", "policies")
     prompts = count_of(len({row.prompt_type for row in facts.rows}), "prompt type")
     return (
-        f"{policies} on {count_of(len(facts.sums.tasks), 'task')} under {prompts}, {count_of(len(seeds), 'seed')} "
-        f"each: {count_of(facts.sums.num_episodes, 'episode')}, all with the same draws. Tools fail at random by a "
+        f"{policies} on {count_of(len(facts.table.tasks), 'task')} under {prompts}, {count_of(len(seeds), 'seed')} "
+        f"each: {count_of(facts.table.num_episodes, 'episode')}, all with the same draws. Tools fail at random by a "
         "known law, so the best possible success rate is computed exactly, and every lost point has a cause."
     )
 
@@ -180,7 +173,7 @@ def reading_section(facts: RunFacts) -> Section:
         "versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
         "platform": str(manifest.get("platform", "")),
         "begun": str(manifest.get("created", "")),
-        "largest error of the identity": f"{facts.sums.largest_identity_error:.1e}",
+        "largest error of the identity": f"{facts.table.largest_identity_error:.1e}",
     }
     return Section(
         "reading",

@@ -10,9 +10,8 @@ from typing import Final
 import numpy as np
 
 from resilisim.errors import InvalidInputError, count_of
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import RowLabel, dot_symbol, legend
-from resilisim.evaluation.report.charts.rows import Interval, forest_chart
+from resilisim.evaluation.report.charts.rows import Mark, forest_chart
 from resilisim.evaluation.report.content import (
     NOTHING,
     Block,
@@ -30,7 +29,8 @@ from resilisim.evaluation.report.content import (
 )
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs, refuse_incomparable
-from resilisim.statistics import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.statistics import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference, Estimate
 
 MOST_TASKS = 10
 SHOWN_DIFFERENCE = 0.0005  # less than this prints as 0.0 points
@@ -56,11 +56,6 @@ _STYLES: Final[Mapping[str, str]] = {INDEPENDENT: "raw-beside", PAIRED: "series-
 
 def refuse_unlike_runs(facts: RunFacts, directory: Path | str, compare_with: Path | str) -> None:
     """Refuse, before anything is computed, a run that cannot be compared with this one.
-
-    Args:
-        facts: Facts of the run.
-        directory: Its folder.
-        compare_with: Folder of the other run.
 
     Raises:
         StoreError: The other folder is none of results.
@@ -135,15 +130,17 @@ def _doubts(compared: RunComparison) -> list[Block]:
 
 def _forest(compared: RunComparison) -> Block:
     labels: list[RowLabel] = []
-    rows: list[list[Interval]] = []
+    rows: list[list[Mark]] = []
     previous = ""
     for comparison, policy, prompt in _named(compared):
         labels.append(RowLabel("" if policy == previous else policy, prompt, False, f"{policy} {prompt}".strip()))
         previous = policy
-        differences = (
-            (comparison.differences[method], style, METHOD_NAMES[method]) for method, style in _STYLES.items()
-        )
-        rows.append([Interval(one.difference, *one.interval, style, name) for one, style, name in differences])
+        rows.append([])
+        for method, style in _STYLES.items():
+            one = comparison.differences[method]
+            num_tasks = len(comparison.pairs.tasks)
+            estimate = Estimate(one.difference, one.standard_error, *one.interval, num_tasks, one.episodes)
+            rows[-1].append(Mark(estimate, style, METHOD_NAMES[method]))
     return forest_chart(
         "Differences between the two runs",
         "For every policy and prompt type three intervals around zero, one under the other: independent, paired, "
@@ -228,7 +225,7 @@ def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:
     shown = [task for task in ordered[:MOST_TASKS] if abs(means[task][2]) >= SHOWN_DIFFERENCE]
     if not shown:
         return None
-    types = {task.instance_id: task.task_type for task in facts.sums.tasks}
+    types = {task.instance_id: task.task_type for task in facts.table.tasks}
     return Table.of(
         f"The {count_of(len(shown), 'task')} on which A and B differ most, in percent of their pairs",
         shown,

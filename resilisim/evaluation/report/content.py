@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from markupsafe import Markup
 
-from resilisim.evaluation.summary import GroupSummary, format_interval, format_percent
+from resilisim.evaluation.table.summary import GroupSummary, format_interval, format_percent
 from resilisim.statistics import Estimate
 
 Row = TypeVar("Row")
@@ -41,7 +41,7 @@ class Cell:
         mark: A mark behind the text, such as the star of privileged policies.
         mark_meaning: What the mark means, for tooltips.
         link: Where the text leads within the page ("#episode-7"); only in HTML.
-        style: CSS class of the text ("id", "tools", "message"); in Markdown such texts are set as code.
+        style: CSS class of the text ("id", "tools", "message").
         explanation: A tooltip.
     """
 
@@ -158,17 +158,9 @@ class Fold:
     is_published: bool = False
 
 
-MOST_OPEN_ROWS = 8  # of a table that says more than a chart
-
-
 def beside_a_chart(table: Table, summary: str = "The same as a table") -> Fold:
     """Return a table that repeats a chart's numbers, folded away."""
     return Fold(summary, (table,), stands_for_chart=True)
-
-
-def folded_if_long(table: Table, summary: str) -> Block:
-    """Return a table as it is while it is short, else folded away."""
-    return table if len(table.rows) <= MOST_OPEN_ROWS else Fold(summary, (table,))
 
 
 # Markup (a chart, a legend, the viewer) is shown in HTML only; a plain text is a paragraph.

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from resilisim.errors import ResiliSimError, count_of
-from resilisim.evaluation.accumulate import GroupSums
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import RowLabel, legend, series_legend, series_style, upright_symbol
 from resilisim.evaluation.report.charts.rows import Mark, Panel, dot_panels
 from resilisim.evaluation.report.content import (
@@ -27,23 +25,22 @@ from resilisim.evaluation.report.content import (
     Section,
     Table,
     beside_a_chart,
-    name_cell,
     plain,
     with_interval,
 )
-from resilisim.evaluation.report.pooling import (
+from resilisim.evaluation.report.groups import (
+    LEVEL_NAMES,
     Pool,
+    PromptPools,
     Rate,
     combination,
     difference,
-    level_rates,
     mean_of,
     pool,
-    proportion,
 )
-from resilisim.evaluation.report.published import LEVEL_NAMES, flawed_reference
+from resilisim.evaluation.report.published import flawed_reference
 from resilisim.evaluation.report.results import MEANS_HAVE_NONE, mean_name
-from resilisim.evaluation.report.rows import PromptPools
+from resilisim.evaluation.table.facts import RunFacts
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import build_problem
 from resilisim.statistics import Estimate, clustered_mean
@@ -67,29 +64,27 @@ Key = tuple[str, ...]
 FlawedPlan = tuple[int, str, str, str]
 
 
-def flaws_section(facts: RunFacts, pools: PromptPools) -> Section | None:
+def flaws_section(pools: PromptPools) -> Section | None:
     """Return what flawed plans did to success, or None if no plan was flawed."""
     if FLAWED not in pools.prompts:
         return None
-    blocks = _grid(facts, pools)
-    drops = drops_table(facts, pools)
+    blocks = _grid(pools)
+    drops = drops_table(pools)
     if drops is not None:
         blocks += [Fold("Optimal against flawed plans", [drops]) if blocks else drops, flawed_reference()]
     return Section("flaws", "Flawed plans", blocks)
 
 
-def drops_table(facts: RunFacts, pools: PromptPools) -> Table | None:
+def drops_table(pools: PromptPools) -> Table | None:
     """Return levels under optimal and flawed prompts and the drop from one to the other; None without both."""
     pairs = {policy: (pools.get(policy, OPTIMAL), pools.get(policy, FLAWED)) for policy in pools.policies}
     both = {policy: (sound, flawed) for policy, (sound, flawed) in pairs.items() if sound and flawed}
     if not both:
         return None
-    num_tasks = len(facts.sums.tasks)
     rows: list[list[CellLike]] = []
     for policy, (sound, flawed) in both.items():
-        levels = [*level_rates(sound.group, num_tasks), *level_rates(flawed.group, num_tasks)]
         drops = (difference(sound.success, flawed.success), difference(sound.adjusted, flawed.adjusted))
-        rows.append([name_cell(policy, pools.is_privileged(policy)), *map(with_interval, map(proportion, levels))])
+        rows.append([pools.name(policy), *sound.level_cells, *flawed.level_cells])
         rows[-1] += [with_interval(drop, signed=True) for drop in drops]
     ordinary = [both[policy] for policy in both if not pools.is_privileged(policy)]
     num_starred = len(both) - len(ordinary)
@@ -98,10 +93,10 @@ def drops_table(facts: RunFacts, pools: PromptPools) -> Table | None:
         "The drop is the difference between two means over the same tasks, seeds and luck; its interval takes a task "
         "as the unit. The luck-adjusted drop estimates the same with less noise."
     )
-    if num_tasks < 2:
+    if len(pools.facts.table.tasks) < 2:
         notes.append(MEANS_HAVE_NONE)
     if len(ordinary) > 1:
-        rows.append([mean_name(len(ordinary), num_starred), *_mean_cells(ordinary, num_tasks)])
+        rows.append([mean_name(len(ordinary), num_starred), *_mean_cells(ordinary)])
     return Table(
         "Optimal against flawed plans in percent of episodes, the drop in points, with 95% intervals clustered by task",
         ("policy", *LEVEL_NAMES * 2, "drop", "luck-adjusted drop"),
@@ -113,10 +108,10 @@ def drops_table(facts: RunFacts, pools: PromptPools) -> Table | None:
     )
 
 
-def _mean_cells(pairs: Sequence[tuple[Pool, Pool]], num_tasks: int) -> list[CellLike]:
+def _mean_cells(pairs: Sequence[tuple[Pool, Pool]]) -> list[CellLike]:
     cells: list[CellLike] = []
     for side in (0, 1):
-        levels = zip(*(level_rates(pair[side].group, num_tasks) for pair in pairs), strict=True)
+        levels = zip(*(pair[side].levels for pair in pairs), strict=True)
         cells += [with_interval(mean_of(rates)) for rates in levels]
     share = 1.0 / len(pairs)
     raw: list[tuple[float, Rate]] = []
@@ -127,12 +122,12 @@ def _mean_cells(pairs: Sequence[tuple[Pool, Pool]], num_tasks: int) -> list[Cell
     return [*cells, with_interval(combination(raw), signed=True), with_interval(combination(adjusted), signed=True)]
 
 
-def _grid(facts: RunFacts, pools: PromptPools) -> list[Block]:
+def _grid(pools: PromptPools) -> list[Block]:
     """Return the chart of flaws and severities with its tables."""
-    parts = flaw_pools(facts)
+    parts = flaw_pools(pools.facts)
     if not parts:
         return []
-    costs = flaw_costs(facts)
+    costs = flaw_costs(pools.facts)
     found = [policy for policy in pools.policies if pools.get(policy, FLAWED) is not None]
     drawn = sorted(found, key=pools.is_privileged)[:MOST_DRAWN]
     obey = (upright_symbol("reference"), "obey: following the flawed plan to the letter")
@@ -146,7 +141,7 @@ def _grid(facts: RunFacts, pools: PromptPools) -> list[Block]:
         hidden = len(pools.policies) - len(drawn)
         blocks.append(Paragraph(f"{count_of(hidden, 'more policy', 'more policies')} in the table only.", "note"))
     blocks.append(beside_a_chart(flaws_table(parts, costs, pools)))
-    by_method = flaw_pools(facts, by_method=True)
+    by_method = flaw_pools(pools.facts, by_method=True)
     if len(by_method) > len(parts):
         blocks.append(Fold("By method of the flaw", [flaws_table(by_method, costs, pools)]))
     return blocks
@@ -204,7 +199,7 @@ def flaws_table(parts: Mapping[tuple[str, Key], Pool], costs: FlawCosts, pools: 
             row = parts[policy, key].summary
             numbers = (f"{row.num_tasks:,}", f"{row.num_episodes:,}")
             rates = (with_interval(row.success), with_interval(row.luck_adjusted))
-            rows.append([*names, name_cell(policy, pools.is_privileged(policy)), *numbers, *rates, *exact])
+            rows.append([*names, pools.name(policy), *numbers, *rates, *exact])
     headings = ("flaw", *method, "severity", "policy")
     return Table(
         "Success by flaw and severity, in percent of episodes, with 95% intervals clustered by task; obey and deviate "
@@ -219,11 +214,10 @@ def flaws_table(parts: Mapping[tuple[str, Key], Pool], costs: FlawCosts, pools: 
 
 def flaw_pools(facts: RunFacts, by_method: bool = False) -> dict[tuple[str, Key], Pool]:
     """Return the episodes under flawed prompts by policy and (flaw, severity), or also by method."""
-    groups: dict[tuple[str, Key], list[GroupSums]] = {}
-    for (policy, flaw, severity, method), group in facts.breakdown.flaws.items():
-        key = (flaw, severity, method) if by_method else (flaw, severity)
-        groups.setdefault((policy, key), []).append(group)
-    return {key: pool(facts.sums, found, FLAWED) for key, found in groups.items()}
+    parts: dict[tuple[str, Key], list[tuple[str, ...]]] = {}
+    for key in facts.table.flaw_keys():
+        parts.setdefault((key[0], key[1:] if by_method else key[1:3]), []).append(key)
+    return {names: pool(facts.table.flawed(own), FLAWED) for names, own in parts.items()}
 
 
 def _place(key: Key) -> tuple[int, str, int, str, tuple[str, ...]]:
@@ -264,12 +258,12 @@ class FlawCosts:
 
 def flaw_costs(facts: RunFacts, most_plans: int = MOST_PLANS) -> FlawCosts:
     """Return the costs of the flawed plans of a run, of which at most so many are made again."""
-    num_tasks = len(facts.sums.tasks)
     deviations: dict[FlawedPlan, float] = {}
-    for (_, flaw, severity, method), group in facts.breakdown.flaws.items():
-        count, optimum = group.count.to_array(num_tasks), group.optimum.to_array(num_tasks)
+    for key in facts.table.flaw_keys():
+        group = facts.table.flawed([key])
+        count, optimum = group.by_task(group.count), group.by_task(group.optimum)
         for task in np.flatnonzero(count).tolist():
-            deviations[task, flaw, severity, method] = float(optimum[task] / count[task])
+            deviations[task, key[1], key[2], key[3]] = float(optimum[task] / count[task])
     environment = facts.manifest["arguments"].get("environment", {})
     chosen = _thinned(facts, sorted(deviations), most_plans)
     problem = _why_not(facts, environment)
@@ -300,7 +294,7 @@ def _why_not(facts: RunFacts, environment: Mapping[str, object]) -> str | None:
     from resilisim.tasks.benchmark import benchmark_tasks  # half a second, for runs with flawed prompts only
 
     known = {task.instance_id for task in benchmark_tasks()}
-    if not all(task.instance_id in known for task in facts.sums.tasks):
+    if not all(task.instance_id in known for task in facts.table.tasks):
         return "not all of its tasks are the benchmark's"
     return None
 
@@ -309,7 +303,7 @@ def _thinned(facts: RunFacts, plans: Sequence[FlawedPlan], most: int) -> list[Fl
     """Return every n-th plan of each flaw, severity and method, by the ids of their tasks."""
     every = math.ceil(len(plans) / most) if plans else 1
     by_flaw: dict[tuple[str, ...], list[FlawedPlan]] = {}
-    for plan in sorted(plans, key=lambda plan: facts.sums.tasks[plan[0]].instance_id):
+    for plan in sorted(plans, key=lambda plan: facts.table.tasks[plan[0]].instance_id):
         by_flaw.setdefault(plan[1:], []).append(plan)
     return [plan for own in by_flaw.values() for plan in own[::every]]
 
@@ -329,7 +323,7 @@ def _obediences(
     found: dict[FlawedPlan, float] = {}
     # By task, as planner and perturber remember the last one.
     for plan in sorted(plans):
-        task = find_task(facts.sums.tasks[plan[0]].instance_id)
+        task = find_task(facts.table.tasks[plan[0]].instance_id)
         flawed = perturber.perturb(planner.plan(task), task.required_tools, *plan[1:])
         if isinstance(flawed, FlawedWorkflow):
             problem = build_problem(library, task.required_tools, law, rules)

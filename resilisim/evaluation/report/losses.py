@@ -10,10 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from resilisim.errors import count_of
-from resilisim.evaluation.accumulate import GroupSums, TaskVector
-from resilisim.evaluation.breakdown import BreakdownRow
 from resilisim.evaluation.episode.record import LOSS_LABELS, FailureRecord
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_legend, series_style, square_symbol
 from resilisim.evaluation.report.charts.rows import Part, bar_chart
 from resilisim.evaluation.report.content import (
@@ -26,13 +23,15 @@ from resilisim.evaluation.report.content import (
     Section,
     Table,
     beside_a_chart,
-    name_cell,
     on_one_line,
     percent,
     plain,
 )
-from resilisim.evaluation.report.rows import policies_of
+from resilisim.evaluation.report.groups import PromptPools
 from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures
+from resilisim.evaluation.table.breakdown import BreakdownRow
+from resilisim.evaluation.table.episodes import EpisodeTable
+from resilisim.evaluation.table.facts import RunFacts
 from resilisim.run_folder import read_json_lines
 from resilisim.statistics import FloatArray
 
@@ -61,13 +60,14 @@ DIMENSIONS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-def losses_section(facts: RunFacts) -> Section | None:
+def losses_section(pools: PromptPools) -> Section | None:
     """Return what cost most, or None where no policy has a ceiling to lose points from, or none lost any."""
+    facts = pools.facts
     if all(row.tries_again for row in facts.rows):
         return None
     blocks = [*costliest_calls(facts), *worst_tasks(facts)]
     for dimension in DIMENSIONS:
-        table = totals_table(facts, dimension)
+        table = totals_table(pools, dimension)
         if table is not None:
             blocks.append(Fold(f"Lost points by {plain(dimension)}", [table]))
     return Section("losses", "What cost most", blocks) if blocks else None
@@ -111,24 +111,18 @@ def _message(text: str) -> str:
 
 def worst_tasks(facts: RunFacts) -> list[Block]:
     """Return the tasks with the most points lost by calls; nothing where no call cost anything."""
-    sums = facts.sums
-    num_tasks = len(sums.tasks)
-    comparable = [group for group in sums.groups.values() if not group.tries_again]
-    ordinary = [group for group in comparable if not group.privileged]
+    tasks = facts.table.tasks
+    parts = [facts.table.group(*names) for names in facts.table.facts]
+    comparable = [part for part in parts if not part.tries_again.any()]
+    ordinary = [part for part in comparable if not part.privileged.any()]
     groups = ordinary or comparable
 
-    def total(vectors: Sequence[TaskVector]) -> FloatArray:
-        total = np.zeros(num_tasks, dtype=np.float64)
-        for vector in vectors:
-            total += vector.to_array(num_tasks)
-        return total
+    def total(column: str) -> FloatArray:
+        return sum((group.by_task(getattr(group, column)) for group in groups), start=np.zeros(len(tasks)))
 
-    count = total([group.count for group in groups])
-    outcome = total([group.outcome for group in groups])
-    optimum = total([group.optimum for group in groups])
-    luck = total([group.luck for group in groups])
+    count, outcome, optimum, luck = map(total, ("count", "outcome", "optimum", "luck"))
     regret = np.divide(optimum - outcome + luck, count, out=np.zeros_like(count), where=count > 0)  # (num_tasks,)
-    worst = sorted(range(num_tasks), key=lambda task: (-round(float(regret[task]), 9), sums.tasks[task].instance_id))
+    worst = sorted(range(len(tasks)), key=lambda task: (-round(float(regret[task]), 9), tasks[task].instance_id))
     worst = [task for task in worst[:WORST_TASKS] if regret[task] >= SHOWN_REGRET]
     if not worst:
         return []
@@ -137,9 +131,9 @@ def worst_tasks(facts: RunFacts) -> list[Block]:
         f"The tasks on which calls cost most, over {whose} and all prompts, in percent of their episodes",
         worst,
         [
-            ("task", lambda task: Cell(sums.tasks[task].instance_id, style="id")),
-            ("type", lambda task: plain(sums.tasks[task].task_type)),
-            ("required tools, in order", lambda task: Cell(" → ".join(sums.tasks[task].required_tools), style="tools")),
+            ("task", lambda task: Cell(tasks[task].instance_id, style="id")),
+            ("type", lambda task: plain(tasks[task].task_type)),
+            ("required tools, in order", lambda task: Cell(" → ".join(tasks[task].required_tools), style="tools")),
             ("costliest cause", lambda task: plain(_costliest_cause(groups, task))),
             ("episodes", lambda task: f"{count[task]:,.0f}"),
             ("ceiling V*", lambda task: percent(float(optimum[task] / count[task]))),
@@ -155,11 +149,11 @@ def worst_tasks(facts: RunFacts) -> list[Block]:
     return [Fold("The costliest tasks", [table])]
 
 
-def _costliest_cause(groups: Sequence[GroupSums], task: int) -> str:
+def _costliest_cause(groups: Sequence[EpisodeTable], task: int) -> str:
     costs: dict[str, float] = {}
     for group in groups:
-        for label, vector in group.losses.items():
-            costs[label] = costs.get(label, 0.0) + vector.get(task)
+        for label, amounts in group.losses.items():
+            costs[label] = costs.get(label, 0.0) + float(amounts[group.task == task].sum())
     return max(costs, key=lambda label: costs[label])
 
 
@@ -197,19 +191,14 @@ class _Total:
         return percent(self.regret / number) if number else NOTHING
 
 
-def totals_table(facts: RunFacts, dimension: str) -> Table | None:
-    """Return the lost points by the parts of a dimension, or None where there is one part only.
-
-    Args:
-        facts: The run's facts.
-        dimension: A key of `DIMENSIONS`.
-    """
-    again = {row.policy for row in facts.rows if row.tries_again}
-    privileged = _privileged(facts)
-    policies = [policy for policy in policies_of(facts) if policy not in again]
-    counted = [policy for policy in policies if policy not in privileged] or policies
+def totals_table(pools: PromptPools, dimension: str) -> Table | None:
+    """Return the lost points by the parts of one of `DIMENSIONS`, or None where there is one part only."""
+    breakdown = pools.facts.breakdown
+    again = {row.policy for row in pools.rows if row.tries_again}
+    policies = [policy for policy in pools.policies if policy not in again]
+    counted = [policy for policy in policies if not pools.is_privileged(policy)] or policies
     parts: dict[str, dict[str, _Total]] = {}
-    for row in facts.breakdown.totals(dimension):
+    for row in breakdown.totals(dimension):
         if row.policy not in again:
             parts.setdefault(row.key, {}).setdefault(row.policy, _Total()).add(row)
     if len(parts) < 2:
@@ -217,7 +206,7 @@ def totals_table(facts: RunFacts, dimension: str) -> Table | None:
     heading, nameless, what = DIMENSIONS[dimension]
     # Of a tool the episodes are all those of the policy: whether to run it at all is part of the choice.
     is_tool, by_policy = dimension == "tool", dimension == "policy"
-    of_policy = {row.policy: row.episodes for row in facts.breakdown.totals("policy")} if is_tool else {}
+    of_policy = {row.policy: row.episodes for row in breakdown.totals("policy")} if is_tool else {}
     num_counted = sum(of_policy.get(policy, 0) for policy in counted) if is_tool else None
     sums = {name: _together(part, policies if by_policy else counted) for name, part in parts.items()}
     whose = "all" if len(counted) == len(policies) else "all without *"
@@ -227,7 +216,7 @@ def totals_table(facts: RunFacts, dimension: str) -> Table | None:
     rows: list[list[CellLike]] = []
     for part in policies if by_policy else sorted(parts, key=lambda name: (-round(sums[name].regret, 9), name)):
         total = sums[part]
-        named = name_cell(part, part in privileged) if by_policy else plain(part) if part and not is_tool else part
+        named = pools.name(part) if by_policy else plain(part) if part and not is_tool else part
         cells = [total.causes, f"{total.episodes:,}", f"{total.calls:,}", total.per_episode(num_counted)]
         rows.append([named or nameless, *cells])
         for policy in shown:
@@ -237,7 +226,7 @@ def totals_table(facts: RunFacts, dimension: str) -> Table | None:
     lost = "lost" if by_policy else f"lost, {whose}"
     return Table(
         f"Points lost by calls of 100 {unit}, {what}",
-        (heading, *headings, lost, *(name_cell(policy, policy in privileged) for policy in shown)),
+        (heading, *headings, lost, *map(pools.name, shown)),
         rows,
         text_columns=2,
         notes=(NO_INTERVALS, REGRET_ADDS_UP),
@@ -251,20 +240,16 @@ def _together(part: Mapping[str, _Total], policies: Sequence[str]) -> _Total:
     return total
 
 
-def _privileged(facts: RunFacts) -> set[str]:
-    return {row.policy for row in facts.rows if row.privileged}
-
-
-def errors_section(facts: RunFacts) -> Section | None:
+def errors_section(pools: PromptPools) -> Section | None:
     """Return failed executions by type of error, or None if no execution failed."""
-    errors = _by_policy(facts.breakdown.errors)
+    breakdown = pools.facts.breakdown
+    errors = _by_policy(breakdown.errors)
     if not any(errors.values()):
         return None
     executions: Counter[str] = Counter()
-    for (policy, _, _), use in facts.breakdown.tool_uses.items():
+    for (policy, _, _), use in breakdown.tool_uses.items():
         executions[policy] += use.executions
-    policies = [policy for policy in policies_of(facts) if executions[policy]]
-    privileged = _privileged(facts)
+    policies = [policy for policy in pools.policies if executions[policy]]
     names = _ordered(errors)
     shown = names[: NUM_SERIES - 1]
     bars = []
@@ -279,7 +264,7 @@ def errors_section(facts: RunFacts) -> Section | None:
     chart = bar_chart(
         "Failed executions by type of error",
         "One stacked bar per policy: failed executions of 100, by type of error.",
-        [RowLabel(policy, "", policy in privileged, policy) for policy in policies],
+        [RowLabel(policy, "", pools.is_privileged(policy), policy) for policy in policies],
         bars,
         "failed executions of 100",
         lambda amount: f"{amount:.3g}",
@@ -289,16 +274,16 @@ def errors_section(facts: RunFacts) -> Section | None:
         ERRORS,
         legend(*series_legend(shown + others, square_symbol)),
         chart,
-        beside_a_chart(_errors_table(names, policies, privileged, errors, executions)),
-        Fold("Messages by what they were", [_kinds_table(facts, privileged)]),
+        beside_a_chart(_errors_table(pools, names, policies, errors, executions)),
+        Fold("Messages by what they were", [_kinds_table(pools)]),
     ]
     return Section("errors", "Errors", blocks)
 
 
 def _errors_table(
+    pools: PromptPools,
     names: Sequence[str],
     policies: Sequence[str],
-    privileged: set[str],
     errors: Mapping[str, Counter[str]],
     executions: Counter[str],
 ) -> Table:
@@ -317,24 +302,25 @@ def _errors_table(
     headings = ("error", "failures", "% of failures", "of 100 executions")
     return Table(
         f"Failed executions by type of error, of {executions.total():,} executions in all",
-        (*headings, *(name_cell(policy, policy in privileged) for policy in shown)),
+        (*headings, *map(pools.name, shown)),
         [*(row(name, [name]) for name in names), row("all errors", names)],
         notes=(ONLY_COUNTS,),
         summary_rows=1,
     )
 
 
-def _kinds_table(facts: RunFacts, privileged: set[str]) -> Table:
+def _kinds_table(pools: PromptPools) -> Table:
     """Return what messages were, per episode of each policy."""
-    kinds = _by_policy(facts.breakdown.kinds)
+    breakdown = pools.facts.breakdown
+    kinds = _by_policy(breakdown.kinds)
     names = _ordered(kinds)
-    episodes = {row.policy: row.episodes for row in facts.breakdown.totals("policy")}
+    episodes = {row.policy: row.episodes for row in breakdown.totals("policy")}
     rows: list[list[CellLike]] = []
-    for policy in policies_of(facts):
+    for policy in pools.policies:
         own = kinds.get(policy, Counter())
         if own and episodes.get(policy):
             cells = (f"{own[name] / episodes[policy]:.2f}" if own.get(name) else NOTHING for name in names)
-            rows.append([name_cell(policy, policy in privileged), *cells])
+            rows.append([pools.name(policy), *cells])
     headings = ("policy", *(plain(name) for name in names))
     return Table("Messages per episode, by what they were", headings, rows, notes=(ONLY_COUNTS,))
 

@@ -33,8 +33,8 @@ from resilisim.evaluation.report.content import (
     with_interval,
 )
 from resilisim.evaluation.report.rendering import meanings, packaged_text, page_markdown, whole_page
-from resilisim.evaluation.robustness.plan import RELIABILITY, TURNS
-from resilisim.evaluation.robustness.results import (
+from resilisim.evaluation.robustness.points import RELIABILITY, TURNS
+from resilisim.evaluation.robustness.profile_result import (
     SOUND,
     AxisProfile,
     Curve,

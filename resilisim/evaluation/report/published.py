@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from resilisim.evaluation.report.content import Fold, Table
+from resilisim.evaluation.report.groups import LEVEL_NAMES
 
 CITATION: Final = "Ao et al., ResiliBench"
 
@@ -71,7 +72,6 @@ TASK_TYPES: Final[Mapping[str, tuple[float, ...]]] = {
     "Multi-step processing": (67.5, 62.1, 51.7, 59.5, 59.5, 47.3, 72.9, 65.3),
 }
 
-LEVEL_NAMES: Final = ("full", "partial", "fail")
 NOT_OURS: Final = (
     "Other systems, another scorer and another environment: reference figures, not results of this run, and no "
     "comparison with it. No intervals: the paper prints none."

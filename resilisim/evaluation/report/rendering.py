@@ -31,13 +31,7 @@ _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 
 def whole_page(page: Page, style: str = "", script: str = "") -> bytes:
-    """Return a page as a file that needs nothing else.
-
-    Args:
-        page: What it says.
-        style: What is to be added to the common style.
-        script: The only script that may run in it.
-    """
+    """Return a page as a file that needs nothing else: with more style, and the only script that may run in it."""
     text = render(
         "page.html",
         page=page,
@@ -49,12 +43,9 @@ def whole_page(page: Page, style: str = "", script: str = "") -> bytes:
 
 
 def page_policy(script: str) -> str:
-    """Return a Content-Security-Policy that lets a page run one script and load nothing.
+    """Return a Content-Security-Policy that lets a page run one script, given to the letter, and load nothing.
 
     Whatever a model or a user wrote can then never run, even if it came to stand in the page as markup.
-
-    Args:
-        script: The script, exactly as it stands between its tags.
     """
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"

@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts import (
     RowLabel,
     dot_symbol,
@@ -39,16 +38,15 @@ from resilisim.evaluation.report.content import (
     Section,
     Table,
     beside_a_chart,
-    name_cell,
     percent,
     plain,
     policy_cell,
     with_interval,
 )
-from resilisim.evaluation.report.pooling import Rate, level_rates, mean_of, proportion
-from resilisim.evaluation.report.published import LEVEL_NAMES, prompts_reference, task_types_reference
-from resilisim.evaluation.report.rows import PromptPools, policies_of, ranked
-from resilisim.evaluation.summary import SMALLEST_SHOWN, GroupSummary, bound_note, ordered_groups, summarise_group
+from resilisim.evaluation.report.groups import LEVEL_NAMES, PromptPools, mean_of, ranked
+from resilisim.evaluation.report.published import prompts_reference, task_types_reference
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary, bound_note, summarise_group
 from resilisim.statistics import Estimate, pass_at_k, pass_hat_k
 
 MOST_COLUMNS = 8  # of policies beside each other
@@ -100,9 +98,9 @@ REPEATS_TEXT = (
 )
 
 
-def results_section(facts: RunFacts, pools: PromptPools) -> Section:
+def results_section(pools: PromptPools) -> Section:
     """Return the results of a run."""
-    rows = ranked(facts.rows)
+    rows = ranked(pools.facts.rows)
     compared = [row for row in rows if not row.tries_again]  # others have no ceiling to lose points from
     labels = loss_labels(compared)
     chart = results_chart(
@@ -120,7 +118,7 @@ def results_section(facts: RunFacts, pools: PromptPools) -> Section:
     ]
     if compared:
         blocks.append(beside_a_chart(losses_table(compared, labels), "Lost points by cause, with intervals"))
-    blocks.append(Fold("Full, partial and failed episodes", [LEVELS, levels_table(facts, pools)]))
+    blocks.append(Fold("Full, partial and failed episodes", [LEVELS, levels_table(pools)]))
     adjusted = [row for row in rows if not math.isnan(row.luck_adjusted.value)]
     if adjusted:
         blocks.append(Fold("How luck was taken out", [LUCK, luck_table(adjusted)]))
@@ -232,33 +230,21 @@ def _episodes_saved(row: GroupSummary) -> str:
     return f"{(raw / adjusted) ** 2:.1f} ×"
 
 
-def levels_table(facts: RunFacts, pools: PromptPools) -> Table:
+def levels_table(pools: PromptPools) -> Table:
     """Return full, partial and failed episodes by policy and prompt, as in table 2 of the ResiliBench paper."""
-    num_tasks = len(facts.sums.tasks)
     rows: list[list[CellLike]] = []
-    means: dict[tuple[str, int], list[Rate]] = {}
     for policy in pools.policies:
-        privileged = pools.is_privileged(policy)
-        rows.append([name_cell(policy, privileged)])
-        for prompt in pools.prompts:
-            found = pools.get(policy, prompt)
-            if found is None:
-                rows[-1] += [NOTHING] * len(LEVEL_NAMES)
-                continue
-            for level, rate in enumerate(level_rates(found.group, num_tasks)):
-                rows[-1].append(with_interval(proportion(rate)))
-                if not privileged:
-                    means.setdefault((prompt, level), []).append(rate)
-    num_ordinary = sum(not pools.is_privileged(policy) for policy in pools.policies)
-    num_starred = len(pools.policies) - num_ordinary
+        rows.append([pools.name(policy), *pools.level_cells(policy)])
+    ordinary = [policy for policy in pools.policies if not pools.is_privileged(policy)]
+    num_ordinary, num_starred = len(ordinary), len(pools.policies) - len(ordinary)
     notes = [PRIVILEGED_NOTE] if num_starred else []
     if num_ordinary > 1:
         rows.append([mean_name(num_ordinary, num_starred)])
         for prompt in pools.prompts:
-            for level in range(len(LEVEL_NAMES)):
-                rates = means.get((prompt, level))
-                rows[-1].append(with_interval(mean_of(rates)) if rates else NOTHING)
-        notes += [MEANS_HAVE_NONE] if num_tasks < 2 else []
+            found = [pool.levels for policy in ordinary if (pool := pools.get(policy, prompt)) is not None]
+            means = [with_interval(mean_of(rates)) for rates in zip(*found, strict=True)]
+            rows[-1] += means or [NOTHING] * len(LEVEL_NAMES)
+        notes += [MEANS_HAVE_NONE] if len(pools.facts.table.tasks) < 2 else []
     return Table(
         "Full success, partial success and failure in percent of episodes, with 95% intervals clustered by task",
         ("policy", *LEVEL_NAMES * len(pools.prompts)),
@@ -348,17 +334,18 @@ def _overshoot_notes(rows: Sequence[GroupSummary]) -> list[str]:
     return [f"{OVERSHOOT} {BEYOND}" if any(map(must_search, rows)) else OVERSHOOT]
 
 
-def task_types_section(facts: RunFacts, pools: PromptPools) -> Section:
+def task_types_section(pools: PromptPools) -> Section:
     """Return what share of the ceiling each policy reaches under each prompt, by task type."""
-    counts = Counter(task.task_type for task in facts.sums.tasks)
+    table = pools.facts.table
+    counts = Counter(task.task_type for task in table.tasks)
     if len(counts) == 1:
         text = f"All tasks of this run are of one type: {plain(next(iter(counts)))}."
         return Section("types", "By task type", [text, task_types_reference()])
     shown = sorted(counts, key=lambda name: (-counts[name], name))[:MOST_TASK_TYPES]
-    chosen = {name: facts.sums.tasks_where(task_type=name) for name in shown}
-    groups = ordered_groups(facts.sums, *facts.order)
-    rows = [(name, summarise_group(facts.sums, group, chosen[name])) for name in shown for group in groups]
-    blocks: list[Block] = [shares_table(facts, pools, {name: counts[name] for name in shown})]
+    chosen = {name: table.tasks_where(task_type=name) for name in shown}
+    groups = [table.group(*names) for names in table.groups()]
+    rows = [(name, summarise_group(group, chosen[name])) for name in shown for group in groups]
+    blocks: list[Block] = [shares_table(pools, {name: counts[name] for name in shown})]
     hidden = len(counts) - len(shown)
     if hidden:
         blocks.append(Paragraph(f"{count_of(hidden, 'rarer type')} left out here, not in the totals.", "note"))
@@ -366,16 +353,16 @@ def task_types_section(facts: RunFacts, pools: PromptPools) -> Section:
     return Section("types", "By task type", [*blocks, details, task_types_reference()])
 
 
-def shares_table(facts: RunFacts, pools: PromptPools, counts: Mapping[str, int]) -> Table:
+def shares_table(pools: PromptPools, counts: Mapping[str, int]) -> Table:
     """Return the share of the ceiling of each policy under each prompt for each task type, and what the ceiling is."""
-    chosen = [facts.sums.tasks_where(task_type=name) for name in counts]
+    chosen = [pools.facts.table.tasks_where(task_type=name) for name in counts]
     rows: list[list[CellLike]] = []
     shown: list[GroupSummary] = []
     ceilings: dict[str, list[GroupSummary]] = {}
     for row in pools.rows:
         entry = pools.get(row.policy, row.prompt_type)
         assert entry is not None  # rows are made of these
-        parts = [summarise_group(facts.sums, entry.group, where) for where in chosen]
+        parts = [summarise_group(entry.table, where, row.prompt_type) for where in chosen]
         shown += parts
         rows.append([policy_cell(row), plain(row.prompt_type), *map(_shaded, parts)])
         if not math.isnan(row.ceiling.value):
@@ -434,11 +421,11 @@ def task_types_table(rows: Sequence[tuple[str, GroupSummary]]) -> Table:
     )
 
 
-def repeats_section(facts: RunFacts) -> Section | None:
+def repeats_section(pools: PromptPools) -> Section | None:
     """Return pass@k and pass^k, or None where no task has several episodes of one policy and prompt."""
-    order = policies_of(facts)
-    rows = sorted((row for row in facts.rows if not row.tries_again), key=lambda row: order.index(row.policy))
-    curves = [(row, curve) for row in rows if len(curve := _repeats_curve(facts, row)) > 1]
+    compared = (row for row in pools.facts.rows if not row.tries_again)
+    rows = sorted(compared, key=lambda row: pools.policies.index(row.policy))
+    curves = [(row, curve) for row in rows if len(curve := _repeats_curve(pools.facts, row)) > 1]
     if not curves:
         return None
     tries = sorted({number for _, curve in curves for number in curve})
@@ -510,13 +497,11 @@ def _repeats_charts(lines: Sequence[_RepeatsLine], tries: Sequence[int]) -> list
 
 def _repeats_curve(facts: RunFacts, row: GroupSummary) -> dict[int, tuple[Estimate, Estimate]]:
     """Return k -> (pass@k, pass^k) for the k that every task of a group allows: above `MOST_TRIES` only some."""
-    group = facts.sums.groups[row.policy, row.prompt_type]
-    num_tasks = len(facts.sums.tasks)
-    episodes = group.count.to_array(num_tasks)
+    group = facts.table.group(row.policy, row.prompt_type)
+    episodes = group.by_task(group.count)
     present = episodes > 0
-    episodes, successes = episodes[present], group.outcome.to_array(num_tasks)[present]
+    episodes, successes = episodes[present], group.by_task(group.outcome)[present]
     most = int(np.min(episodes)) if len(episodes) else 0
-    numbers = [
-        k for k in range(1, most + 1) if k <= MOST_TRIES or k & (k - 1) == 0 or k == most
-    ]  # powers of 2, the last
+    # Above the first few only powers of 2, and the last.
+    numbers = [k for k in range(1, most + 1) if k <= MOST_TRIES or k.bit_count() == 1 or k == most]
     return {k: (pass_at_k(successes, episodes, k), pass_hat_k(successes, episodes, k)) for k in numbers}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from resilisim.evaluation.robustness.profile import ProfileInterrupted, plan_profile, profile
-from resilisim.evaluation.robustness.results import ProfileResult
+from resilisim.evaluation.robustness.profile_result import ProfileResult
+from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_profile, profile
 
 __all__ = ["ProfileInterrupted", "ProfileResult", "plan_profile", "profile"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError
-from resilisim.evaluation.robustness.plan import flawed_prompt
+from resilisim.evaluation.robustness.points import flawed_prompt
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import solved_references
 from resilisim.statistics import FloatArray

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from collections import Counter
 from typing import TextIO
 
 from rich import box
@@ -15,7 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, ceiling_of
+from resilisim.evaluation.episode.record import FailureRecord
+from resilisim.evaluation.table.facts import RunCollector
+from resilisim.statistics import FloatArray
 
 QUIET_SECONDS = 2.0  # a run that takes no longer says nothing
 RATE_SECONDS = 2.0  # a rate that was measured for less time is no basis for an estimate
@@ -162,77 +164,58 @@ def _duration(seconds: float) -> str:
 MOST_ROWS = 24  # a terminal shows no more beside the rest
 
 
-@dataclass(slots=True)
-class _Row:
-    episodes: int = 0
-    successes: int = 0
-    optimum: float = 0.0
-    ceiling: float = 0.0
-    luck: float = 0.0
-    calls: int = 0
-    tokens: int = 0
-    cost: float | None = 0.0
-    broken: int = 0
-
-
 class LiveTable:
-    """Sums for a look at a run that is under way: one row for each policy and prompt.
+    """A look at a run that is under way: one row for each policy and prompt.
 
     The numbers have no intervals, since they are none to draw conclusions from: what is finished first may not be
     typical of the rest.
+
+    Args:
+        collector: What takes in the episodes as they end.
     """
 
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, str], _Row] = {}
-
-    def add(self, record: EpisodeRecord) -> None:
-        """Count a finished episode."""
-        row = self._row(record["policy"], record["prompt_type"])
-        row.episodes += 1
-        row.successes += record["outcome"]
-        row.optimum += record["optimum"]
-        row.ceiling += ceiling_of(record)
-        row.luck += record["luck"]
-        for used in record.get("agent", {}).get("components", {}).values():
-            row.calls += used["calls"]
-            row.tokens += used["prompt_tokens"] + used["completion_tokens"]
-            row.cost = None if row.cost is None or used["cost"] is None else row.cost + used["cost"]
+    def __init__(self, collector: RunCollector) -> None:
+        self._collector = collector
+        self._broken: Counter[tuple[str, str]] = Counter()
 
     def fail(self, failure: FailureRecord) -> None:
         """Count an episode that broke for reasons of infrastructure."""
-        self._row(failure["policy"], failure["prompt_type"]).broken += 1
-
-    def _row(self, policy: str, prompt_type: str) -> _Row:
-        return self._rows.setdefault((policy, prompt_type), _Row())
+        self._broken[failure["policy"], failure["prompt_type"]] += 1
 
     def __rich__(self) -> Table:
         """Return the table."""
-        rows = list(self._rows.items())
-        asks_models = any(row.calls for _, row in rows)
-        any_broken = any(row.broken for _, row in rows)
+        with self._collector.lock:  # another thread draws than takes in episodes
+            totals = self._collector.table.totals("count", "outcome", "ceiling", "optimum", "luck")
+            used = {
+                names: (int(sums.total("calls")), int(sums.tokens), sums.cost)
+                for names, sums in self._collector.agents.items()
+            }
+        rows = [*totals, *(names for names in self._broken if names not in totals)]
+        asks_models = any(calls for calls, _, _ in used.values())
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
         table.caption = "percent, so far; luck-adjusted with a slope of 1"
         table.add_column("policy", overflow="fold")
         table.add_column("prompt", overflow="fold")
         headings = ["episodes", "success", "ceiling", "V*", "adjusted"]
         headings += ["calls", "tokens", "dollars"] if asks_models else []
-        headings += ["broken"] if any_broken else []
+        headings += ["broken"] if self._broken else []
         for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True)
-        for (policy, prompt_type), row in rows[:MOST_ROWS]:
-            cells = [f"{row.episodes:,}", *_percents(row)]
+        for names in rows[:MOST_ROWS]:
+            cells = _percents(totals.get(names))
             if asks_models:
-                cells += [f"{row.calls:,}", f"{row.tokens:,}", "?" if row.cost is None else f"{row.cost:.2f}"]
-            if any_broken:
-                cells.append(str(row.broken))
-            table.add_row(Text(policy), Text(prompt_type), *(Text(cell) for cell in cells))
+                calls, tokens, cost = used.get(names, (0, 0, 0.0))
+                cells += [f"{calls:,}", f"{tokens:,}", "?" if cost is None else f"{cost:.2f}"]
+            if self._broken:
+                cells.append(str(self._broken[names]))
+            table.add_row(*map(Text, (*names, *cells)))
         if len(rows) > MOST_ROWS:
             table.caption += f"; {len(rows) - MOST_ROWS} more rows"
         return table
 
 
-def _percents(row: _Row) -> list[str]:
-    if row.episodes == 0:
-        return ["", "", "", ""]
-    shares = (row.successes, row.ceiling, row.optimum, row.successes - row.luck)
-    return [f"{100.0 * share / row.episodes:.1f}" for share in shares]
+def _percents(totals: FloatArray | None) -> list[str]:
+    if totals is None:
+        return ["0", "", "", "", ""]
+    count, outcome, ceiling, optimum, luck = totals.tolist()
+    return [f"{count:,.0f}", *(f"{100.0 * share / count:.1f}" for share in (outcome, ceiling, optimum, outcome - luck))]

@@ -13,7 +13,6 @@ from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer, count_of
 from resilisim.evaluation.episode.record import EpisodeRecord, is_failure
 from resilisim.evaluation.episode.texts import RecordTexts
-from resilisim.evaluation.facts import RunCollector
 from resilisim.evaluation.results import CallOutcome, EvaluationResult, result_of
 from resilisim.evaluation.run.contestants import ModelSpec, PolicyMaker, PolicySpec, check_models
 from resilisim.evaluation.run.limits import Budget, Patience, RunLimits
@@ -39,6 +38,7 @@ from resilisim.evaluation.run.player import Players, play_here
 from resilisim.evaluation.run.progress import LiveTable, RunProgress
 from resilisim.evaluation.run.ray_cluster import check_address, play_on_cluster
 from resilisim.evaluation.run.store import RunStore, discard_journal, discard_journals
+from resilisim.evaluation.table.facts import RunCollector
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.provenance import content_hash
 from resilisim.tool_library import ToolLibrary, default_library
@@ -181,14 +181,13 @@ class _Tally:
 
     def __init__(self, limits: RunLimits) -> None:
         self.collector = RunCollector()
-        self.live = LiveTable()
+        self.live = LiveTable(self.collector)
         self.budget = Budget(limits)
         self._speaks: dict[str, bool] = {}  # policy -> whether any of its episodes began with more than silence
 
     def add(self, record: EpisodeRecord) -> None:
         """Take in one episode."""
         self.collector.add(record)
-        self.live.add(record)
         self.budget.count(record)
         stopped_at_once = "agent" not in record and [step["kind"] for step in record["steps"]] == ["stop"]
         self._speaks[record["policy"]] = self._speaks.get(record["policy"], False) or not stopped_at_once

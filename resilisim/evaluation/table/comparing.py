@@ -180,7 +180,7 @@ def compare_run_tables(
 
 def _tasks_differ(a: EpisodeTable, b: EpisodeTable) -> bool:
     one, other = (table.manifest.get("arguments", {}).get("tasks", {}) for table in (a, b))
-    same_ids = one.get("count") == other.get("count") and set(a.tasks) == set(b.tasks)
+    same_ids = one.get("count") == other.get("count") and set(_ids(a)) == set(_ids(b))
     return same_ids and one.get("sha256") != other.get("sha256")
 
 
@@ -323,7 +323,7 @@ def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
             types in one table), tasks of one id are different tasks, or V* of a common episode differs, so that they
             were not played under one law.
     """
-    names = sorted(set(a.tasks) & set(b.tasks))
+    names = sorted(set(_ids(a)) & set(_ids(b)))
     _refuse_other_tasks(a, b, names)
     places = {name: place for place, name in enumerate(names)}
     seeds = np.union1d(a.seed, b.seed)
@@ -358,8 +358,12 @@ def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
     )
 
 
+def _ids(table: EpisodeTable) -> list[str]:
+    return [task.instance_id for task in table.tasks]
+
+
 def _refuse_other_tasks(a: EpisodeTable, b: EpisodeTable, names: list[str]) -> None:
-    meant_a, meant_b = (dict(zip(table.tasks, table.required_tools, strict=True)) for table in (a, b))
+    meant_a, meant_b = ({task.instance_id: task.required_tools for task in table.tasks} for table in (a, b))
     for name in names:
         if meant_a[name] != meant_b[name]:
             told = " and ".join(", ".join(meant[name]) or "nothing" for meant in (meant_a, meant_b))
@@ -370,7 +374,7 @@ def _refuse_other_tasks(a: EpisodeTable, b: EpisodeTable, names: list[str]) -> N
 
 def _keys(table: EpisodeTable, places: dict[str, int], seeds: NDArray[np.int64]) -> tuple[IntArray, IntArray]:
     """Return the rows whose task is common, and one number for each row's task and seed."""
-    numbers = np.array([places.get(name, -1) for name in table.tasks], dtype=np.int64)
+    numbers = np.array([places.get(name, -1) for name in _ids(table)], dtype=np.int64)
     if len(table) == 0:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     task = numbers[table.task]

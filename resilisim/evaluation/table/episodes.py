@@ -1,228 +1,416 @@
-"""The episodes of a run as columns: what comparisons need of each, and no more, so that half a million fit easily."""
+"""The table of a run's episodes: every column that anything is summed, summarised or compared by.
+
+Records are read once. In a table of episodes a row is one episode, which is what comparisons need: they match episodes
+by task and seed. In a table of sums a row is all episodes of one policy under one prompt type and flaw on one task: so
+its size depends on tasks and policies and never on episodes, and whatever is summed by any of these is a sum of rows.
+"""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import StoreError, unknown_name
-from resilisim.evaluation.episode.record import RECORD_SCHEMA, ceiling_of, tries_again
-from resilisim.evaluation.run.store import EPISODES_NAME, read_manifest
-from resilisim.run_folder import MANIFEST_NAME, read_json_lines
-from resilisim.statistics import fold_of
+from resilisim.errors import unknown_name
+from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, lacks_ceiling, tries_again
+from resilisim.evaluation.run.store import read_manifest, read_own_records
+from resilisim.statistics import NUM_FOLDS, FloatArray, FoldSums, IntArray, fold_of, moments_of
 
-IntArray = NDArray[np.int64]
+Flaw = tuple[str, str, str]  # flaw type, severity, method
+NO_FLAW: Final[Flaw] = ("", "", "")
+
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """The traits of one task, and its fold in the cross-fitting of beta."""
+
+    instance_id: str
+    task_type: str
+    complexity: str
+    required_tools: tuple[str, ...]
+    fold: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """One policy under one prompt type.
+
+    Attributes:
+        policy: Name of the policy.
+        prompt_type: Prompt type.
+        planner: Who made the plan in the prompt, or None.
+        architecture: Of an LLM agent, its architecture; None for other policies.
+        model: Of an LLM agent, the model that it asks; several are joined by " + ". None for other policies.
+        optimum_gap: By how much any V* of its episodes may be too low; 0 where all are exact.
+    """
+
+    policy: str
+    prompt_type: str
+    planner: str | None
+    architecture: str | None = None
+    model: str | None = None
+    optimum_gap: float = 0.0
 
 
 @dataclass(frozen=True)
 class EpisodeTable:
-    """The episodes of a run, or a part of them, in the order in which they ended; 64 bytes each.
+    """The episodes of a run, or a part of them, as columns, in the order in which they ended or were first met.
+
+    Columns have the shape (num_rows,). In a table of sums those from `count` on hold sums over the episodes of a row.
 
     Attributes:
         manifest: The run's manifest.
         policies: Names of policies, in the order in which they were met.
         prompts: Prompt types, likewise.
-        tasks: Ids of tasks, likewise.
-        task_types: Their types, one for each task.
-        required_tools: Their required tools, likewise.
-        policy: (num_episodes,) place of the policy in `policies`.
-        prompt: (num_episodes,) place of the prompt type in `prompts`.
-        task: (num_episodes,) place of the task in `tasks`.
-        seed: (num_episodes,) episode seed.
-        index: (num_episodes,) place in the plan of the run.
-        outcome: (num_episodes,) 1 for a full success, else 0.
-        partial: (num_episodes,) 1 for a partial success, else 0.
-        optimum: (num_episodes,) V* of the start.
-        ceiling: (num_episodes,) the ceiling that fits what the agent was told (`records.ceiling_of`).
-        luck: (num_episodes,) sum of luck.
-        regret: (num_episodes,) sum of regret.
-        turns: (num_episodes,) messages.
-        tries_again: (num_episodes,) whether the agent may try again in fresh episodes, which leaves luck meaningless.
-        privileged: (num_episodes,) whether the policy saw the state.
-        optimum_gap: By how much any V* may be too low; 0 where all are exact.
+        flaws: Flaw type, severity and method of plans, likewise; the first is `NO_FLAW`.
+        tasks: Traits of the tasks, likewise.
+        facts: What is known of each policy under each prompt type of the table.
+        moments: What beta is fitted on: for each (policy, prompt type) of the table, or each (policy, *flaw) of a part
+            by flaws, the sums of each fold of tasks. They stay those of all its episodes when rows are left out. In
+            tables of sums only.
+        policy: Place of the policy in `policies`.
+        prompt: Place of the prompt type in `prompts`.
+        flaw: Place of the flaw in `flaws`.
+        task: Place of the task in `tasks`.
+        seed: Episode seed; in a table of sums that of the first episode.
+        index: Place in the plan of the run; likewise.
+        count: Episodes.
+        outcome: Full successes.
+        partial: Partial successes.
+        turns: Messages.
+        after_search: Episodes whose ceiling is `known_after_search`.
+        without_ceiling: Episodes whose tools had to be found, and of which only V* is known.
+        tries_again: Episodes whose agent may try again in fresh ones, which leaves ceiling and luck without meaning.
+        privileged: Episodes whose policy saw the state, or asked an oracle.
+        optimum: V* of the start.
+        ceiling: The ceiling that fits what the agent was told (`record.ceiling_of`).
+        luck: Sum of luck.
+        regret: Sum of regret.
+        losses: Regret by label; in tables of sums only.
+        ended_by: Episodes by what ended them; in tables of sums only.
+        largest_identity_error: Largest deviation from 1 - outcome = (1 - optimum) + regret - luck.
     """
 
     manifest: Mapping[str, Any] = field(repr=False)
     policies: tuple[str, ...]
     prompts: tuple[str, ...]
-    tasks: tuple[str, ...] = field(repr=False)
-    task_types: tuple[str, ...] = field(repr=False)
-    required_tools: tuple[tuple[str, ...], ...] = field(repr=False)
+    flaws: tuple[Flaw, ...] = field(repr=False)
+    tasks: tuple[TaskFacts, ...] = field(repr=False)
+    facts: Mapping[tuple[str, str], GroupFacts] = field(repr=False)
+    moments: Mapping[tuple[str, ...], Sequence[FoldSums]] = field(repr=False)
     policy: NDArray[np.int16] = field(repr=False)
     prompt: NDArray[np.int16] = field(repr=False)
+    flaw: NDArray[np.int16] = field(repr=False)
     task: NDArray[np.int32] = field(repr=False)
-    seed: NDArray[np.int64] = field(repr=False)
-    index: NDArray[np.int64] = field(repr=False)
-    outcome: NDArray[np.int8] = field(repr=False)
-    partial: NDArray[np.int8] = field(repr=False)
-    optimum: NDArray[np.float64] = field(repr=False)
-    ceiling: NDArray[np.float64] = field(repr=False)
-    luck: NDArray[np.float64] = field(repr=False)
-    regret: NDArray[np.float64] = field(repr=False)
-    turns: NDArray[np.int32] = field(repr=False)
-    tries_again: NDArray[np.bool_] = field(repr=False)
-    privileged: NDArray[np.bool_] = field(repr=False)
-    optimum_gap: float = 0.0
+    seed: IntArray = field(repr=False)
+    index: IntArray = field(repr=False)
+    count: NDArray[Any] = field(repr=False)
+    outcome: NDArray[Any] = field(repr=False)
+    partial: NDArray[Any] = field(repr=False)
+    turns: NDArray[Any] = field(repr=False)
+    after_search: NDArray[Any] = field(repr=False)
+    without_ceiling: NDArray[Any] = field(repr=False)
+    tries_again: NDArray[Any] = field(repr=False)
+    privileged: NDArray[Any] = field(repr=False)
+    optimum: FloatArray = field(repr=False)
+    ceiling: FloatArray = field(repr=False)
+    luck: FloatArray = field(repr=False)
+    regret: FloatArray = field(repr=False)
+    losses: Mapping[str, FloatArray] = field(repr=False)
+    ended_by: Mapping[str, FloatArray] = field(repr=False)
+    largest_identity_error: float = 0.0
 
     def __len__(self) -> int:
-        """Number of episodes."""
+        """Number of rows."""
         return len(self.task)
+
+    @property
+    def num_episodes(self) -> int:
+        """Number of episodes."""
+        return int(self.count.sum())
 
     @property
     def num_planned(self) -> int:
         """How many episodes the run has when it is finished."""
-        return int(self.manifest.get("arguments", {}).get("num_episodes", len(self)))
+        return int(self.manifest.get("arguments", {}).get("num_episodes", self.num_episodes))
+
+    @property
+    def optimum_gap(self) -> float:
+        """By how much any V* may be too low; 0 where all are exact."""
+        return max((known.optimum_gap for known in self.facts.values()), default=0.0)
 
     @cached_property
-    def folds(self) -> IntArray:
+    def task_folds(self) -> IntArray:
         """Fold of each task in the cross-fitting of beta; shape (num_tasks,)."""
-        return np.array([fold_of(task) for task in self.tasks], dtype=np.int64)
+        return np.array([task.fold for task in self.tasks], dtype=np.int64)
+
+    @cached_property
+    def folds(self) -> list[FoldSums]:
+        """What beta is fitted on: the sums over the episodes of each fold of tasks; shape (NUM_FOLDS,)."""
+        total = [FoldSums()] * NUM_FOLDS
+        for own in self.moments.values():
+            total = [one + other for one, other in zip(total, own, strict=True)]
+        return total
+
+    def by_task(self, values: NDArray[Any]) -> FloatArray:
+        """Return the sums of a column, shape (num_rows,), over the rows of each task; shape (num_tasks,)."""
+        return np.bincount(self.task, weights=values, minlength=len(self.tasks)).astype(np.float64)
+
+    def tasks_where(self, **traits: object) -> BoolArray:
+        """Return which tasks have all given traits (names of `TaskFacts` fields); shape (num_tasks,)."""
+        chosen = [all(getattr(task, name) == value for name, value in traits.items()) for task in self.tasks]
+        return np.array(chosen, dtype=np.bool_)
 
     def groups(self) -> list[tuple[str, str]]:
         """Return each (policy, prompt type) that has episodes, by the order of the run's command."""
-        pairs = np.unique(np.stack([self.policy, self.prompt], axis=1), axis=0)
         arguments = self.manifest.get("arguments", {})
 
-        def rank(asked: list[str], name: str) -> int:
+        def rank(asked: Sequence[str], name: str) -> int:
             return asked.index(name) if name in asked else len(asked)
 
-        named = [(self.policies[policy], self.prompts[prompt]) for policy, prompt in pairs]
-        policies, prompts = arguments.get("policy_names", []), arguments.get("prompts", [])
-        return sorted(named, key=lambda pair: (rank(policies, pair[0]), rank(prompts, pair[1])))
+        policies, prompts = arguments.get("policy_names", ()), arguments.get("prompts", ())
+        return sorted(self.facts, key=lambda pair: (rank(policies, pair[0]), rank(prompts, pair[1])))
 
-    def where(self, chosen: NDArray[np.bool_]) -> EpisodeTable:
-        """Return the part of the table with the chosen episodes; the names keep their places.
+    def where(self, chosen: BoolArray | IntArray) -> EpisodeTable:
+        """Return the chosen rows, given as a mask or by their places; names and tasks keep their places."""
+        columns = {name: getattr(self, name)[chosen] for name in COLUMNS}
+        losses, ended_by = (
+            {name: values[chosen] for name, values in named.items()} for named in (self.losses, self.ended_by)
+        )
+        return replace(self, **columns, losses=losses, ended_by=ended_by)
 
-        Args:
-            chosen: (num_episodes,) whether each episode belongs to it.
-        """
-        return replace(self, **{name: getattr(self, name)[chosen] for name in _COLUMNS})
-
-    def group(self, policy: str, prompt: str) -> EpisodeTable:
-        """Return the episodes of one policy under one prompt type.
+    def group(self, policy: str, *prompts: str) -> EpisodeTable:
+        """Return the episodes of one policy under one prompt type, or under several together.
 
         Raises:
             InvalidInputError: The table has no such policy, or no such prompt type.
         """
         if policy not in self.policies:
             raise unknown_name("policy", policy, self.policies)
-        if prompt not in self.prompts:
-            raise unknown_name("prompt type", prompt, self.prompts)
-        chosen = (self.policy == self.policies.index(policy)) & (self.prompt == self.prompts.index(prompt))
-        return self.where(chosen)
+        for prompt in prompts:
+            if prompt not in self.prompts:
+                raise unknown_name("prompt type", prompt, self.prompts)
+        places = [self.prompts.index(prompt) for prompt in prompts]
+        part = self.where((self.policy == self.policies.index(policy)) & np.isin(self.prompt, places))
+        keys = [(policy, prompt) for prompt in prompts if (policy, prompt) in self.facts]
+        facts = {key: self.facts[key] for key in keys}
+        return replace(part, facts=facts, moments={key: self.moments[key] for key in keys if key in self.moments})
+
+    def flaw_keys(self) -> list[tuple[str, ...]]:
+        """Return each (policy, flaw type, severity, method) that has episodes, in the order in which it was met."""
+        return [key for key in self.moments if len(key) > 2]
+
+    def flawed(self, keys: Sequence[tuple[str, ...]]) -> EpisodeTable:
+        """Return the episodes of one policy under some flaws together, given by `flaw_keys`."""
+        policy = self.policies.index(keys[0][0])
+        flaws = [place for place, flaw in enumerate(self.flaws) if (keys[0][0], *flaw) in keys]
+        part = self.where((self.policy == policy) & np.isin(self.flaw, flaws))
+        met = {(self.policies[policy], self.prompts[prompt]) for prompt in np.unique(part.prompt)}
+        facts = {key: known for key, known in self.facts.items() if key in met}
+        return replace(part, facts=facts, moments={key: self.moments[key] for key in keys})
 
 
-# Type code of array.array, and how each column is filled from a record.
-_COLUMNS = {
-    "policy": np.int16,
-    "prompt": np.int16,
-    "task": np.int32,
-    "seed": np.int64,
-    "index": np.int64,
-    "outcome": np.int8,
-    "partial": np.int8,
-    "optimum": np.float64,
-    "ceiling": np.float64,
-    "luck": np.float64,
-    "regret": np.float64,
-    "turns": np.int32,
-    "tries_again": np.bool_,
-    "privileged": np.bool_,
+# Type code of array.array for each column in a table of episodes; sums are all floats, keys stay as they are.
+_KEYS: Final = {"policy": "h", "prompt": "h", "flaw": "h", "task": "i", "seed": "q", "index": "q"}
+_VALUES: Final = {
+    "count": "b",
+    "outcome": "b",
+    "partial": "b",
+    "turns": "h",
+    "after_search": "b",
+    "without_ceiling": "b",
+    "tries_again": "b",
+    "privileged": "b",
+    "optimum": "d",
+    "ceiling": "d",
+    "luck": "d",
+    "regret": "d",
 }
-_CODES = {np.int8: "b", np.bool_: "b", np.int16: "h", np.int32: "i", np.int64: "q", np.float64: "d"}
+COLUMNS: Final = (*_KEYS, *_VALUES)
+_DTYPES: Final = {"b": np.int8, "h": np.int16, "i": np.int32, "q": np.int64, "d": np.float64}
 
 
-def table_of(records: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) -> EpisodeTable:
-    """Return the table of records, which are read once.
+class TableBuilder:
+    """Takes in the records of episodes one by one.
 
     Args:
-        records: Episode records.
-        manifest: The manifest of their run.
-
-    Raises:
-        StoreError: One of them is no episode record, or is of another run; the text gives its place.
+        sums: Whether to make a table of sums instead of one of episodes.
     """
-    columns: dict[str, array[Any]] = {name: array(_CODES[kind]) for name, kind in _COLUMNS.items()}
-    add = {name: column.append for name, column in columns.items()}
-    policies: dict[str, int] = {}
-    prompts: dict[str, int] = {}
-    tasks: dict[str, int] = {}
-    task_types: list[str] = []
-    required: list[tuple[str, ...]] = []
-    gap = 0.0
-    for number, record in enumerate(records, start=1):
-        try:
-            if record["schema"] != RECORD_SCHEMA:
-                raise StoreError(f"episode {number} has the schema {record['schema']!r:.60}, not {RECORD_SCHEMA!r}")
-            if record["manifest"] != manifest.get("hash", record["manifest"]):
-                raise StoreError(f"episode {number} belongs to another run than {MANIFEST_NAME} describes")
-            name = record["instance_id"]
-            task = tasks.setdefault(name, len(tasks))
-            if task == len(task_types):
-                task_types.append(record["task_type"])
-                required.append(tuple(record["required_tools"]))
-            add["task"](task)
-            add["policy"](policies.setdefault(record["policy"], len(policies)))
-            add["prompt"](prompts.setdefault(record["prompt_type"], len(prompts)))
-            add["seed"](record["seed"])
-            add["index"](record["index"])
-            add["outcome"](record["outcome"])
-            add["partial"](record["score"]["level"] == "partial_success")
-            add["optimum"](record["optimum"])
-            add["ceiling"](ceiling_of(record))
-            add["luck"](record["luck"])
-            add["regret"](record["regret"])
-            add["turns"](len(record["steps"]))
-            add["tries_again"](tries_again(record))
-            add["privileged"](record["privileged"])
-            gap = max(gap, record["optimum_gap"])
-        except (KeyError, TypeError, OverflowError, AttributeError) as error:
-            problem = f"lacks the field {error}" if isinstance(error, KeyError) else f"cannot be read: {error}"
-            raise StoreError(f"episode {number} {problem}") from error
-    arrays: dict[str, NDArray[Any]] = {name: np.array(column, dtype=_COLUMNS[name]) for name, column in columns.items()}
-    return EpisodeTable(
-        manifest=manifest,
-        policies=tuple(policies),
-        prompts=tuple(prompts),
-        tasks=tuple(tasks),
-        task_types=tuple(task_types),
-        required_tools=tuple(required),
-        **arrays,
-        optimum_gap=gap,
-    )
+
+    def __init__(self, sums: bool = True) -> None:
+        self._sums = sums
+        codes = {**_KEYS, **(dict.fromkeys(_VALUES, "d") if sums else _VALUES)}
+        self._columns: dict[str, array[Any]] = {name: array(code) for name, code in codes.items()}
+        self._losses: dict[str, array[float]] = {}
+        self._ended_by: dict[str, array[float]] = {}
+        self._policies: dict[str, int] = {}
+        self._prompts: dict[str, int] = {}
+        self._flaws: dict[Flaw, int] = {NO_FLAW: 0}
+        self._task_places: dict[str, int] = {}
+        self._tasks: list[TaskFacts] = []
+        self._rows: dict[tuple[int, int, int], array[int]] = {}  # the row of each task, or -1
+        self._facts: dict[tuple[str, str], GroupFacts] = {}
+        self._moments: dict[tuple[str, ...], list[list[float]]] = {}
+        self._largest_identity_error = 0.0
+
+    def add(self, record: EpisodeRecord) -> None:
+        """Take in one episode."""
+        names = (record["policy"], record["prompt_type"])
+        flaw = record["flaw"]
+        kind = NO_FLAW if flaw is None else (flaw["type"], flaw["severity"], flaw["method"])
+        task = self._place_of_task(record)
+        key = (
+            self._policies.setdefault(names[0], len(self._policies)),
+            self._prompts.setdefault(names[1], len(self._prompts)),
+            self._flaws.setdefault(kind, len(self._flaws)),
+        )
+        row = self._row(key, task, record)
+        outcome, optimum, luck, regret = record["outcome"], record["optimum"], record["luck"], record["regret"]
+        columns = self._columns
+        columns["count"][row] += 1
+        columns["outcome"][row] += outcome
+        columns["partial"][row] += record["score"]["level"] == "partial_success"
+        columns["turns"][row] += len(record["steps"])
+        columns["after_search"][row] += record.get("known_after_search") is not None
+        columns["without_ceiling"][row] += lacks_ceiling(record)
+        columns["tries_again"][row] += tries_again(record)
+        columns["privileged"][row] += record["privileged"]
+        columns["optimum"][row] += optimum
+        columns["ceiling"][row] += ceiling_of(record)
+        columns["luck"][row] += luck
+        columns["regret"][row] += regret
+        if self._sums:
+            for label, amount in record["losses"].items():
+                self._named(self._losses, label)[row] += amount
+            self._named(self._ended_by, record["ended_by"])[row] += 1.0
+            fold, moments = self._tasks[task].fold, moments_of(outcome, optimum, luck)
+            self._add_moments(names, fold, moments)
+            if flaw is not None:
+                self._add_moments((names[0], *kind), fold, moments)
+        self._note(names, record)
+        self._largest_identity_error = max(self._largest_identity_error, abs((optimum - outcome) - (regret - luck)))
+
+    def table(self, manifest: Mapping[str, Any] | None = None) -> EpisodeTable:
+        """Return the table of the episodes so far."""
+
+        def arrays(columns: Mapping[str, array[Any]]) -> dict[str, NDArray[Any]]:
+            # A table of episodes may be large and is complete: its columns are not copied.
+            views = {name: np.frombuffer(values, _DTYPES[values.typecode]) for name, values in columns.items()}
+            return {name: view.copy() if self._sums else view for name, view in views.items()}
+
+        return EpisodeTable(
+            manifest={} if manifest is None else manifest,
+            policies=tuple(self._policies),
+            prompts=tuple(self._prompts),
+            flaws=tuple(self._flaws),
+            tasks=tuple(self._tasks),
+            facts=dict(self._facts),
+            moments={key: [FoldSums(*own) for own in folds] for key, folds in self._moments.items()},
+            **arrays(self._columns),
+            losses=arrays(self._losses),
+            ended_by=arrays(self._ended_by),
+            largest_identity_error=self._largest_identity_error,
+        )
+
+    def totals(self, *columns: str) -> dict[tuple[str, str], FloatArray]:
+        """Return the sums of columns so far by policy and prompt type, shape (num_columns,) each."""
+        places = np.array(self._columns["policy"]) * len(self._prompts) + np.array(self._columns["prompt"])
+        num_groups = len(self._policies) * len(self._prompts)
+        sums = np.stack([np.bincount(places, np.array(self._columns[name]), num_groups) for name in columns], axis=1)
+        return {
+            (policy, prompt): sums[self._policies[policy] * len(self._prompts) + self._prompts[prompt]]
+            for policy, prompt in self._facts
+        }
+
+    def _place_of_task(self, record: EpisodeRecord) -> int:
+        instance_id = record["instance_id"]
+        place = self._task_places.get(instance_id)
+        if place is None:
+            place = self._task_places[instance_id] = len(self._tasks)
+            facts = (record["task_type"], record["complexity"], tuple(record["required_tools"]))
+            self._tasks.append(TaskFacts(instance_id, *facts, fold_of(instance_id)))
+        return place
+
+    def _row(self, key: tuple[int, int, int], task: int, record: EpisodeRecord) -> int:
+        if self._sums:
+            rows = self._rows.get(key)
+            if rows is None:
+                rows = self._rows[key] = array("i")
+            if task >= len(rows):
+                rows.extend([-1] * (task + 1 - len(rows)))
+            if rows[task] >= 0:
+                return rows[task]
+            rows[task] = len(self._columns["task"])
+        keys = (*key, task, record["seed"], record["index"])
+        for name, value in zip(_KEYS, keys, strict=True):
+            self._columns[name].append(value)
+        for name in _VALUES:
+            self._columns[name].append(0)
+        for named in (self._losses, self._ended_by):
+            for values in named.values():
+                values.append(0.0)
+        return len(self._columns["task"]) - 1
+
+    def _named(self, columns: dict[str, array[float]], name: str) -> array[float]:
+        found = columns.get(name)
+        if found is None:
+            found = columns[name] = array("d", bytes(8 * len(self._columns["task"])))
+        return found
+
+    def _add_moments(self, key: tuple[str, ...], fold: int, amounts: tuple[float, ...]) -> None:
+        folds = self._moments.get(key)
+        if folds is None:
+            folds = self._moments[key] = [[0.0] * len(amounts) for _ in range(NUM_FOLDS)]
+        sums = folds[fold]
+        for place, amount in enumerate(amounts):
+            sums[place] += amount
+
+    def _note(self, names: tuple[str, str], record: EpisodeRecord) -> None:
+        known = self._facts.get(names)
+        if known is None:
+            known = self._facts[names] = GroupFacts(*names, record["planner"])
+        if known.architecture is None and "agent" in record:
+            agent = record["agent"]
+            model = " + ".join(sorted(set(agent["models"].values()))) or None
+            known = self._facts[names] = replace(known, architecture=agent["architecture"], model=model)
+        if record["optimum_gap"] > known.optimum_gap:
+            self._facts[names] = replace(known, optimum_gap=record["optimum_gap"])
+
+
+def table_of(records: Iterable[EpisodeRecord], manifest: Mapping[str, Any] | None = None) -> EpisodeTable:
+    """Return the table of episodes, whose records are read once.
+
+    Example:
+        >>> table_of([]).num_episodes
+        0
+    """
+    return _built(TableBuilder(sums=False), records, manifest)
+
+
+def sums_of(records: Iterable[EpisodeRecord], manifest: Mapping[str, Any] | None = None) -> EpisodeTable:
+    """Return the table of sums over episodes, whose records are read once."""
+    return _built(TableBuilder(), records, manifest)
+
+
+def _built(builder: TableBuilder, records: Iterable[EpisodeRecord], manifest: Mapping[str, Any] | None) -> EpisodeTable:
+    for record in records:
+        builder.add(record)
+    return builder.table(manifest)
 
 
 def read_episode_table(directory: Path | str) -> EpisodeTable:
     """Return the episodes in a run's folder, finished or not, read once, one at a time.
 
     Raises:
-        StoreError: It is no folder of results, or cannot be read, or a line is no episode.
+        StoreError: It is no folder of results, or cannot be read, or a line is no episode of this run.
     """
     manifest = read_manifest(directory)
-    path = Path(directory) / EPISODES_NAME
-    return table_in(directory, read_json_lines(path) if path.exists() else (), manifest)
-
-
-def table_in(directory: Path | str, records: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) -> EpisodeTable:
-    """Return the table of a folder's records (`table_of`), with the folder's name in errors.
-
-    Args:
-        directory: The folder.
-        records: Its episode records.
-        manifest: Its manifest.
-
-    Raises:
-        StoreError: One of them is no episode record, or is of another run.
-    """
-    path = Path(directory) / EPISODES_NAME
-    try:
-        return table_of(records, manifest)
-    except StoreError as error:
-        raise error if str(path) in str(error) else StoreError(f"{path}: {error}") from error
+    return table_of(read_own_records(directory, manifest), manifest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.evaluation.accumulate import RunSums
-from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.run.store import read_manifest, read_records
-from resilisim.evaluation.summary import GroupSummary, summarise
+from resilisim.evaluation.run.store import read_manifest, read_own_records
 from resilisim.evaluation.table.comparing import compare_tables, refuse_incomparable
-from resilisim.evaluation.table.episodes import EpisodeTable, table_in
+from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder
+from resilisim.evaluation.table.summary import GroupSummary, summarise
 from resilisim.statistics import CONFIDENCE_LEVEL, Difference, holm
 
 
@@ -136,20 +134,16 @@ def read_entries(directory: str) -> list[Entry]:
     Raises:
         StoreError: It is no folder of results.
     """
-    sums = RunSums()
-
-    def summed() -> Iterator[EpisodeRecord]:
-        for record in read_records(directory):
-            sums.add(record)
-            yield record
-
     manifest = read_manifest(directory)
-    table = table_in(directory, summed(), manifest)
+    sums, episodes = TableBuilder(), TableBuilder(sums=False)
+    for record in read_own_records(directory, manifest):
+        sums.add(record)
+        episodes.add(record)
+    table = episodes.table(manifest)
     missing = max(table.num_planned - len(table), 0)
-    arguments = manifest["arguments"]
-    summaries = summarise(sums, arguments.get("policy_names", ()), arguments.get("prompts", ()))
     return [
-        Entry(directory, summary, table.group(summary.policy, summary.prompt_type), missing) for summary in summaries
+        Entry(directory, summary, table.group(summary.policy, summary.prompt_type), missing)
+        for summary in summarise(sums.table(manifest))
     ]
 
 
@@ -233,7 +227,7 @@ def _compare(one: Entry, other: Entry) -> Difference:
 def _played(table: EpisodeTable) -> str:
     """Return a hash of the tasks and seeds of a table, in whatever order they were played."""
     present, task = np.unique(table.task, return_inverse=True)
-    names = [table.tasks[place] for place in present]
+    names = [table.tasks[place].instance_id for place in present]
     by_name = np.argsort(names, kind="stable")  # tables number their tasks in the order in which they met them
     place = np.argsort(by_name, kind="stable")[task]
     order = np.lexsort((table.seed, place))

@@ -35,12 +35,6 @@ _VISITED_SIZE = 1 << 19
 def luck_table(problem: Problem, salt: str, seeds: Sequence[int], instance_id: str) -> NDArray[np.int64]:
     """Return the luck bits of every execution that an episode could hold.
 
-    Args:
-        problem: The task's numbers.
-        salt: Salt of the luck.
-        seeds: Episode seeds.
-        instance_id: The task's id.
-
     Returns:
         int64 (num_seeds, num_tools, max_turns), the 53 bits of the k-th execution of each tool.
     """

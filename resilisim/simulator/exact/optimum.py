@@ -236,9 +236,6 @@ class Optimum:
         It is V* with that many turns fewer, and the most that is left to somebody who has to make these searches before
         the last required tool can succeed, whenever they are made: a search changes nothing but the turns left, and
         different ones are no loop (docs/decisions.md).
-
-        Args:
-            searches: How many, at least 0.
         """
         state = start_state(self.problem)
         for number in range(min(searches, self.problem.rules.max_turns)):
@@ -254,13 +251,7 @@ class Optimum:
         return self._expected(state, message, after_success, after_failure)
 
     def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> tuple[float, float]:
-        """Return Q*(state, message) and V*(after) for the state that the message led to, which saves half of the work.
-
-        Args:
-            state: A running state.
-            message: What was sent in it.
-            after: What `next_state` made of both.
-        """
+        """Return Q*(state, message) and V*(after) of the state that the message led to, at half of the work."""
         reached = self.value(after)
         if message.kind != "execute" or is_awaiting_closing(self.problem, state):
             return reached, reached

@@ -100,9 +100,7 @@ def obey_plan(
 def plan_following(problem: Problem, turns: int | None = None) -> float:
     """Return the probability of full success of following the required list to the letter.
 
-    Args:
-        problem: The task's numbers.
-        turns: Messages that the agent may use; all turns if omitted. Fewer than the list is long give 0.
+    `turns` are the messages that the agent may use, all turns if omitted; fewer than the list is long give 0.
     """
     turns = problem.rules.max_turns if turns is None else turns
     if turns < len(problem.required):

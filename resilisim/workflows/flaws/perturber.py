@@ -109,15 +109,9 @@ class Perturber:
         method: str | None = None,
         seed: int = 0,
     ) -> FlawedWorkflow | FlawRefusal:
-        """Put the first of some flaws into a workflow that it can carry.
+        """Put the first of some flaws, in the order in which they were drawn, into a workflow that it can carry.
 
-        Args:
-            workflow: As for `perturb`.
-            required_tools: As for `perturb`.
-            flaw_types: Flaw types in the order in which they were drawn, at least one.
-            severity: As for `perturb`.
-            method: As for `perturb`.
-            seed: As for `perturb`.
+        The other arguments are those of `perturb`.
 
         Returns:
             The flawed workflow, or why the workflow cannot carry the first of the flaws if it can carry none.

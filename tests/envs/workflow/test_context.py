@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.context import (
     CANDIDATES_OVERALL,
     CANDIDATES_PER_TYPE,
@@ -36,18 +35,6 @@ THRESHOLD = 0.3
 
 def feature(name: str, context: TaskContext = CONTEXT) -> NDArray[np.uint8]:
     return context.features[:, TASK_FEATURES.index(name)]
-
-
-def test_shapes_and_types() -> None:
-    assert len(TASK_FEATURES) == len(set(TASK_FEATURES)) == columns.NUM_TASK_FEATURES == 20
-    assert CONTEXT.features.shape == (5040, 20)
-    assert CONTEXT.features.dtype == np.uint8
-    for name in ("similarity", "rule_confidence", "task_confidence", "static_confidence"):
-        assert getattr(CONTEXT, name).shape == (5040, 30)
-        assert getattr(CONTEXT, name).dtype == np.float32
-    assert CONTEXT.candidates.shape == (5040, 30)
-    assert CONTEXT.candidates.dtype == np.bool_
-    assert CONTEXT.operation_type.dtype == np.uint8
 
 
 def test_operation_types() -> None:

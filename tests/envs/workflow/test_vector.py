@@ -46,13 +46,6 @@ def test_the_same_seed_gives_the_same_episodes(options, mode):
     assert any(not np.array_equal(*pair) for pair in zip(shown[0], shown[2], strict=False))
 
 
-def test_a_seed_given_again_begins_the_sequence_again():
-    envs = WorkflowVectorEnv(8, tasks=TASKS, autoreset_mode="SAME_STEP")
-    first = play(envs, envs.reset(seed=3)[0], 40)
-    play(envs, envs.reset()[0], 10)
-    assert_same(first, play(envs, envs.reset(seed=3)[0], 40))
-
-
 def test_a_reset_without_a_seed_goes_on_with_the_sequence():
     envs, one = WorkflowVectorEnv(2, tasks=TASKS), WorkflowEnv(tasks=TASKS)
     envs.reset(seed=4)

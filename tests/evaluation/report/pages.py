@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.evaluation.report import write_report
+from resilisim.evaluation.report.content import Cell, CellLike
 from resilisim.evaluation.report.viewer import BLOCK_TYPE as DATA
 from resilisim.evaluation.run.store import RunStore
 from resilisim.provenance import content_hash, encode_json_line
@@ -59,6 +60,10 @@ class Checker(HTMLParser):
         self.texts.append(data)
         if {"td", "th"} & set(self.open):
             self.tables[-1][-1][-1] += data
+
+
+def text_of(cell: CellLike) -> str:
+    return cell.text if isinstance(cell, Cell) else cell
 
 
 def write_run(folder: Path, records: Sequence[Mapping[str, Any]], planned: int | None = None, **more: Any) -> Path:

@@ -7,19 +7,15 @@ from pathlib import Path
 import pytest
 
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.facts import read_facts
-from resilisim.evaluation.report import comparison, write_markdown, write_report
-from resilisim.evaluation.report.content import Cell, CellLike, signed_points
+from resilisim.evaluation.report import comparison, write_report
+from resilisim.evaluation.report.content import Cell, signed_points
 from resilisim.evaluation.table.comparing import compare_runs
+from resilisim.evaluation.table.facts import read_facts
 from resilisim.statistics import METHODS
-from tests.evaluation.report.pages import check, write_run
+from tests.evaluation.report.pages import check, text_of, write_run
 from tests.evaluation.synthetic import synthetic_record, synthetic_run
 
 POLICIES = ("plan-follower", "repairing-follower")
-
-
-def text_of(cell: CellLike) -> str:
-    return cell.text if isinstance(cell, Cell) else cell
 
 
 @pytest.fixture
@@ -54,13 +50,13 @@ def test_every_method_of_every_match_stands_in_the_tables(folders: tuple[Path, P
 
 
 def test_the_page_and_the_text_show_the_comparison(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    page = check(write_report(folders[0], tmp_path / "page.html", folders[1]))
+    page = check(write_report(folders[0], tmp_path / "page.html", folders[1], markdown=tmp_path / "page.md"))
     assert "comparison" in page.ids
     text = "".join(page.texts)
     assert "Compared with another run" in text
     assert "32 episodes of A and 0 of B have no partner" in text
     assert "Differences between the two runs" in text
-    markdown = write_markdown(folders[0], tmp_path / "page.md", folders[1]).read_text(encoding="utf-8")
+    markdown = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert "## Compared with another run" in markdown
     assert "comparison" not in check(write_report(folders[0], tmp_path / "alone.html")).ids
 
@@ -87,7 +83,7 @@ def test_runs_that_cannot_be_compared_are_refused_at_once(folders: tuple[Path, P
         write_report(folders[0], tmp_path / "page.html", others)
     salted = write_run(tmp_path / "salted", list(synthetic_run(POLICIES, num_tasks=2)), environment={"salt": "mine"})
     with pytest.raises(InvalidInputError, match="cannot be compared"):
-        write_markdown(folders[0], tmp_path / "page.md", salted)
+        write_report(folders[0], tmp_path / "page.html", salted)
     with pytest.raises(StoreError, match="no folder of results"):
         write_report(folders[0], tmp_path / "page.html", tmp_path / "nowhere")
     assert not (tmp_path / "page.html").exists()

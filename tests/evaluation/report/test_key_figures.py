@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 
-from resilisim.evaluation.facts import RunFacts, read_facts
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.body import NOT_PRIVILEGED, build_page, cards
 from resilisim.evaluation.report.content import NO_INTERVAL_NOTE, Card, Fold, Table, with_interval
+from resilisim.evaluation.report.groups import PromptPools
 from resilisim.evaluation.report.rendering import blocks_markup, meanings, table_markdown
-from resilisim.evaluation.report.results import TRIES_AGAIN, success_table
-from resilisim.evaluation.report.rows import PromptPools
-from resilisim.evaluation.summary import format_percent
+from resilisim.evaluation.report.results import TRIES_AGAIN
+from resilisim.evaluation.table.facts import RunFacts, read_facts
+from resilisim.evaluation.table.summary import format_percent
 from resilisim.statistics import Estimate
 from tests.evaluation.report.agent_records import agent_records
 from tests.evaluation.report.pages import check, write_run
@@ -108,14 +108,6 @@ def test_a_dash_in_place_of_an_interval_has_its_reason_below_the_table(num_tasks
     table = Table("Success", ("policy", "success"), [("random", cell)])
     assert (NO_INTERVAL_NOTE in blocks_markup([table])) == (num_tasks == 1)
     assert (NO_INTERVAL_NOTE.split("(")[0] in table_markdown(table)) == (num_tasks == 1)
-
-
-def test_a_run_of_one_task_says_why_its_numbers_have_no_interval(tmp_path: Path) -> None:
-    facts = facts_of(tmp_path, num_tasks=1, num_seeds=3)
-    table = success_table(facts.rows)
-    dashes = [cell for row in table.rows for cell in row if getattr(cell, "detail", "") == "–"]
-    assert dashes
-    assert NO_INTERVAL_NOTE in table.all_notes
 
 
 def test_every_word_of_the_tables_that_is_no_plain_english_is_explained(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from resilisim.evaluation.report import write_markdown, write_report
+from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.content import Cell, Table
 from resilisim.evaluation.report.rendering import escape_markdown as escape
 from resilisim.evaluation.report.rendering import table_markdown
@@ -47,8 +47,8 @@ def test_markdown_has_the_tables_of_the_page(tmp_path: Path, kind: str) -> None:
     else:
         records = [dict(record) for record in synthetic_run(num_tasks=6, num_seeds=2)]
     folder = write_run(tmp_path, records, planned=len(records) + 5 * (kind == "unfinished"))
-    page = check(write_report(folder))
-    text = write_markdown(folder, tmp_path / "report.md").read_text(encoding="utf-8")
+    page = check(write_report(folder, markdown=tmp_path / "report.md"))
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
     shown = [
         [[" ".join(cell.split()) for cell in row] for row in table if row]
         for table in page.tables
@@ -67,7 +67,8 @@ def test_markdown_has_the_tables_of_the_page(tmp_path: Path, kind: str) -> None:
 
 def test_an_empty_run_has_a_short_text(tmp_path: Path) -> None:
     folder = write_run(tmp_path, [], planned=3)
-    text = write_markdown(folder, tmp_path / "report.md").read_text(encoding="utf-8")
+    write_report(folder, markdown=tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "No episode is finished yet" in text
     assert markdown_tables(text) == []
 
@@ -77,7 +78,8 @@ def test_hostile_names_stay_texts(tmp_path: Path) -> None:
         {**record, "policy": EVIL, "task_type": EVIL, "instance_id": EVIL + record["instance_id"]}
         for record in synthetic_run(("random",), ("baseline",), num_tasks=3, num_seeds=1)
     ]
-    text = write_markdown(write_run(tmp_path, records), tmp_path / "report.md").read_text(encoding="utf-8")
+    write_report(write_run(tmp_path, records), markdown=tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "onerror" in text
     assert not re.search(r"(?<!\\)<(?!/?(details|summary)>)", text)
     assert not re.search(r"(?<!\\)\[x", text)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.facts import RunFacts, read_facts
 from resilisim.evaluation.report.flaws import flaw_costs
 from resilisim.evaluation.run.store import read_records
+from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.sources import sample_tasks
 from resilisim.tool_library import default_library
@@ -66,7 +67,7 @@ def test_parameters_are_checked_as_in_the_run(facts: RunFacts) -> None:
     strict = flaw_costs(facts).obey(("parameter_error", "severe")).value
     arguments = facts.manifest["arguments"]
     ignoring = {**arguments, "environment": {**arguments["environment"], "parameters": "ignore"}}
-    other = RunFacts({**facts.manifest, "arguments": ignoring}, facts.sums, facts.examples, facts.breakdown)
+    other = replace(facts, table=replace(facts.table, manifest={**facts.manifest, "arguments": ignoring}))
     assert strict == 0.0
     assert flaw_costs(other).obey(("parameter_error", "severe")).value > 0.3
     assert "(ignore)" in flaw_costs(other).notes[0]

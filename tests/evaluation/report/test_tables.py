@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from resilisim.evaluation.facts import RunFacts, read_facts
 from resilisim.evaluation.report import agents, losses, results
-from resilisim.evaluation.report.content import Cell, CellLike, Fold, Section, Table
+from resilisim.evaluation.report.content import Cell, Fold, Section, Table
 from resilisim.evaluation.report.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
+from resilisim.evaluation.report.groups import PromptPools
 from resilisim.evaluation.report.losses import broken_episodes, broken_section
-from resilisim.evaluation.report.rows import PromptPools
-from resilisim.evaluation.summary import format_percent
+from resilisim.evaluation.table.facts import RunFacts, read_facts
+from resilisim.evaluation.table.summary import format_percent
 from resilisim.provenance import encode_json_line
 from tests.evaluation.report.agent_records import AGENTS, MODELS, PROMPTS, agent_records
-from tests.evaluation.report.pages import write_run
+from tests.evaluation.report.pages import text_of, write_run
 from tests.evaluation.synthetic import synthetic_run
 
 Record = Mapping[str, Any]
@@ -46,10 +46,6 @@ def facts(tmp_path: Path, records: list[dict[str, Any]]) -> RunFacts:
     return read_facts(write_run(tmp_path, records))
 
 
-def text_of(cell: CellLike) -> str:
-    return cell.text if isinstance(cell, Cell) else cell
-
-
 def share(records: Sequence[Record], what: Callable[[Record], bool]) -> str:
     """Return how many of the records something holds for, in percent."""
     return format_percent(sum(map(what, records)) / len(records))
@@ -73,7 +69,7 @@ def tables_of(section: Section | None) -> list[Table]:
 
 
 def test_levels_are_the_shares_of_the_records(facts: RunFacts, records: list[Record]) -> None:
-    table = results.levels_table(facts, PromptPools(facts))
+    table = results.levels_table(PromptPools(facts))
     assert [name for name, _ in table.groups] == ["", "baseline", "optimal", "flawed"]
     for row in table.rows[:-1]:
         expected = [
@@ -91,7 +87,7 @@ def test_levels_are_the_shares_of_the_records(facts: RunFacts, records: list[Rec
 
 def test_every_rate_has_an_interval(facts: RunFacts) -> None:
     pools = PromptPools(facts)
-    for table in (results.success_table(facts.rows), results.levels_table(facts, pools), drops_table(facts, pools)):
+    for table in (results.success_table(facts.rows), results.levels_table(pools), drops_table(pools)):
         assert table is not None
         for row in table.rows:
             for cell in row[1:]:
@@ -100,8 +96,8 @@ def test_every_rate_has_an_interval(facts: RunFacts) -> None:
 
 
 def test_task_types_have_the_shares_of_their_tasks(facts: RunFacts, records: list[Record]) -> None:
-    counts = Counter(task.task_type for task in facts.sums.tasks)
-    table = results.shares_table(facts, PromptPools(facts), counts)
+    counts = Counter(task.task_type for task in facts.table.tasks)
+    table = results.shares_table(PromptPools(facts), counts)
     *rows, searching, known, tasks = table.rows
     assert [text_of(cell) for cell in tasks[2:]] == [f"{count}" for count in counts.values()]
     assert len(rows) == 4 * 3
@@ -119,7 +115,7 @@ def test_task_types_have_the_shares_of_their_tasks(facts: RunFacts, records: lis
 
 
 def test_drops_are_differences_of_the_same_episodes(facts: RunFacts, records: list[Record]) -> None:
-    table = drops_table(facts, PromptPools(facts))
+    table = drops_table(PromptPools(facts))
     assert table is not None
     for row in table.rows[:-1]:
         policy = text_of(row[0])
@@ -151,7 +147,7 @@ def test_flaws_by_severity_are_the_shares_of_their_records(facts: RunFacts, reco
 
 def test_totals_of_lost_points_are_sums_over_messages(facts: RunFacts, records: list[Record]) -> None:
     ordinary = [record for record in records if not record["privileged"]]
-    table = losses.totals_table(facts, "tool")
+    table = losses.totals_table(PromptPools(facts), "tool")
     assert table is not None
     for row in table.rows:
         steps = [step for record in ordinary for step in record["steps"] if step["tool"] == text_of(row[0])]
@@ -160,7 +156,7 @@ def test_totals_of_lost_points_are_sums_over_messages(facts: RunFacts, records: 
         assert text_of(row[3]) == f"{len(steps):,}"
         lost = math.fsum(step["regret"] for step in steps if step["label"])
         assert text_of(row[4]) == format_percent(lost / len(ordinary))
-    table = losses.totals_table(facts, "policy")
+    table = losses.totals_table(PromptPools(facts), "policy")
     assert table is not None
     for row in table.rows:
         own = [record for record in records if record["policy"] == text_of(row[0])]
@@ -184,7 +180,7 @@ def test_the_costliest_calls_lead_to_their_episodes(facts: RunFacts, records: li
 
 
 def test_errors_are_counts_of_failed_executions(facts: RunFacts, records: list[Record]) -> None:
-    errors, messages = tables_of(losses.errors_section(facts))
+    errors, messages = tables_of(losses.errors_section(PromptPools(facts)))
     steps = [step for record in records for step in record["steps"]]
     failures = Counter(step["error"] for step in steps if not step["success"])
     assert {text_of(row[0]): text_of(row[1]) for row in errors.rows[:-1]} == {
@@ -197,7 +193,7 @@ def test_errors_are_counts_of_failed_executions(facts: RunFacts, records: list[R
 
 
 def test_pass_at_k_and_pass_hat_k_of_k_1_are_success(facts: RunFacts) -> None:
-    (table,) = tables_of(results.repeats_section(facts))
+    (table,) = tables_of(results.repeats_section(PromptPools(facts)))
     assert [text_of(heading) for heading in table.headings[3:]] == ["k = 1", "k = 2", "k = 3"]
     by_group = {(row.policy, row.prompt_type): row for row in facts.rows}
     for row in table.rows:
@@ -209,10 +205,10 @@ def test_pass_at_k_and_pass_hat_k_of_k_1_are_success(facts: RunFacts) -> None:
 
 def test_a_run_without_flaws_models_or_repeats_has_no_such_section(tmp_path: Path) -> None:
     facts = read_facts(write_run(tmp_path, list(synthetic_run(num_tasks=3, num_seeds=1))))
-    assert flaws_section(facts, PromptPools(facts)) is None
-    assert results.repeats_section(facts) is None
+    assert flaws_section(PromptPools(facts)) is None
+    assert results.repeats_section(PromptPools(facts)) is None
     assert agents.agents_section(facts) is None
-    assert agents.scaling_section(facts, PromptPools(facts)) is None
+    assert agents.scaling_section(PromptPools(facts)) is None
 
 
 @pytest.mark.parametrize(
@@ -235,7 +231,7 @@ def test_the_size_of_a_model_is_what_its_name_states(name: str, size: float | No
 def test_models_are_ordered_by_size_and_their_measures_are_those_of_their_rates(tmp_path: Path) -> None:
     records = agent_records()
     facts = read_facts(write_run(tmp_path, records))
-    by_model, evenness, _ = tables_of(agents.scaling_section(facts, PromptPools(facts)))
+    by_model, evenness, _ = tables_of(agents.scaling_section(PromptPools(facts)))
     assert [text_of(row[1]) for row in by_model.rows] == list(MODELS) * len(AGENTS)
     assert [text_of(row[2]) for row in by_model.rows[:4]] == ["3B", "14B", "72B", "–"]
     for row in by_model.rows:

@@ -32,7 +32,6 @@ from resilisim.evaluation.report.viewer.packing import (
     Pack,
     Rank,
     Shortlist,
-    pack_block,
     pack_chunks,
     rank_of,
     short,
@@ -45,12 +44,13 @@ from resilisim.evaluation.report.viewer.texts import (
     episode_texts,
     readable_message,
 )
-from resilisim.evaluation.run.store import RunStore
-from resilisim.provenance import content_hash, encode_json_line
+from resilisim.evaluation.run.store import read_records
+from resilisim.provenance import content_hash
+from tests.evaluation.report.pages import write_run
 from tests.evaluation.synthetic import synthetic_run
 
-FOLDER = Path(__file__).parents[3] / "resilisim" / "evaluation" / "report" / "viewer"
 EVIL = "</script><script>alert('x')</script><!--&\"'\x00\x1b[31m\ud800\u202eevil"
+KINDS = ("steps", "texts", "talks")
 FLAW = {
     "type": "missing_step",
     "severity": "severe",
@@ -73,23 +73,20 @@ def packed(records: list[EpisodeRecord], budget: Budget | None = None) -> Pack:
 def unpacked(pack: Pack) -> list[dict[str, Any]]:
     """Read a pack as the script does, episode by episode."""
     index = unpack_block(pack.index)
-    tables, columns = index["tables"], index["columns"]
-    steps = [row for block in pack.steps for row in unpack_block(block)]
-    texts = [row for block in pack.texts for row in unpack_block(block)]
-    talks = [row for block in pack.talks for row in unpack_block(block)]
-    strings = [text for brought, *_ in talks for text in brought]
-    starts = index["starts"]
-    assert len(steps) == starts["steps"][-1] == pack.num_packed
-    assert len(texts) == starts["texts"][-1] == pack.num_with_texts
-    assert len(talks) == starts["talks"][-1] == pack.num_with_talks == len(index["with_talks"])
+    tables, columns, starts = index["tables"], index["columns"], index["starts"]
+    rows = {kind: [row for block in getattr(pack, kind) for row in unpack_block(block)] for kind in KINDS}
+    strings = [text for brought, *_ in rows["talks"] for text in brought]
+    sizes = (pack.num_packed, pack.num_with_texts, pack.num_with_talks)
+    assert [len(rows[kind]) for kind in KINDS] == [starts[kind][-1] for kind in KINDS] == list(sizes)
     assert len(strings) == starts["strings"][-1]
     for block, (first, last) in zip(pack.talks, itertools.pairwise(starts["strings"]), strict=True):
         assert sum(len(brought) for brought, *_ in unpack_block(block)) == last - first
+    talks = dict(zip(index["with_talks"], rows["talks"], strict=True))
 
     def talk(row: int) -> Any:
-        if row not in index["with_talks"]:
+        if row not in talks:
             return None
-        _, prompt, replies, calls = talks[index["with_talks"].index(row)]
+        _, prompt, replies, calls = talks[row]
         told = [[(role, strings[number]) for role, number in call[2]] for call in calls]
         return {
             "prompt": None if prompt is None else strings[prompt],
@@ -105,24 +102,20 @@ def unpacked(pack: Pack) -> list[dict[str, Any]]:
         at = {name: columns[name][row] for name in (*COLUMNS, "causes", "tools")}
         name, policy, model, privileged = tables["policies"][at["policy"]]
         task, type_, required = tables["tasks"][at["task"]]
+        tables_of_names = {"prompt": "prompts", "seed": "seeds", "level": "levels", "ending": "endings"}
         episodes.append(
             {
+                **{column: tables[table][at[column]] for column, table in tables_of_names.items()},
+                **{column: at[column] / 1e6 for column in ("optimum", "regret", "luck")},
                 "index": at["index"],
                 "policy": name,
                 "parts": (policy, model),
                 "privileged": privileged,
-                "prompt_type": tables["prompts"][at["prompt"]],
                 "instance_id": task,
                 "task_type": tables["types"][type_],
                 "required_tools": [tables["tools"][tool] for tool in required],
                 "description": index["descriptions"][at["task"]],
                 "flaw": named("flaws", at["flaw"]),
-                "seed": tables["seeds"][at["seed"]],
-                "level": tables["levels"][at["level"]],
-                "ended_by": tables["endings"][at["ending"]],
-                "optimum": at["optimum"] / 1e6,
-                "regret": at["regret"] / 1e6,
-                "luck": at["luck"] / 1e6,
                 "turns": at["turns"],
                 "cause": named("causes", at["cause"]),
                 "causes": {tables["causes"][cause] for cause in tables["cause_sets"][at["causes"]]},
@@ -140,9 +133,9 @@ def unpacked(pack: Pack) -> list[dict[str, Any]]:
                         "luck": luck / 1e6,
                         "label": named("causes", cause),
                     }
-                    for kind, tool, success, error, attempt, chance, value, action, luck, cause in steps[row]
+                    for kind, tool, success, error, attempt, chance, value, action, luck, cause in rows["steps"][row]
                 ],
-                "messages": texts[row]["messages"] if row < len(texts) else None,
+                "messages": rows["texts"][row]["messages"] if row < pack.num_with_texts else None,
                 "talk": talk(row),
             }
         )
@@ -158,14 +151,13 @@ def test_what_comes_out_of_a_pack_is_what_went_in() -> None:
     assert set(episodes) == {record["index"] for record in records}
     for record in records:
         episode = episodes[record["index"]]
-        for name in ("policy", "prompt_type", "instance_id", "task_type", "required_tools", "privileged", "ended_by"):
+        for name in ("policy", "instance_id", "task_type", "required_tools", "privileged"):
             assert episode[name] == record[name]
-        assert episode["seed"] == str(record["seed"])
-        assert episode["level"] == record["score"]["level"]
+        names = (record["prompt_type"], str(record["seed"]), record["score"]["level"], record["ended_by"])
+        assert (episode["prompt"], episode["seed"], episode["level"], episode["ending"]) == names
         assert episode["turns"] == len(record["steps"])
-        assert episode["optimum"] == pytest.approx(record["optimum"], abs=1e-6)
-        assert episode["regret"] == pytest.approx(record["regret"], abs=1e-6)
-        assert episode["luck"] == pytest.approx(record["luck"], abs=1e-6)
+        for name in ("optimum", "regret", "luck"):
+            assert episode[name] == pytest.approx(record[name], abs=1e-6)
         assert episode["causes"] == set(record["losses"])
         assert episode["tools"] == {step["tool"] for step in record["steps"]}
         assert episode["messages"] == [step["message"] for step in record["steps"]]
@@ -400,16 +392,15 @@ def evil_run(folder: Path) -> Path:
         losses = {EVIL: record["regret"]}
         evil = {**record, **own, "required_tools": [EVIL], "steps": steps, "flaw": flaw, "losses": losses}
         records.append(with_texts(evil, EVIL, EVIL))
-    arguments = {"num_episodes": len(records), "policy_names": [EVIL]}
-    with RunStore(folder, arguments, len(records)) as store:
-        for record in records:
-            line = encode_json_line({**record, "manifest": content_hash(arguments)})
-            store.append_encoded(line, record["index"])
-    return folder
+    return write_run(folder, records)
 
 
 def test_no_text_of_a_record_leaves_its_block(tmp_path: Path) -> None:
-    section = viewer_section(evil_run(tmp_path / "run <b>"))
+    packer = Packer()
+    folder = evil_run(tmp_path / "run <b>")
+    for record in read_records(folder):
+        packer.add(record)
+    section = viewer_section(folder, packer)
     blocks = re.findall(r'<script type="application/x-resilisim-pack" id="(pack-[a-z0-9-]+)">([^<]*)</script>', section)
     assert [name for name, _ in blocks] == ["pack-index", "pack-steps-0", "pack-texts-0", "pack-talks-0"]
     assert section.count("<script") == section.count("</script") == len(blocks)
@@ -482,18 +473,3 @@ def test_the_policy_of_a_page_allows_its_script_and_no_other() -> None:
     assert "default-src 'none'" in policy
     assert f"script-src 'sha256-{digest}';" in policy
     assert "unsafe-inline" not in policy.split("style-src")[0]
-
-
-def test_files_of_the_script_are_short_and_strict() -> None:
-    _, script = viewer_assets()
-    assert script.startswith('(() => {\n"use strict";')
-    for path in FOLDER.glob("*.js"):
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
-        assert all(len(line) <= 120 for line in path.read_text(encoding="utf-8").splitlines()), path.name
-
-
-def test_blocks_come_back_as_they_were() -> None:
-    value = {"a": [1, None, "é\ud800", "</script>"], "b": {"c": 0.5}}
-    assert unpack_block(pack_block(value)) == value
-    with pytest.raises(ValueError, match="JSON"):
-        pack_block(float("nan"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from resilisim.evaluation.robustness.profile import ProfileResult, profile
+from resilisim.evaluation.robustness.profiling import ProfileResult, profile
 from tests.evaluation.toy_policies import toy_tasks
 
 

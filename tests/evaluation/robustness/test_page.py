@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,12 @@ import pytest
 from resilisim import benchmark_tasks, bound
 from resilisim.errors import StoreError
 from resilisim.evaluation.report.profile import write_profile_markdown, write_profile_page
-from resilisim.evaluation.robustness.profile import ProfileResult, profile
-from resilisim.evaluation.robustness.results import RunState
-from resilisim.evaluation.summary import format_interval, format_percent
+from resilisim.evaluation.robustness.profile_result import RunState
+from resilisim.evaluation.robustness.profiling import ProfileResult, profile
+from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.simulator import EndRules
+from tests.evaluation.report.pages import Checker
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
-
-VOID = {"br", "hr", "img", "meta", "link", "col"}
 
 
 class Evil(Reading):
@@ -28,31 +26,17 @@ class Evil(Reading):
     privileged = True
 
 
-class Reader(HTMLParser):
-    """Insists that elements are nested properly, and collects texts, ids and links."""
+def read(path: Path) -> Checker:
+    """Read a page; the checker insists that its elements are nested properly."""
+    page = Checker()
+    page.feed(path.read_text(encoding="utf-8"))
+    page.close()
+    assert page.open == []
+    return page
 
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.texts: list[str] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.scripts: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.ids += [value or "" for name, value in attributes if name == "id"]
-        self.links += [value or "" for name, value in attributes if name in ("href", "src")]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        (self.scripts if self.open[-1:] == ["script"] else self.texts).append(data)
+def links_of(page: Checker) -> list[str]:
+    return [value or "" for _, name, value in page.attributes if name in ("href", "src")]
 
 
 @pytest.fixture(scope="module")
@@ -74,19 +58,21 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> ProfileResult:
 def test_the_page_is_whole_and_needs_nothing(result: ProfileResult) -> None:
     path = write_profile_page(result)
     assert path == result.directory / "profile.html"
-    page = Reader(path.read_text(encoding="utf-8"))
+    page = read(path)
+    links = links_of(page)
     assert len(page.ids) == len(set(page.ids))
     assert {"summary", "reliability", "turns", "flaws", "runs", "reading", "provenance"} <= set(page.ids)
-    assert all(link.startswith(("#", "data:")) for link in page.links)
-    assert all(f"#{link}" in page.links for link in ("reliability", "turns", "flaws"))
-    assert "".join(page.scripts).strip() == ""
+    assert all(link.startswith(("#", "data:")) for link in links)
+    assert all(f"#{link}" in links for link in ("reliability", "turns", "flaws"))
+    assert "<script></script>" in path.read_text(encoding="utf-8")
+    assert page.scripts == [None]
     text = "".join(page.texts)
     assert Evil.name in text
     assert "url(" not in path.read_text(encoding="utf-8")
 
 
 def test_every_number_stands_in_a_table(result: ProfileResult) -> None:
-    page = " ".join("".join(Reader(write_profile_page(result).read_text(encoding="utf-8")).texts).split())
+    page = " ".join("".join(read(write_profile_page(result)).texts).split())
     for axis in result.axes:
         for value in (*axis.optimum, *axis.plan_following):
             assert format_percent(value) in page
@@ -141,7 +127,7 @@ def test_runs_are_linked_once_they_have_a_report(result: ProfileResult) -> None:
     report = result.directory / "turns-05" / "report.html"
     try:
         report.write_text("a report", encoding="utf-8")
-        links = Reader(write_profile_page(result).read_text(encoding="utf-8")).links
+        links = links_of(read(write_profile_page(result)))
     finally:
         report.unlink()
     assert [link for link in links if not link.startswith(("#", "data:"))] == ["turns-05/report.html"]

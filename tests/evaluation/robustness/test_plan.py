@@ -11,16 +11,18 @@ import pytest
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.robustness.plan import (
+from resilisim.evaluation.robustness.points import (
     AXES,
     DEFAULT_RELIABILITIES,
     DEFAULT_TURNS,
     ProfilePoints,
     check_points,
+    merge_with_earlier,
     number_settings,
     plan_runs,
+    read_profile,
+    write_profile,
 )
-from resilisim.evaluation.robustness.store import merge_with_earlier, read_profile, write_profile
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 from tests.evaluation.toy_policies import toy_tasks
 

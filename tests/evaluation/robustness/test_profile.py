@@ -17,9 +17,9 @@ import pytest
 from resilisim.chat import ChatRequest
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
 from resilisim.evaluation import read_records, read_results
-from resilisim.evaluation.robustness import job as profile_job
-from resilisim.evaluation.robustness.plan import ProfileRun, check_points
-from resilisim.evaluation.robustness.profile import ProfileInterrupted, ProfileResult, plan_profile, profile
+from resilisim.evaluation.robustness import profiling as profile_job
+from resilisim.evaluation.robustness.points import ProfileRun, check_points
+from resilisim.evaluation.robustness.profiling import ProfileInterrupted, ProfileResult, plan_profile, profile
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.run_folder import first_difference

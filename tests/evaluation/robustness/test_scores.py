@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.evaluation.accumulate import RunSums
-from resilisim.evaluation.robustness.scores import (
+from resilisim.evaluation.robustness.analysis import (
     TaskScores,
     mean_of_changes,
     recovered_share,
@@ -19,7 +19,8 @@ from resilisim.evaluation.robustness.scores import (
     trapezoid_weights,
     twofold_ratio,
 )
-from resilisim.evaluation.summary import summarise
+from resilisim.evaluation.table.episodes import sums_of
+from resilisim.evaluation.table.summary import summarise
 from resilisim.statistics import clustered_mean, t_quantile
 from tests.evaluation.synthetic import synthetic_run
 
@@ -120,11 +121,11 @@ def test_obeying_recovers_nothing_and_the_optimum_everything() -> None:
 
 
 def test_scores_of_a_run_are_those_of_its_summary() -> None:
-    sums = RunSums.of(synthetic_run(num_tasks=17))
+    sums = sums_of(synthetic_run(num_tasks=17))
     place_of = {task.instance_id: 40 - place for place, task in enumerate(sums.tasks)}  # in another order, with gaps
     place_of |= {f"other {place}": place for place in range(24)}
     for row in summarise(sums):
-        found = task_scores(sums, sums.groups[row.policy, row.prompt_type], place_of)
+        found = task_scores(sums.group(row.policy, row.prompt_type), place_of)
         played = found.count > 0
         assert int(played.sum()) == 17
         raw = clustered_mean(found.outcome[played], found.count[played])
@@ -135,10 +136,11 @@ def test_scores_of_a_run_are_those_of_its_summary() -> None:
 
 
 def test_an_agent_that_tries_again_has_raw_numbers_only() -> None:
-    sums = RunSums.of(synthetic_run(num_tasks=5))
-    group = sums.groups["random", "optimal"]
-    group.tries_again = True
-    found = task_scores(sums, group, {task.instance_id: place for place, task in enumerate(sums.tasks)})
+    sums = sums_of(synthetic_run(num_tasks=5))
+    group = sums.group("random", "optimal")
+    found = task_scores(
+        replace(group, tries_again=group.count), {task.instance_id: place for place, task in enumerate(sums.tasks)}
+    )
     assert not found.is_adjusted
     area = share_of_area([found], [np.full(5, 0.5)], [0.8])
     assert math.isnan(area.adjusted.value)

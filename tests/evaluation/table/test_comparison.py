@@ -13,7 +13,7 @@ from scipy import stats
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.table.comparing import compare_tables, match_episodes
-from resilisim.evaluation.table.episodes import table_of
+from resilisim.evaluation.table.episodes import GroupFacts, table_of
 from resilisim.statistics import METHODS, Comparison, adjusted_terms, fold_of, pool_comparisons, without_variation
 from resilisim.statistics.differences import MANY_PAIRS, PRIOR_BETA, PRIOR_PAIRS
 from tests.evaluation.table.tables import Pair, pair_lists, record, shuffled, tables_of, with_tries
@@ -266,5 +266,6 @@ def test_pooling_counts_all_pairs_and_takes_luck_off_in_each_part():
 
 def test_different_prompts_of_one_policy_can_be_compared():
     a, b = tables_of([(task, 1, 0, 0.1, 0.0) for task in range(4)])
-    flawed = dataclasses.replace(b, prompts=("flawed",))
+    facts = {("b", "flawed"): GroupFacts("b", "flawed", None)}
+    flawed = dataclasses.replace(b, prompts=("flawed",), facts=facts)
     assert compare_tables(a, flawed).prompt == "optimal → flawed"

@@ -6,11 +6,10 @@ from itertools import product
 
 import pytest
 from flaw_edits import check_edits
-from flaw_samples import LIBRARY, METHODS, outcomes, perturber
+from flaw_samples import LIBRARY, METHODS, outcomes
 
 from resilisim.errors import InvalidInputError
 from resilisim.simulator.law import EndRules
-from resilisim.tasks import Task
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.workflows import ExactPlanner, Step, Workflow
 from resilisim.workflows.flaws import (
@@ -97,14 +96,6 @@ def test_plans_of_the_benchmark_that_cannot_carry_a_flaw_are_the_short_ones(flaw
                 assert len(steps) <= 3
 
 
-def test_both_reasons_where_no_method_was_named():
-    refusal = made_up().perturb(plan(READER), (READER,), "missing_step")
-    assert isinstance(refusal, FlawRefusal)
-    assert refusal.method is None
-    assert str(refusal).startswith("t cannot carry missing_step (either method): no required step")
-    assert len(refusal.reason.split("; ")) == 2
-
-
 def test_workflows_without_parameters():
     bare = plan(READER, PARSER, parameters=False)
     required = (READER, PARSER)
@@ -173,27 +164,6 @@ def test_libraries_without_what_a_method_needs():
     assert isinstance(one, FlawedWorkflow)
 
 
-def test_tools_that_are_unlike_every_other_do_not_drift():
-    functional = functional_equivalence(LIBRARY)
-    nothing_alike = Perturber(similarity=lambda: ToolSimilarity(functional * 0, functional))
-    for method in FLAW_METHODS["semantic_drift"]:
-        refusal = nothing_alike.perturb(plan(READER, PARSER), (READER, PARSER), "semantic_drift", method=method)
-        assert isinstance(refusal, FlawRefusal)
-        assert refusal.reason.startswith("the library has no tool left")
-
-
-@pytest.mark.parametrize(("flaw", "method"), METHODS)
-def test_more_steps_than_turns(flaw, method):
-    workflow = plan(*LIBRARY.names)
-    one = made_up().perturb(workflow, (READER, PARSER, AGGREGATOR), flaw, "severe", method)
-    few_turns = made_up(rules=EndRules(max_turns=1)).perturb(
-        plan(READER, VALIDATOR, PARSER), (READER, VALIDATOR, PARSER), flaw, "severe", method
-    )
-    for found in (one, few_turns):
-        if isinstance(found, FlawedWorkflow):
-            check_edits(found)
-
-
 @pytest.mark.parametrize(
     ("steps", "required", "expected"),
     [
@@ -236,18 +206,6 @@ def test_names_that_do_not_exist(arguments, expected):
     assert str(caught.value) == expected
 
 
-def test_required_tools_that_a_plan_leaves_out():
-    # What the plan lacks already cannot be taken from it, but other flaws can be put in.
-    required = (READER, PARSER, AGGREGATOR, "file_operations_writer")
-    for flaw, method in METHODS:
-        one = made_up().perturb(plan(READER, PARSER, AGGREGATOR), required, flaw, "severe", method)
-        if method == "validation_removal":
-            assert isinstance(one, FlawRefusal)
-        else:
-            assert isinstance(one, FlawedWorkflow)
-            check_edits(one)
-
-
 def test_checking_operations_are_recognised_by_their_names():
     library = ToolLibrary(
         [
@@ -271,14 +229,6 @@ def test_checking_operations_are_recognised_by_their_names():
         for edit in found.edits
     }
     assert light == {"shop_verify", "shop_audit"}
-
-
-def test_the_perturber_makes_its_own_similarities():
-    task = Task.from_mapping({"required_tools": [READER, PARSER]}, LIBRARY)
-    workflow = ExactPlanner().plan(task)
-    assert Perturber().perturb(workflow, task.required_tools, "semantic_drift") == perturber().perturb(
-        workflow, task.required_tools, "semantic_drift"
-    )
 
 
 def test_one_step_always_stays():

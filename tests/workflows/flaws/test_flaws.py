@@ -10,7 +10,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from flaw_definitions import DEFINITIONS, Case
 from flaw_edits import check_edits
 from flaw_samples import LIBRARY, METHODS, all_flawed, flawed, outcomes, perturber, planned, similarity
 
@@ -25,6 +24,8 @@ from resilisim.workflows.flaws import (
     FlawRefusal,
 )
 from resilisim.workflows.flaws import METHODS as METHODS_THAT_EXIST
+from resilisim.workflows.flaws.model import PlanView, Workshop
+from resilisim.workflows.flaws.verification import flaw_problem
 
 # The drift's place follows from the severity and its tools from the formula; no list of the sample validates twice.
 WITHOUT_A_CHOICE = {"progressive_drift", "validation_removal"}
@@ -34,11 +35,12 @@ WITHOUT_A_CHOICE = {"progressive_drift", "validation_removal"}
 def test_each_flaw_is_what_it_is_called(flaw, method):
     found = list(all_flawed(flaw, method))
     assert len(found) >= len(planned())
+    shop = Workshop(LIBRARY, similarity, 10)
     for task, one in found:
         assert one.workflow.steps != one.original.steps
         assert (one.flaw.type, one.flaw.method) == (flaw, method)
         assert str(one.flaw) == f"{flaw}/{method}/{one.flaw.severity}"
-        DEFINITIONS[method](Case(task, one, LIBRARY, similarity()))
+        assert flaw_problem(one, PlanView.of(one.original, task.required_tools, shop)) is None
 
 
 @pytest.mark.parametrize(("flaw", "method"), METHODS)

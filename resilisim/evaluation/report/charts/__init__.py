@@ -162,9 +162,7 @@ class RowLabel:
 def for_all_pages(draw: Callable[[Layout], Child], labels: Sequence[RowLabel] = ()) -> Markup:
     """Return a chart in two layouts, of which the page shows the one that fits it.
 
-    Args:
-        draw: Draws the chart in a layout.
-        labels: Labels of its rows, which decide how much room they get.
+    The labels of its rows decide how much room they get.
     """
     policy = max((len(label.policy) + 2 * label.privileged for label in labels), default=0) * NAME_WIDTH
     prompt = min(max((len(label.prompt_type) for label in labels), default=0) * CHARACTER_WIDTH, MOST_PROMPT_WIDTH)

@@ -30,7 +30,7 @@ from resilisim.evaluation.report.charts import (
     words,
 )
 from resilisim.evaluation.report.content import signed_points
-from resilisim.evaluation.summary import format_interval, format_percent
+from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.statistics import Estimate
 
 NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, math.nan, 0, 0)
@@ -111,11 +111,7 @@ class LinePanel:
 def line_charts(description: str, places: Sequence[str], axis_name: str, panels: Sequence[LinePanel]) -> Markup:
     """Draw lines through estimates with their intervals, on an upright axis from 0 to 100%; two charts side by side.
 
-    Args:
-        description: For readers of the page.
-        places: Names of the places on the level axis, which lie at equal distances.
-        axis_name: What that axis is.
-        panels: The charts, which share their axes.
+    The places on the level axis lie at equal distances; the description is for readers of the page.
     """
 
     def draw(layout: Layout) -> Child:
@@ -166,15 +162,7 @@ def curve_panel(
 ) -> Markup:
     """Draw one policy's curve between the references, with those of the others faintly behind it.
 
-    Args:
-        heading: What stands above it.
-        places: Places on the axis, ascending.
-        axis_name: What the axis is.
-        label: How a place is written.
-        levels: References, drawn as curves.
-        others: Curves to compare with.
-        series: The curve.
-        standard: The place of the standard setting, which is marked.
+    `places` ascend along the axis and are written by `label`; that of the standard setting is marked.
     """
     first, span = places[0], places[-1] - places[0]
     room = PANEL_WIDTH - LEFT - RIGHT
@@ -212,12 +200,7 @@ def group_panel(
 ) -> Markup:
     """Draw groups of dots side by side, each with the references of its group as ticks across it.
 
-    Args:
-        heading: What stands above it.
-        groups: Names of the groups.
-        levels: References, one value for each group.
-        series: The dots, one for each group.
-        summary: What the chart shows, for readers of the page.
+    References and series have one value for each group; `summary` says what the chart shows to readers of the page.
     """
     width = (PANEL_WIDTH - LEFT - RIGHT) / len(groups)
     middles = [LEFT + width * (number + 0.5) for number in range(len(groups))]

@@ -32,7 +32,7 @@ from resilisim.evaluation.report.charts import (
     wrapped,
 )
 from resilisim.evaluation.report.content import NOTHING, interval_text, percent, signed_points
-from resilisim.evaluation.summary import format_interval, format_percent
+from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.statistics import Estimate
 
 DOTS_HEIGHT, DOT_HEIGHT = 27.0, 11.0  # of a row with one dot, and of each further one
@@ -88,11 +88,7 @@ class Panel:
 def dot_panels(title: str, description: str, labels: Sequence[RowLabel], panels: Sequence[Panel]) -> Markup:
     """Draw rows of dots with intervals from 0 to 100%, for wide pages in panels beside each other, else one by one.
 
-    Args:
-        title: For readers of the page.
-        description: For readers of the page.
-        labels: One per row.
-        panels: The panels.
+    Title and description are for readers of the page; every row has a label.
     """
 
     def draw(layout: Layout) -> Child:
@@ -182,13 +178,7 @@ def bar_chart(
 ) -> Markup:
     """Draw stacked bars of amounts on an axis that begins at 0.
 
-    Args:
-        title: For readers of the page.
-        description: For readers of the page.
-        labels: One per row.
-        bars: The parts of each row's bar.
-        unit: What the axis counts.
-        number: Writes an amount.
+    Title and description are for readers of the page; `unit` is what the axis counts, and `number` writes an amount.
     """
 
     def draw(layout: Layout) -> Markup:
@@ -218,44 +208,20 @@ def bar_chart(
     return for_all_pages(draw, labels)
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A difference with its interval, drawn on its own line.
-
-    Attributes:
-        value: The difference as a share.
-        low: Lower end, or NaN.
-        high: Upper end, or NaN.
-        style: CSS class.
-        name: What it is, for the tooltip.
-    """
-
-    value: float
-    low: float
-    high: float
-    style: str
-    name: str
-
-
 def forest_chart(
     title: str,
     description: str,
     labels: Sequence[RowLabel],
-    rows: Sequence[Sequence[Interval]],
+    rows: Sequence[Sequence[Mark]],
     left_name: str,
     right_name: str,
 ) -> Markup:
     """Draw differences around zero as in a forest plot, those of one row under each other.
 
-    Args:
-        title: For readers of the page.
-        description: For readers of the page.
-        labels: One per row.
-        rows: The differences of each row.
-        left_name: What a difference below zero speaks for.
-        right_name: What a difference above zero speaks for.
+    Title and description are for readers of the page; the last two are what differences below and above 0 speak for.
     """
-    ends = [abs(end) for row in rows for item in row for end in (item.value, item.low, item.high) if math.isfinite(end)]
+    estimates = [mark.estimate for row in rows for mark in row]
+    ends = [abs(end) for one in estimates for end in (one.value, one.low, one.high) if math.isfinite(end)]
     longest = max(ends, default=0.05) * 1.04
     step = nice_step(longest, 2)
     num_ticks = max(1, math.ceil(longest / step - 1e-9))  # on each side of 0
@@ -281,14 +247,15 @@ def forest_chart(
         ]
         for number, row in enumerate(rows):
             start = top + row_height * number + layout.label_height + FOREST_PADDING / 2.0
-            for place, item in enumerate(row):
-                if math.isnan(item.value):
+            for place, mark in enumerate(row):
+                one = mark.estimate
+                if math.isnan(one.value):
                     continue
-                text = f"{item.name}: {signed_points(item.value)} points"
-                if not math.isnan(item.low):
-                    text += f" [{signed_points(item.low)}, {signed_points(item.high)}]"
-                x, low, high = (zero + end * scale for end in (item.value, item.low, item.high))
-                content.append(_interval(x, low, high, start + FOREST_HEIGHT * (place + 0.5), item.style, text))
+                text = f"{mark.name}: {signed_points(one.value)} points"
+                if not math.isnan(one.low):
+                    text += f" [{signed_points(one.low)}, {signed_points(one.high)}]"
+                x, low, high = (zero + end * scale for end in (one.value, one.low, one.high))
+                content.append(_interval(x, low, high, start + FOREST_HEIGHT * (place + 0.5), mark.style, text))
         content.append(row_labels(labels, layout, top, row_height))
         return figure(layout.width, height, title, description, content)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -11,14 +12,12 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, StepRecord
-from resilisim.evaluation.facts import RunFacts
 from resilisim.evaluation.report.charts.lines import trace_chart
 from resilisim.evaluation.report.content import REGRET_ADDS_UP, on_one_line, plain, signed_points
 from resilisim.evaluation.report.rendering import render
 from resilisim.evaluation.report.results import loss_style
 from resilisim.evaluation.report.viewer.packing import Pack, Packer
-from resilisim.evaluation.run.store import read_records
-from resilisim.evaluation.summary import format_percent
+from resilisim.evaluation.table.summary import format_percent
 from resilisim.tasks.benchmark import benchmark_tasks
 
 __all__ = ["Packer", "viewer_assets", "viewer_section"]
@@ -31,27 +30,19 @@ MOST_STEPS = 40  # of an example: an episode of a run with a hundred turns is cu
 MESSAGE_LENGTH = 160
 
 
-def viewer_section(directory: Path | str, packer: Packer | None = None, facts: RunFacts | None = None) -> Markup:
+def viewer_section(directory: Path | str, packer: Packer, examples: Sequence[EpisodeRecord] = ()) -> Markup:
     """Return what a page needs of a run's episodes: the place of the viewer, and blocks that hold the episodes.
 
     Args:
         directory: Folder of the results.
-        packer: Has taken in all episodes; if omitted, the folder's episodes are read once, one at a time.
-        facts: The run's facts, which hold one episode per policy for readers whose browser runs no script.
-
-    Raises:
-        StoreError: The folder cannot be read.
+        packer: Has taken in all episodes.
+        examples: Episodes for readers whose browser runs no script; the first few are shown.
     """
-    if packer is None:
-        packer = Packer()
-        for record in read_records(directory):
-            packer.add(record)
     command = f"resilisim episode show {shlex.quote(Path(directory).resolve().name)}"
     pack = packer.pack(command, {task.instance_id: task.description for task in benchmark_tasks()})
     blocks = {"pack-index": pack.index}
     for kind in ("steps", "texts", "talks"):
         blocks |= {f"pack-{kind}-{number}": block for number, block in enumerate(getattr(pack, kind))}
-    policies = list(dict.fromkeys(row.policy for row in facts.rows))[:MOST_EXAMPLES] if facts is not None else []
     return render(
         "viewer.html",
         command=command,
@@ -59,7 +50,7 @@ def viewer_section(directory: Path | str, packer: Packer | None = None, facts: R
         block_type=BLOCK_TYPE,
         # Base64 holds nothing that needs to be escaped, and in this element nothing may be.
         blocks={name: Markup(block) for name, block in blocks.items()},
-        examples=[_example(facts.examples[policy]) for policy in policies] if facts is not None else [],
+        examples=[_example(record) for record in examples[:MOST_EXAMPLES]],
         regret_adds_up=REGRET_ADDS_UP,
     )
 

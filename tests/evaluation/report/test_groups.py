@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.evaluation.accumulate import RunSums
-from resilisim.evaluation.report.pooling import (
+from resilisim.evaluation.report.groups import (
     Rate,
     base_prompt,
     combination,
     difference,
-    level_rates,
     mean_of,
     pool,
 )
-from resilisim.evaluation.summary import summarise_group
+from resilisim.evaluation.table.episodes import sums_of
+from resilisim.evaluation.table.summary import summarise_group
 from resilisim.statistics import clustered_mean
 from tests.evaluation.synthetic import synthetic_run
 
@@ -70,10 +69,10 @@ def test_one_task_gives_no_interval_and_none_gives_no_number() -> None:
 
 def test_groups_counted_as_one_are_what_one_group_of_all_episodes_would_be() -> None:
     parts = list(synthetic_run(("random",), ("flawed:a", "flawed:b"), num_tasks=9, num_seeds=3))
-    together = RunSums.of({**record, "prompt_type": "flawed"} for record in parts)
-    apart = RunSums.of(parts)
-    found = pool(apart, list(apart.groups.values()), "flawed")
-    expected = summarise_group(together, together.groups["random", "flawed"])
+    together = sums_of({**record, "prompt_type": "flawed"} for record in parts)
+    apart = sums_of(parts)
+    found = pool(apart.group("random", "flawed:a", "flawed:b"), "flawed")
+    expected = summarise_group(together.group("random", "flawed"))
     for name in (
         "success",
         "partial_success",
@@ -91,7 +90,7 @@ def test_groups_counted_as_one_are_what_one_group_of_all_episodes_would_be() -> 
     count = found.success.denominators.sum()
     assert found.success.numerators.sum() / count == pytest.approx(found.summary.success.value)
     assert found.adjusted.value == pytest.approx(found.summary.luck_adjusted.value)
-    assert sum(rate.value for rate in level_rates(found.group, len(apart.tasks))) == pytest.approx(1.0)
+    assert sum(rate.value for rate in found.levels) == pytest.approx(1.0)
 
 
 def test_a_flaw_is_no_part_of_the_prompt_type() -> None:

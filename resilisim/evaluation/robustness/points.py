@@ -1,7 +1,8 @@
-"""Which runs a robustness profile consists of: one thing changed at a time, on the same tasks, seeds and luck.
+"""What a robustness profile varies, and the runs it consists of: one thing at a time, on the same tasks and luck.
 
 The standard run is the middle of it. Every other run differs from it in the reliability of the tools, in the number of
-turns, or in a flaw of the plan in the prompt, and in nothing else.
+turns, or in a flaw of the plan in the prompt, and in nothing else. `profile.json` in the folder of a profile says what
+all its runs have in common, what is varied, and which runs these are.
 """
 
 from __future__ import annotations
@@ -9,16 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_TURNS, InvalidInputError, StoreError, check_integer, unknown_name
+from resilisim.provenance import encode_json
+from resilisim.run_folder import (
+    MANIFEST_NAME,
+    load_manifest,
+    make_folder,
+    refuse_other_arguments,
+    run_manifest,
+    write_file_atomically,
+)
 from resilisim.tasks import Task
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 from resilisim.workflows.prompt_choice import FLAWED, SEPARATOR
+
+PROFILE_NAME: Final = "profile.json"
+PROFILE_SCHEMA: Final = "resilisim-profile-1"
 
 RELIABILITY, TURNS, FLAWS = "reliability", "turns", "flaws"
 AXES = (RELIABILITY, TURNS, FLAWS)
@@ -227,3 +241,60 @@ def _sorted(values: set[Any]) -> tuple[Any, ...]:
 def _two_digits(value: float) -> str:
     short = f"{value:.2f}"
     return short if float(short) == value else repr(value)
+
+
+def read_profile(directory: Path) -> dict[str, Any] | None:
+    """Return what `profile.json` in a folder says, or None if there is none.
+
+    Raises:
+        StoreError: It cannot be read, or was changed.
+    """
+    return load_manifest(directory / PROFILE_NAME, PROFILE_SCHEMA)
+
+
+def merge_with_earlier(directory: Path, arguments: Mapping[str, Any], points: ProfilePoints) -> ProfilePoints:
+    """Return the points of a command and those that earlier ones left in its folder.
+
+    Args:
+        directory: The folder.
+        arguments: What all runs of the profile have in common.
+        points: What the command varies.
+
+    Raises:
+        StoreError: The folder holds another profile, or an ordinary run.
+    """
+    if (directory / MANIFEST_NAME).exists():
+        raise StoreError(f"{directory} holds an ordinary run ({MANIFEST_NAME}); use another folder")
+    earlier = read_profile(directory)
+    if earlier is None:
+        return points
+    refuse_other_arguments(directory, earlier["arguments"], arguments, holds="another profile")
+    return points.merged(_points_in(earlier, directory), str(directory))
+
+
+def write_profile(
+    directory: Path, arguments: Mapping[str, Any], points: ProfilePoints, runs: Sequence[ProfileRun]
+) -> None:
+    """Write `profile.json`, and make the folder if needed; the date of the first command is kept.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    make_folder(directory)
+    earlier = read_profile(directory)
+    content = {
+        **(earlier or run_manifest(arguments)),
+        "schema": PROFILE_SCHEMA,
+        "points": points.to_mapping(),
+        "runs": [run.to_mapping() for run in runs],
+    }
+    write_file_atomically(directory / PROFILE_NAME, encode_json(content, indent=2) + b"\n")
+
+
+def _points_in(earlier: Mapping[str, Any], directory: Path) -> ProfilePoints:
+    try:
+        points = earlier["points"]
+        axes = [axis for axis in AXES if points[axis]]
+        return check_points(axes, points["reliability"], points["turns"], points["flaws"], points["severities"])
+    except (KeyError, TypeError, InvalidInputError) as error:
+        raise StoreError(f"{directory / PROFILE_NAME} was changed: its points cannot be read ({error})") from error

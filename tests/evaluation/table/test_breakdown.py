@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.accumulate import RunSums
-from resilisim.evaluation.breakdown import DIMENSIONS, NO_TOOL, Breakdown, ToolUse
-from resilisim.evaluation.costly_calls import NUM_KEPT
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
-from resilisim.evaluation.summary import summarise_group
+from resilisim.evaluation.table.breakdown import DIMENSIONS, NO_TOOL, NUM_KEPT, Breakdown, ToolUse
+from resilisim.evaluation.table.episodes import sums_of
+from resilisim.evaluation.table.facts import RunCollector
+from resilisim.evaluation.table.summary import summarise_group
 from resilisim.policies.registry import make_policy
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.evaluation.synthetic import synthetic_record, synthetic_run
@@ -42,13 +42,11 @@ def played() -> list[EpisodeRecord]:
     return records
 
 
-def breakdown_of(records: Iterable[EpisodeRecord]) -> tuple[RunSums, Breakdown]:
-    sums = RunSums()
-    breakdown = Breakdown(sums)
+def breakdown_of(records: Iterable[EpisodeRecord]) -> Breakdown:
+    collector = RunCollector()
     for record in records:
-        sums.add(record)
-        breakdown.add(record)
-    return sums, breakdown
+        collector.add(record)
+    return collector.facts({}).breakdown
 
 
 def flaw_type(record: EpisodeRecord) -> str:
@@ -87,7 +85,7 @@ def expected_rows(records: Sequence[EpisodeRecord], dimension: str) -> dict[Name
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_totals_are_those_of_a_recount(played: list[EpisodeRecord], dimension: str) -> None:
     expected = expected_rows(played, dimension)
-    rows = breakdown_of(played)[1].totals(dimension)
+    rows = breakdown_of(played).totals(dimension)
     assert {(row.policy, row.prompt_type, row.key) for row in rows} == set(expected)
     assert len(rows) == len(expected)
     for row in rows:
@@ -98,7 +96,7 @@ def test_totals_are_those_of_a_recount(played: list[EpisodeRecord], dimension: s
 
 
 def test_every_dimension_adds_up_to_the_same_losses(played: list[EpisodeRecord]) -> None:
-    breakdown = breakdown_of(played)[1]
+    breakdown = breakdown_of(played)
     total = sum(record["regret"] for record in played)
     for dimension in DIMENSIONS:
         rows = breakdown.totals(dimension)
@@ -108,21 +106,20 @@ def test_every_dimension_adds_up_to_the_same_losses(played: list[EpisodeRecord])
 
 def test_an_unknown_dimension_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="'task_type'"):
-        breakdown_of([])[1].totals("task_typ")
+        breakdown_of([]).totals("task_typ")
 
 
 def test_flaws_are_summarised_by_policy_type_severity_and_method(played: list[EpisodeRecord]) -> None:
-    sums, breakdown = breakdown_of(played)
+    table = sums_of(played)
     groups: dict[tuple[str, str, str, str], list[EpisodeRecord]] = defaultdict(list)
     for record in played:
         if record["flaw"] is not None:
             flaw = record["flaw"]
             groups[record["policy"], flaw["type"], flaw["severity"], flaw["method"]].append(record)
-    assert set(breakdown.flaws) == set(groups)
+    assert set(table.flaw_keys()) == set(groups)
     assert {severity for _, _, severity, _ in groups} == {"light", "moderate", "severe"}
-    for key, group in breakdown.flaws.items():
-        summary = summarise_group(sums, group)
-        episodes = groups[key]
+    for key, episodes in groups.items():
+        summary = summarise_group(table.flawed([key]))
         assert summary.num_episodes == len(episodes)
         assert summary.success.value == pytest.approx(sum(one["outcome"] for one in episodes) / len(episodes))
         assert summary.optimum.value == pytest.approx(sum(one["optimum"] for one in episodes) / len(episodes))
@@ -142,7 +139,7 @@ def test_errors_kinds_and_uses_of_tools_are_counted(played: list[EpisodeRecord])
                 uses[*group, step["tool"]][1] += step["success"]
                 if not step["success"]:
                     errors[*group, step["error"]] += 1
-    breakdown = breakdown_of(played)[1]
+    breakdown = breakdown_of(played)
     assert breakdown.errors == errors
     assert breakdown.kinds == kinds
     assert breakdown.tool_uses == {name: ToolUse(*counts) for name, counts in uses.items()}
@@ -162,7 +159,7 @@ def costs(records: Iterable[EpisodeRecord], policy: str | None = None) -> list[t
 
 
 def test_the_costliest_calls_are_those_of_a_sort(played: list[EpisodeRecord]) -> None:
-    breakdown = breakdown_of(played)[1]
+    breakdown = breakdown_of(played)
     assert [(call.regret, call.index, call.turn) for call in breakdown.costliest] == costs(played)
     assert len(breakdown.costliest) == NUM_KEPT
     for policy in {record["policy"] for record in played}:
@@ -184,7 +181,7 @@ def test_the_order_of_arrival_changes_no_choice_and_no_count(generator: random.R
     records = list(synthetic_run(num_tasks=6, num_seeds=3))
     shuffled = list(records)
     generator.shuffle(shuffled)
-    one, other = breakdown_of(records)[1], breakdown_of(shuffled)[1]
+    one, other = breakdown_of(records), breakdown_of(shuffled)
     assert one.costliest == other.costliest
     assert one.errors == other.errors
     assert one.tool_uses == other.tool_uses
@@ -203,7 +200,7 @@ def test_among_equal_costs_the_earlier_episodes_are_kept() -> None:
         return {**record, "steps": [step]}
 
     for order in (range(300), reversed(range(300))):
-        kept = breakdown_of(costly(index) for index in order)[1].costliest
+        kept = breakdown_of(costly(index) for index in order).costliest
         assert [call.index for call in kept] == list(range(NUM_KEPT))
 
 
@@ -224,7 +221,7 @@ def test_groups_say_which_agent_and_model_they_are_of() -> None:
         }
         return {**record, "agent": agent}
 
-    sums = RunSums.of(
+    sums = sums_of(
         [
             of_agent("one", {"planner": "small", "executor": "small"}),
             of_agent("two", {"planner": "small", "executor": "large"}),
@@ -232,7 +229,7 @@ def test_groups_say_which_agent_and_model_they_are_of() -> None:
             synthetic_record(0, "random", "baseline", 0, 0, 0.0),
         ]
     )
-    found = {group.policy: (group.architecture, group.model) for group in sums.groups.values()}
+    found = {known.policy: (known.architecture, known.model) for known in sums.facts.values()}
     assert found == {
         "one": ("plan-execute", "small"),
         "two": ("plan-execute", "large + small"),

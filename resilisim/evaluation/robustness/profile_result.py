@@ -10,10 +10,26 @@ from typing import Any
 
 from resilisim.errors import unknown_name
 from resilisim.evaluation.episode.record import Ceiling
-from resilisim.evaluation.robustness.scores import Twofold
-from resilisim.statistics import Estimate
+from resilisim.statistics import Estimate, fields_to_json, to_json
 
 SOUND = "none"  # in the place of a severity: the plan without a flaw
+
+
+@dataclass(frozen=True, slots=True)
+class Twofold:
+    """One quantity estimated from raw outcomes, and from outcomes with the luck of the draws taken out."""
+
+    raw: Estimate
+    adjusted: Estimate
+
+    @property
+    def better(self) -> Estimate:
+        """The luck-adjusted estimate where there is one, else the raw one."""
+        return self.raw if math.isnan(self.adjusted.value) else self.adjusted
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return both as JSON values."""
+        return {"raw": to_json(self.raw), "luck_adjusted": to_json(self.adjusted)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +69,8 @@ class CurvePoint:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the point as JSON values."""
-        return {
-            "value": self.value,
-            "success": self.success.to_mapping(),
-            "luck_adjusted": self.adjusted.to_mapping(),
-            "share_of_ceiling": self.share_of_ceiling.to_mapping(),
-            "change": None if self.change is None else self.change.to_mapping(),
-        }
+        names = {"adjusted": "luck_adjusted"}
+        return {names.get(name, name): value for name, value in fields_to_json(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,11 @@ class Curve:
     points: tuple[CurvePoint, ...]
     area: Twofold
     ceiling: Ceiling
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the curve as JSON values."""
+        mapping = fields_to_json(self)
+        return {**mapping.pop("who"), **mapping}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,26 +129,9 @@ class AxisProfile:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the axis as JSON values."""
-        return {
-            "axis": self.axis,
-            "standard": self.standard,
-            "values": list(self.values),
-            "optimum": list(self.optimum),
-            "known_after_search": list(self.after_search) if self.searches else None,
-            "plan_following": list(self.plan_following),
-            "curves": [
-                {
-                    "policy": curve.who.policy,
-                    "prompt": curve.who.prompt,
-                    "privileged": curve.who.privileged,
-                    "tries_again": curve.who.tries_again,
-                    "points": [point.to_mapping() for point in curve.points],
-                    "area": curve.area.to_mapping(),
-                    "ceiling": curve.ceiling,
-                }
-                for curve in self.curves
-            ],
-        }
+        after_search = list(self.after_search) if self.searches else None
+        names = {"after_search": ("known_after_search", after_search)}
+        return dict(names.get(name, (name, value)) for name, value in fields_to_json(self).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +153,6 @@ class FlawReference:
     left_out: int
     obey: float
     deviate: float
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the reference as JSON values."""
-        numbers = {name: getattr(self, name) for name in self.__slots__}
-        return {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in numbers.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +176,11 @@ class FlawCell:
     def to_mapping(self) -> dict[str, Any]:
         """Return the cell as JSON values."""
         return {
-            "flaw": self.reference.flaw,
-            "severity": self.reference.severity,
-            "num_tasks": self.reference.num_tasks,
-            "success": self.success.to_mapping(),
-            "luck_adjusted": self.adjusted.to_mapping(),
-            "change": None if self.change is None else self.change.to_mapping(),
-            "recovered": None if self.recovered is None else self.recovered.to_mapping(),
+            **{name: getattr(self.reference, name) for name in ("flaw", "severity", "num_tasks")},
+            "success": to_json(self.success),
+            "luck_adjusted": to_json(self.adjusted),
+            "change": to_json(self.change),
+            "recovered": to_json(self.recovered),
         }
 
 
@@ -225,18 +217,14 @@ class FlawProfile:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values."""
+        mapping = fields_to_json(self)
+        who, cells = mapping.pop("who"), mapping.pop("cells")
+        worst = [{"flaw": worst.flaw, "severity": worst.severity} for worst in self.worst]
         return {
-            "policy": self.who.policy,
-            "privileged": self.who.privileged,
-            "tries_again": self.who.tries_again,
-            "optimal": self.optimal.to_mapping(),
-            "drop": self.drop.to_mapping(),
-            "drop_by_severity": {name: drop.to_mapping() for name, drop in self.drop_by_severity.items()},
-            "drop_by_flaw": {name: drop.to_mapping() for name, drop in self.drop_by_flaw.items()},
-            "recovered": self.recovered.to_mapping(),
-            "worst": [{"flaw": worst.flaw, "severity": worst.severity} for worst in self.worst],
-            "worst_success": self.worst_success.to_mapping(),
-            "cells": [cell.to_mapping() for cell in self.cells],
+            **{name: who[name] for name in ("policy", "privileged", "tries_again")},
+            **mapping,
+            "worst": worst,
+            "cells": cells,
         }
 
 
@@ -259,15 +247,6 @@ class FlawsProfile:
     def reference(self, flaw: str, severity: str) -> FlawReference:
         """Return what is exact about a flaw of a severity."""
         return next(found for found in self.references if (found.flaw, found.severity) == (flaw, severity))
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the axis as JSON values."""
-        return {
-            "flaws": list(self.flaws),
-            "severities": list(self.severities),
-            "references": [reference.to_mapping() for reference in self.references],
-            "policies": [policy.to_mapping() for policy in self.policies],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,10 +275,6 @@ class RunState:
     def is_finished(self) -> bool:
         """Whether every episode is there."""
         return self.num_episodes >= self.num_planned
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +341,7 @@ class ProfileResult:
             "last_error": self.last_error or None,
             "finished": self.is_finished,
             "optimum_gap": self.optimum_gap,
-            "runs": [run.to_mapping() for run in self.runs],
+            "runs": to_json(self.runs),
             "axes": {axis.axis: axis.to_mapping() for axis in self.axes},
-            "flaws": None if self.flaws is None else self.flaws.to_mapping(),
+            "flaws": to_json(self.flaws),
         }

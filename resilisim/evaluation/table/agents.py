@@ -1,7 +1,9 @@
-"""What LLM agents used and where they gave up, summed over episodes: calls, tokens, seconds, dollars, replans."""
+"""What LLM agents used and where they gave up, summed over episodes, and how evenly they do over models."""
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +13,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord
 
 # An episode that failed although no component gave up: the agent was wrong and did not notice.
@@ -29,8 +32,8 @@ class AgentSums:
         num_right: Episodes that were a full success.
         protocols: Episodes by how the model called tools.
         components: Component -> sums of `SUM_FIELDS`.
-        cost: US dollars; None once the price of a model was not known.
         has_estimates: Whether some tokens were estimated, because an endpoint did not count.
+        cost: US dollars; None once the price of a model was not known.
         first_failures: Failed episodes by the first component to give up, or by the limit that was hit before any did:
             a cap of the agent, or what ended the episode (turns, loop, consecutive_failures).
         endings: Episodes by what ended the agent.
@@ -45,8 +48,8 @@ class AgentSums:
     num_right: int = 0
     protocols: Counter[str] = field(default_factory=Counter)
     components: dict[str, dict[str, float]] = field(default_factory=dict)
-    cost: float | None = 0.0
     has_estimates: bool = False
+    cost: float | None = 0.0
     first_failures: Counter[str] = field(default_factory=Counter)
     endings: Counter[str] = field(default_factory=Counter)
     malformed_replies: int = 0
@@ -85,22 +88,29 @@ class AgentSums:
         """Return a sum over all components."""
         return sum(sums[name] for sums in self.components.values())
 
+    @property
+    def tokens(self) -> float:
+        """Tokens of prompts and replies."""
+        return self.total("prompt_tokens") + self.total("completion_tokens")
+
+    @property
+    def tokens_per_call(self) -> float:
+        """Tokens of prompts and replies per call of a model; NaN without calls."""
+        calls = self.total("calls")
+        return self.tokens / calls if calls else math.nan
+
+    @property
+    def tokens_per_task(self) -> float:
+        """Tokens of prompts and replies per episode; NaN without episodes."""
+        return self.tokens / self.num_episodes if self.num_episodes else math.nan
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the sums as JSON values."""
+        replans = {which: {str(n): counts[n] for n in sorted(counts)} for which, counts in self.replans.items()}
+        fields = {name: getattr(self, name) for name in self.__slots__}
         return {
-            "policy": self.policy,
-            "prompt_type": self.prompt_type,
-            "num_episodes": self.num_episodes,
-            "num_right": self.num_right,
-            "protocols": dict(self.protocols),
-            "components": {role: dict(sums) for role, sums in self.components.items()},
-            "has_estimates": self.has_estimates,
-            "cost": self.cost,
-            "first_failures": dict(self.first_failures),
-            "endings": dict(self.endings),
-            "malformed_replies": self.malformed_replies,
-            "cut_replies": self.cut_replies,
-            "replans": {which: {str(n): counts[n] for n in sorted(counts)} for which, counts in self.replans.items()},
+            **{name: dict(value) if isinstance(value, Mapping) else value for name, value in fields.items()},
+            "replans": replans,
         }
 
 
@@ -164,3 +174,49 @@ def _shares(failures: Mapping[str, int]) -> str:
     total = sum(failures.values())
     ordered = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{name} {count / total:.0%}" for name, count in ordered)
+
+
+def saturation(accuracies: Sequence[float]) -> float:
+    """Return 1 - (highest - mean accuracy) of one agent over models: 1 if all models do equally well with it.
+
+    As in Molinari and Ciravegna (2026), "Evaluation Metrics".
+
+    Args:
+        accuracies: The agent's accuracy with each model, from 0 to 1.
+
+    Returns:
+        The saturation, or NaN for no model.
+
+    Raises:
+        InvalidInputError: An accuracy is no share.
+    """
+    shares = _checked(accuracies)
+    return 1.0 - (max(shares) - statistics.fmean(shares)) if shares else math.nan
+
+
+def combined_performance_score(accuracies: Sequence[float]) -> float:
+    """Return the CPS of one agent: its saturation times its highest accuracy.
+
+    As in Molinari and Ciravegna (2026), "Evaluation Metrics".
+
+    Arguments and errors are those of `saturation`.
+    """
+    return saturation(accuracies) * max(accuracies) if accuracies else math.nan
+
+
+def deviation_over_models(accuracies: Sequence[float]) -> float:
+    """Return the sample standard deviation (one degree of freedom less) of one agent's accuracy over models.
+
+    Molinari and Ciravegna (2026) do not say which deviation theirs is; their tables fit this one.
+
+    Arguments and errors are those of `saturation`; fewer than two models give NaN.
+    """
+    shares = _checked(accuracies)
+    return statistics.stdev(shares) if len(shares) > 1 else math.nan
+
+
+def _checked(accuracies: Sequence[float]) -> list[float]:
+    for accuracy in accuracies:
+        if not 0.0 <= accuracy <= 1.0:
+            raise InvalidInputError(f"accuracy {accuracy!r}: expected a share from 0 to 1")
+    return [float(accuracy) for accuracy in accuracies]

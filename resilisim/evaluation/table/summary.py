@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from resilisim.evaluation.accumulate import GroupSums, RunSums, TaskVector
 from resilisim.evaluation.episode.record import LOSS_LABELS, Ceiling
+from resilisim.evaluation.table.episodes import BoolArray, EpisodeTable
 from resilisim.statistics import (
     ROUNDING,
     Estimate,
@@ -25,6 +24,7 @@ from resilisim.statistics import (
     clustered_proportion,
     clustered_ratio,
     cross_fitted_betas,
+    fields_to_json,
     luck_adjusted_mean,
     within_range,
 )
@@ -84,19 +84,19 @@ class GroupSummary:
     success: Estimate
     partial_success: Estimate
     optimum: Estimate
-    optimum_gap: float
     ceiling: Estimate
-    ceiling_name: Ceiling
-    num_without_ceiling: int
     share_of_ceiling: Estimate
     adjusted_share: Estimate
     luck_adjusted: Estimate
     luck_adjusted_beta_1: Estimate
-    mean_beta: float
     luck: Estimate
     regret: Estimate
-    losses: Mapping[str, Estimate]
     turns: Estimate
+    optimum_gap: float
+    ceiling_name: Ceiling
+    num_without_ceiling: int
+    mean_beta: float
+    losses: Mapping[str, Estimate]
     ended_by: Mapping[str, float]
 
     @property
@@ -124,74 +124,46 @@ class GroupSummary:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values; NaN becomes None."""
-        estimates = {
-            name: getattr(self, name).to_mapping()
-            for name in (
-                "success",
-                "partial_success",
-                "optimum",
-                "ceiling",
-                "share_of_ceiling",
-                "adjusted_share",
-                "luck_adjusted",
-                "luck_adjusted_beta_1",
-                "luck",
-                "regret",
-                "turns",
-            )
-        }
-        return {
-            "policy": self.policy,
-            "prompt_type": self.prompt_type,
-            "privileged": self.privileged,
-            "tries_again": self.tries_again,
-            "planner": self.planner,
-            "num_tasks": self.num_tasks,
-            "num_episodes": self.num_episodes,
-            **estimates,
-            "optimum_gap": self.optimum_gap,
-            "ceiling_name": self.ceiling_name,
-            "num_without_ceiling": self.num_without_ceiling,
-            "mean_beta": None if math.isnan(self.mean_beta) else self.mean_beta,
-            "losses": {label: loss.to_mapping() for label, loss in self.losses.items()},
-            "biggest_loss": self.biggest_loss,
-            "ended_by": dict(self.ended_by),
-        }
+        mapping = fields_to_json(self)
+        ended_by = mapping.pop("ended_by")
+        return {**mapping, "biggest_loss": self.biggest_loss, "ended_by": ended_by}
 
 
-def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] | None = None) -> GroupSummary:
-    """Turn the sums of a group into estimates.
+def summarise_group(
+    group: EpisodeTable, chosen: BoolArray | None = None, prompt_type: str | None = None
+) -> GroupSummary:
+    """Turn the table of sums of one policy under one prompt type (`EpisodeTable.group`) into estimates.
 
     Args:
-        sums: The run's sums, which know the tasks.
-        group: One of its groups.
+        group: The table; of episodes under several prompts, or of flawed plans, likewise.
         chosen: Which tasks count, shape (num_tasks,); all if omitted. Beta is always fitted on all tasks (of other
             folds), so that a small part does not get a noisy one.
+        prompt_type: What several prompts are called together.
     """
-    num_tasks = len(sums.tasks)
-    count = group.count.to_array(num_tasks)
+    facts = next(iter(group.facts.values()))
+    count = group.by_task(group.count)
     present = count > 0 if chosen is None else (count > 0) & chosen  # (num_tasks,)
     count = count[present]
 
-    def column(vector: TaskVector) -> NDArray[np.float64]:
-        return vector.to_array(num_tasks)[present]
+    def column(values: FloatArray) -> FloatArray:
+        return group.by_task(values)[present]
 
     outcome, luck, optimum = column(group.outcome), column(group.luck), column(group.optimum)
     ceilings = column(group.ceiling)
     betas = np.array(cross_fitted_betas(group.folds))  # (NUM_FOLDS,)
-    folds = np.array([task.fold for task in sums.tasks], dtype=np.int64)[present]
-    task_betas = betas[folds]  # (num_present,)
+    task_betas = betas[group.task_folds[present]]  # (num_present,)
     losses = {label: clustered_mean(column(group.losses[label]), count) for label in _ordered(group.losses)}
     num_episodes = int(count.sum())
     success = clustered_proportion(outcome, count)
     ceiling = clustered_mean(ceilings, count)
-    ended = sum(group.ended_by.values())
+    again = bool(group.tries_again.any())
+    ended = {name: float(values.sum()) for name, values in sorted(group.ended_by.items()) if values.any()}
     summary = GroupSummary(
-        policy=group.policy,
-        prompt_type=group.prompt_type,
-        privileged=group.privileged,
-        tries_again=group.tries_again,
-        planner=group.planner,
+        policy=facts.policy,
+        prompt_type=facts.prompt_type if prompt_type is None else prompt_type,
+        privileged=bool(group.privileged.any()),
+        tries_again=again,
+        planner=facts.planner,
         num_tasks=len(count),
         num_episodes=num_episodes,
         success=success,
@@ -199,13 +171,13 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         optimum=clustered_mean(optimum, count),
         optimum_gap=group.optimum_gap,
         ceiling=ceiling,
-        ceiling_name="known_after_search" if group.num_after_search else "known_probabilities",
-        num_without_ceiling=group.num_without_ceiling,
+        ceiling_name="known_after_search" if group.after_search.any() else "known_probabilities",
+        num_without_ceiling=int(group.without_ceiling.sum()),
         share_of_ceiling=_not_negative(
             _no_narrower(clustered_ratio(outcome, ceilings, num_episodes), success, ceiling.value)
         ),
         adjusted_share=_adjusted_share(
-            outcome - task_betas * luck, ceilings, success, num_episodes, is_bound=not group.num_after_search
+            outcome - task_betas * luck, ceilings, success, num_episodes, is_bound=not group.after_search.any()
         ),
         luck_adjusted=_rate(
             _no_narrower(within_range(luck_adjusted_mean(outcome, luck, count, task_betas)), success, 1.0)
@@ -216,12 +188,12 @@ def summarise_group(sums: RunSums, group: GroupSums, chosen: NDArray[np.bool_] |
         regret=_not_negative(clustered_mean(optimum - outcome + luck, count)),  # the identity, summed over each task
         losses={label: _not_negative(loss) for label, loss in losses.items() if loss.value > 0.0},
         turns=clustered_mean(column(group.turns), count),
-        ended_by={name: number / ended for name, number in sorted(group.ended_by.items())},
+        ended_by={name: number / sum(ended.values()) for name, number in ended.items()},
     )
-    if not group.tries_again:
+    if not again:
         return summary
     # The last of several tries was not drawn like a first one.
-    none = Estimate(math.nan, math.nan, math.nan, math.nan, len(count), num_episodes)
+    none = Estimate.nothing(len(count), num_episodes)
     summary = replace(summary, optimum=none, ceiling=none, share_of_ceiling=none, adjusted_share=none)
     return replace(summary, luck_adjusted=none, luck_adjusted_beta_1=none)
 
@@ -284,20 +256,9 @@ def _not_negative(estimate: Estimate) -> Estimate:
     return replace(estimate, low=max(estimate.low, min(estimate.value, 0.0))) if estimate.low < 0.0 else estimate
 
 
-def summarise(sums: RunSums, policies: Sequence[str] = (), prompts: Sequence[str] = ()) -> list[GroupSummary]:
-    """Return a summary of every group, ordered by the given names (others after them, as they were met)."""
-    return [summarise_group(sums, group) for group in ordered_groups(sums, policies, prompts)]
-
-
-def ordered_groups(sums: RunSums, policies: Sequence[str] = (), prompts: Sequence[str] = ()) -> list[GroupSums]:
-    """Return the groups of a run, ordered by the given names (others after them, as they were met)."""
-
-    def rank(names: Sequence[str], name: str) -> int:
-        return names.index(name) if name in names else len(names)
-
-    return sorted(
-        sums.groups.values(), key=lambda group: (rank(policies, group.policy), rank(prompts, group.prompt_type))
-    )
+def summarise(table: EpisodeTable) -> list[GroupSummary]:
+    """Return a summary of each policy under each prompt type, in the order of the run's command."""
+    return [summarise_group(table.group(*names)) for names in table.groups()]
 
 
 def _ordered(labels: Mapping[str, object]) -> list[str]:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
-from resilisim.evaluation.agent_sums import NOBODY, AgentSums, agent_table
+from resilisim.errors import InvalidInputError
+from resilisim.evaluation.table.agents import (
+    NOBODY,
+    AgentSums,
+    agent_table,
+    combined_performance_score,
+    deviation_over_models,
+    saturation,
+)
 
 
 def usage(calls: int, tokens: int, cost: float | None = 0.0) -> dict[str, Any]:
@@ -96,3 +108,70 @@ def test_the_table_says_who_gave_up() -> None:
     assert "extractor 33%, max_llm_calls 33%, tool 33%" in text
     assert "planner" in text
     assert "all 0: 2, 2: 2, 3: 1; finished 0: 1, 2: 2; right 0: 1, 2: 1" in text
+
+
+MEASURES = (saturation, combined_performance_score, deviation_over_models)
+shares = st.lists(st.floats(0, 1), min_size=1, max_size=8)
+
+
+def test_measures_over_models_by_hand():
+    accuracies = [0.25, 0.5, 0.75]
+    assert saturation(accuracies) == 0.75  # 1 - (0.75 - 0.5)
+    assert combined_performance_score(accuracies) == 0.5625  # 0.75 * 0.75
+    assert deviation_over_models(accuracies) == 0.25  # sqrt((0.0625 + 0 + 0.0625) / 2)
+
+
+# Four models' accuracies, and what Molinari and Ciravegna (2026), Table 3, give for them: deviation and CPS, which are
+# cut after two digits there. With the deviation of a population the first would be 0.15.
+@pytest.mark.parametrize(
+    ("accuracies", "deviation", "cps"),
+    [
+        ([0.53, 0.68, 0.26, 0.61], 0.18, 0.57),  # RP-ReAct, Yelp, easy
+        ([0.87, 0.39, 0.04, 0.43], 0.34, 0.48),  # Reflexion, Yelp, easy
+        ([0.89, 0.69, 0.48, 0.72], 0.16, 0.71),  # RP-ReAct, Airbnb, easy
+    ],
+)
+def test_published_values(accuracies, deviation, cps):
+    assert math.floor(100 * deviation_over_models(accuracies)) / 100 == deviation
+    assert math.floor(100 * combined_performance_score(accuracies)) / 100 == cps
+
+
+def test_one_model_and_none():
+    assert saturation([0.4]) == 1.0
+    assert combined_performance_score([0.4]) == 0.4
+    assert math.isnan(deviation_over_models([0.4]))
+    assert all(math.isnan(measure([])) for measure in MEASURES)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("wrong", [80.0, -0.1, math.nan, math.inf])
+def test_what_is_no_share_is_refused(measure, wrong):
+    with pytest.raises(InvalidInputError, match="expected a share from 0 to 1"):
+        measure([0.5, wrong])
+
+
+@given(shares)
+def test_models_that_differ_lower_both_scores(accuracies):
+    assert 0 <= saturation(accuracies) <= 1 + 1e-12
+    assert combined_performance_score(accuracies) <= max(accuracies) + 1e-12
+    equal = [max(accuracies)] * len(accuracies)
+    assert saturation(equal) == pytest.approx(1.0)
+    assert combined_performance_score(accuracies) <= combined_performance_score(equal) + 1e-12
+
+
+@given(shares, st.randoms(use_true_random=False))
+def test_the_order_of_models_does_not_matter(accuracies, random):
+    shuffled = list(accuracies)
+    random.shuffle(shuffled)
+    for measure in MEASURES:
+        assert measure(shuffled) == pytest.approx(measure(accuracies), nan_ok=True)
+
+
+def test_tokens_per_call_and_per_task():
+    sums = AgentSums("react", "baseline", num_episodes=4)
+    assert math.isnan(sums.tokens_per_call)
+    sums.components["planner"] = {"calls": 2, "prompt_tokens": 100, "completion_tokens": 20}
+    sums.components["extractor"] = {"calls": 3, "prompt_tokens": 70, "completion_tokens": 10}
+    assert sums.tokens_per_call == 40.0
+    assert sums.tokens_per_task == 50.0
+    assert math.isnan(AgentSums("react", "baseline").tokens_per_task)

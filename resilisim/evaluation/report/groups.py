@@ -1,0 +1,210 @@
+"""What sections share: groups of a run by policy and prompt type, which comes first, and means of rates over tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from resilisim.evaluation.report.content import NOTHING, Cell, CellLike, name_cell, with_interval
+from resilisim.evaluation.table.episodes import EpisodeTable
+from resilisim.evaluation.table.facts import RunFacts
+from resilisim.evaluation.table.summary import GroupSummary, summarise_group
+from resilisim.statistics import (
+    Estimate,
+    FloatArray,
+    clustered_proportion,
+    cross_fitted_betas,
+    t_quantile,
+    without_variation,
+)
+
+# Prompt types in the order of the ResiliBench paper's tables; others follow as they were met.
+PROMPT_ORDER = ("baseline", "chain_of_thought", "optimal", "flawed")
+LEVEL_NAMES: Final = ("full", "partial", "fail")
+PROMPT_SEPARATOR = ":"  # between a prompt type and the flaw that its plan was given
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Sums per task whose ratio is a rate: successes and episodes, for instance.
+
+    Attributes:
+        numerators: Shape (num_tasks,).
+        denominators: Shape (num_tasks,); 0 where a task has no episodes.
+    """
+
+    numerators: FloatArray
+    denominators: FloatArray
+
+    @property
+    def value(self) -> float:
+        """The rate, or NaN without episodes."""
+        total = float(self.denominators.sum())
+        return float(self.numerators.sum()) / total if total else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Episodes of one policy that count as one group.
+
+    Attributes:
+        table: Their table of sums.
+        summary: What these come to.
+        success: Full successes per task.
+        adjusted: The same with the luck taken out, as `luck_adjusted` does it; NaN for policies that try again.
+        levels: Full, partial and no successes per task.
+    """
+
+    table: EpisodeTable
+    summary: GroupSummary
+    success: Rate
+    adjusted: Rate
+    levels: tuple[Rate, Rate, Rate]
+
+    @property
+    def level_cells(self) -> list[CellLike]:
+        """Shares of full, partial and no success with their intervals, over the tasks that have any episode."""
+        present = self.success.denominators > 0
+        shares = (clustered_proportion(rate.numerators[present], rate.denominators[present]) for rate in self.levels)
+        return [with_interval(share) for share in shares]
+
+
+def base_prompt(prompt_type: str) -> str:
+    """Return the prompt type without the flaw that its plan was given."""
+    return prompt_type.partition(PROMPT_SEPARATOR)[0]
+
+
+def pool(table: EpisodeTable, prompt_type: str) -> Pool:
+    """Count the episodes of a table of sums, all of one policy, as one group whose prompts have one name."""
+    count, full, partial = (table.by_task(values) for values in (table.count, table.outcome, table.partial))
+    betas = np.array(cross_fitted_betas(table.folds))[table.task_folds]  # (num_tasks,)
+    none = math.nan if table.tries_again.any() else 0.0
+    adjusted = full - betas * table.by_task(table.luck) + none
+    levels = (Rate(full, count), Rate(partial, count), Rate(count - full - partial, count))
+    return Pool(table, summarise_group(table, prompt_type=prompt_type), levels[0], Rate(adjusted, count), levels)
+
+
+def combination(parts: Sequence[tuple[float, Rate]]) -> Estimate:
+    """Estimate a sum of weighted rates over the same tasks, with tasks as the units that vary.
+
+    With weights 1 and -1 it is a difference: what two rates have in common, the tasks and their luck, drops out of its
+    error. The error is the linearised one: task g contributes the sum over parts of
+    weight x (numerator_g - rate x denominator_g) / sum of denominators.
+
+    Returns:
+        The estimate; without a task all numbers are NaN, with one the interval is. Where nothing varies, because all
+        tasks are alike, an error of 0 would claim a certainty that nobody has; then the interval says what so many
+        tasks can rule out (`differences.without_variation`).
+    """
+    present = np.logical_or.reduce([rate.denominators > 0 for _, rate in parts])  # (num_tasks,)
+    num_tasks = int(present.sum())
+    num_episodes = int(sum(float(rate.denominators.sum()) for _, rate in parts))
+    values = [rate.value for _, rate in parts]
+    value = math.fsum(weight * rate for (weight, _), rate in zip(parts, values, strict=True))
+    nothing = Estimate(value, math.nan, math.nan, math.nan, num_tasks, num_episodes)
+    if num_tasks < 2 or math.isnan(value):
+        return nothing
+    shares = np.zeros(num_tasks, dtype=np.float64)
+    for (weight, rate), own in zip(parts, values, strict=True):
+        numerators, denominators = rate.numerators[present], rate.denominators[present]
+        shares += weight * (numerators - own * denominators) / float(denominators.sum())
+    error = math.sqrt(num_tasks / (num_tasks - 1) * float(shares @ shares))
+    if error < 1e-12:
+        low, high = without_variation(value, num_tasks)[0]
+        return Estimate(value, error, low, high, num_tasks, num_episodes)
+    half_width = t_quantile(num_tasks) * error
+    return Estimate(value, error, value - half_width, value + half_width, num_tasks, num_episodes)
+
+
+def mean_of(rates: Sequence[Rate]) -> Estimate:
+    """Return the plain mean of rates over the same tasks, each counting the same."""
+    estimate = combination([(1.0 / len(rates), rate) for rate in rates])
+    if math.isnan(estimate.low):
+        return estimate
+    return replace(estimate, low=max(estimate.low, 0.0), high=min(estimate.high, 1.0))
+
+
+def difference(first: Rate, second: Rate) -> Estimate:
+    """Return the first rate minus the second, over the tasks that have episodes in both."""
+    common = (first.denominators > 0) & (second.denominators > 0)
+    parts = [
+        Rate(np.where(common, rate.numerators, 0.0), np.where(common, rate.denominators, 0.0))
+        for rate in (first, second)
+    ]
+    return combination([(1.0, parts[0]), (-1.0, parts[1])])
+
+
+def merit(row: GroupSummary) -> tuple[bool, bool, float]:
+    """Return what rows are sorted by, the best first.
+
+    Luck-adjusted success as a share of the ceiling decides. Policies that have none, because they may try again, follow
+    by their raw success; privileged ones, which are no fair comparison, come last.
+    """
+    share = row.adjusted_share.value
+    return row.privileged, math.isnan(share), -round(row.success.value if math.isnan(share) else share, 9)
+
+
+def ranked(rows: Sequence[GroupSummary]) -> list[GroupSummary]:
+    """Return rows by prompt type, in the order in which these were met, and within each the best first."""
+    prompts = list(dict.fromkeys(row.prompt_type for row in rows))
+    return sorted(rows, key=lambda row: (prompts.index(row.prompt_type), merit(row)))
+
+
+def policies_of(facts: RunFacts) -> list[str]:
+    """Return the policies of a run, the best first: by the mean of what rows are sorted by over their episodes."""
+    own: dict[str, list[GroupSummary]] = {}
+    for row in facts.rows:
+        own.setdefault(row.policy, []).append(row)
+
+    def mean_merit(policy: str) -> tuple[bool, bool, float]:
+        rows = own[policy]
+        worth = math.fsum(merit(row)[2] * row.num_episodes for row in rows) / sum(row.num_episodes for row in rows)
+        return any(row.privileged for row in rows), any(merit(row)[1] for row in rows), round(worth, 9)
+
+    return sorted(own, key=mean_merit)
+
+
+class PromptPools:
+    """The groups of a run by policy and prompt type, where all flawed prompts of a policy count as one.
+
+    Attributes:
+        facts: The run's facts.
+        policies: Policies, the best first.
+        prompts: Prompt types without their flaws, those of the ResiliBench paper first and in its order.
+        rows: Summaries of policies under prompt types, by prompt and the best first.
+    """
+
+    def __init__(self, facts: RunFacts) -> None:
+        self.facts = facts
+        parts: dict[tuple[str, str], list[str]] = {}
+        for policy, prompt in facts.table.groups():
+            parts.setdefault((policy, base_prompt(prompt)), []).append(prompt)
+        self._pools = {key: pool(facts.table.group(key[0], *own), key[1]) for key, own in parts.items()}
+        self.policies = policies_of(facts)
+        found = dict.fromkeys(prompt for _, prompt in self._pools)
+        known = [prompt for prompt in PROMPT_ORDER if prompt in found]
+        self.prompts = known + [prompt for prompt in found if prompt not in PROMPT_ORDER]
+        pools = (self.get(policy, prompt) for prompt in self.prompts for policy in self.policies)
+        self.rows = ranked([entry.summary for entry in pools if entry is not None])
+
+    def get(self, policy: str, prompt: str) -> Pool | None:
+        """Return the pool of a policy under a prompt type, or None if it has no episodes."""
+        return self._pools.get((policy, prompt))
+
+    def is_privileged(self, policy: str) -> bool:
+        """Return whether a policy saw the state in any episode."""
+        return any(row.privileged for row in self.rows if row.policy == policy)
+
+    def name(self, policy: str) -> Cell:
+        """Return a policy's name, with the mark of privileged ones."""
+        return name_cell(policy, self.is_privileged(policy))
+
+    def level_cells(self, policy: str) -> list[CellLike]:
+        """Return the shares of full, partial and no success of a policy, under one prompt after the other."""
+        found = [self.get(policy, prompt) for prompt in self.prompts]
+        none: list[CellLike] = [NOTHING] * len(LEVEL_NAMES)
+        return [cell for own in found for cell in (none if own is None else own.level_cells)]

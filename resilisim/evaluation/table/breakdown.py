@@ -1,0 +1,320 @@
+"""Where the points of a run went: losses by policy, prompt, flaw, task type and tool, errors, the costliest calls.
+
+Memory grows with policies, prompts, tools and kinds of error, never with episodes. Sums over calls are kept once, in
+the finest division; every other one is added up from it, or from the table of episodes, when it is asked for.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resilisim.errors import unknown_name
+from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
+from resilisim.evaluation.table.episodes import EpisodeTable
+
+Dimension = Literal["policy", "prompt", "flaw", "task_type", "tool"]
+DIMENSIONS: Final[tuple[str, ...]] = get_args(Dimension)
+
+# Keys of rows for what has no name of its own.
+NO_TOOL: Final = ""  # messages that ran no tool
+
+NUM_KEPT: Final = 100  # costly calls of each policy
+EXCERPT_LENGTH: Final = 200  # characters of a message that are kept
+
+# Finding out what the prompt does not say has a price, which is nobody's fault.
+_NO_BLAME: Final = "information"
+
+# Regrets that differ by rounding count as equal, so that the choice among them is by place and never by chance.
+_DIGITS: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class BreakdownRow:
+    """What one part of a run's episodes, or of their calls, lost.
+
+    Attributes:
+        policy: Name of the policy.
+        prompt_type: Prompt type; "" where all prompts of the policy are counted together.
+        key: What the row is about: the policy, prompt type, flaw type, task type or tool.
+        episodes: Episodes; for a tool, those in which it was run.
+        calls: Messages; for a tool, its executions.
+        losses: Sum of regret by label (`record.LOSS_LABELS`), in points of probability; divide by `episodes` of the
+            policy and prompt for the share of episodes lost.
+        luck: Sum of luck.
+    """
+
+    policy: str
+    prompt_type: str
+    key: str
+    episodes: int
+    calls: int
+    losses: Mapping[str, float]
+    luck: float
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the row as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """How often a tool was run, and how often that succeeded."""
+
+    executions: int
+    successes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CostlyCall:
+    """One message that cost something.
+
+    Attributes:
+        policy: Who sent it.
+        prompt_type: Under which prompt.
+        instance_id: The task's id.
+        seed: The episode's seed.
+        index: The episode's place in the plan of its run.
+        turn: The message's number, from 1.
+        kind: What the message was (execute, search, ...).
+        tool: The tool that it named, if it named one.
+        message: The message, cut at `EXCERPT_LENGTH` characters.
+        label: Why it cost something (`record.LOSS_LABELS`).
+        regret: What it cost, as a probability of full success.
+    """
+
+    policy: str
+    prompt_type: str
+    instance_id: str
+    seed: int
+    index: int
+    turn: int
+    kind: str
+    tool: str | None
+    message: str
+    label: str
+    regret: float
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the call as JSON values."""
+        return asdict(self)
+
+
+class _CallKey(NamedTuple):
+    policy: str
+    prompt_type: str
+    kind: str
+    tool: str  # `NO_TOOL` if none was run
+    success: bool | None  # None if none was run
+    error: str  # of a failed execution
+
+
+@dataclass(slots=True)
+class _Cell:
+    """Sums over some calls; `episodes` are those in which the tool was run, or a message that ran none was sent."""
+
+    calls: int = 0
+    episodes: int = 0
+    luck: float = 0.0
+    losses: dict[str, float] = field(default_factory=dict)
+
+    def merge(self, other: _Cell) -> None:
+        self.calls += other.calls
+        self.episodes += other.episodes
+        self.luck += other.luck
+        for label, amount in other.losses.items():
+            self.losses[label] = self.losses.get(label, 0.0) + amount
+
+
+class CallSums:
+    """Sums over the single calls of a run, and its costliest ones."""
+
+    def __init__(self) -> None:
+        self.cells: dict[_CallKey, _Cell] = {}
+        self.costly: dict[str, _CostliestCalls] = {}
+
+    def add(self, record: EpisodeRecord) -> None:
+        """Take in the calls of one episode."""
+        policy, prompt_type = record["policy"], record["prompt_type"]
+        costly = self.costly.get(policy)
+        if costly is None:
+            costly = self.costly[policy] = _CostliestCalls()
+        ran_no_tool = False
+        for step in record["steps"]:
+            success, label = step["success"], step["label"]
+            if success is None:
+                key = _CallKey(policy, prompt_type, step["kind"], NO_TOOL, None, "")
+                is_first, ran_no_tool = not ran_no_tool, True
+            else:
+                error = "" if success else step["error"] or ""
+                key = _CallKey(policy, prompt_type, step["kind"], step["tool"] or "", success, error)
+                is_first = step["attempt"] == 1
+            cell = self.cells.get(key)
+            if cell is None:
+                cell = self.cells[key] = _Cell()
+            cell.calls += 1
+            cell.episodes += is_first
+            if success is not None:
+                cell.luck += step["luck"]
+            if label is not None:
+                cell.losses[label] = cell.losses.get(label, 0.0) + step["regret"]
+                costly.add(record, step)
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """What lost points can be put down to.
+
+    Attributes:
+        table: The table of sums of the run.
+        calls: Sums over its calls.
+    """
+
+    table: EpisodeTable
+    calls: CallSums = field(repr=False)
+
+    def totals(self, dimension: str) -> list[BreakdownRow]:
+        """Return one row for each part of a dimension, in the order in which parts were first met.
+
+        Rows by "policy" count all prompts of a policy together; all others are by policy and prompt type. The key is
+        the flaw's type ("" for episodes without one), the task type, or the tool ("" for messages that ran none).
+
+        Raises:
+            InvalidInputError: There is no such dimension.
+        """
+        if dimension not in DIMENSIONS:
+            raise unknown_name("dimension", dimension, DIMENSIONS)
+        if dimension == "tool":
+            return [
+                BreakdownRow(*names, cell.episodes, cell.calls, cell.losses, cell.luck)
+                for names, cell in self._tools().items()
+            ]
+        table = self.table
+        prompts = table.prompt if dimension != "policy" else np.zeros_like(table.prompt)
+        keys, of_row = self._parts(dimension)
+        parts = np.stack([table.policy, prompts, of_row])  # (3, num_rows)
+        names, first, part = np.unique(parts, axis=1, return_index=True, return_inverse=True)
+        episodes, calls, luck = (np.bincount(part, weights=sums) for sums in (table.count, table.turns, table.luck))
+        losses = {label: np.bincount(part, weights=sums) for label, sums in table.losses.items()}
+        return [
+            BreakdownRow(
+                policy=table.policies[names[0, place]],
+                prompt_type="" if dimension == "policy" else table.prompts[names[1, place]],
+                key=keys[names[2, place]],
+                episodes=int(episodes[place]),
+                calls=int(calls[place]),
+                losses={label: float(sums[place]) for label, sums in losses.items() if sums[place]},
+                luck=float(luck[place]),
+            )
+            for place in np.argsort(first).tolist()
+        ]
+
+    @property
+    def errors(self) -> Mapping[tuple[str, str, str], int]:
+        """Failed executions by policy, prompt type and type of error."""
+        counts: Counter[tuple[str, str, str]] = Counter()
+        for key, cell in self.calls.cells.items():
+            if key.success is False:
+                counts[key.policy, key.prompt_type, key.error] += cell.calls
+        return counts
+
+    @property
+    def kinds(self) -> Mapping[tuple[str, str, str], int]:
+        """Messages by policy, prompt type and kind (execute, search, info, format_error, rejected, finish, stop)."""
+        counts: Counter[tuple[str, str, str]] = Counter()
+        for key, cell in self.calls.cells.items():
+            counts[key.policy, key.prompt_type, key.kind] += cell.calls
+        return counts
+
+    @property
+    def tool_uses(self) -> Mapping[tuple[str, str, str], ToolUse]:
+        """Executions and successes by policy, prompt type and tool."""
+        successes: Counter[tuple[str, str, str]] = Counter()
+        for key, cell in self.calls.cells.items():
+            if key.success:
+                successes[key.policy, key.prompt_type, key.tool] += cell.calls
+        return {
+            names: ToolUse(cell.calls, successes[names]) for names, cell in self._tools().items() if names[2] != NO_TOOL
+        }
+
+    @property
+    def costliest(self) -> tuple[CostlyCall, ...]:
+        """The calls of all policies with the highest regret, at most `NUM_KEPT`."""
+        entries = (entry for calls in self.calls.costly.values() for entry in calls.heap)
+        return tuple(call for _, call in sorted(entries, key=lambda entry: entry[0], reverse=True)[:NUM_KEPT])
+
+    def costliest_of(self, policy: str) -> tuple[CostlyCall, ...]:
+        """Return the calls of one policy with the highest regret, at most `NUM_KEPT`."""
+        calls = self.calls.costly.get(policy)
+        return () if calls is None else tuple(call for _, call in sorted(calls.heap, reverse=True))
+
+    def _tools(self) -> dict[tuple[str, str, str], _Cell]:
+        """Return the sums by policy, prompt type and tool: groups as they were first met, tools by name."""
+        found: dict[tuple[str, str], dict[str, _Cell]] = {}
+        for key, cell in self.calls.cells.items():
+            found.setdefault(key[:2], {}).setdefault(key.tool, _Cell()).merge(cell)
+        return {(*group, tool): cell for group, tools in found.items() for tool, cell in sorted(tools.items())}
+
+    def _parts(self, dimension: str) -> tuple[list[str], NDArray[np.int64]]:
+        """Return the names of a dimension's parts and the part of each row, shape (num_rows,)."""
+        table = self.table
+        if dimension == "policy":
+            return list(table.policies), table.policy.astype(np.int64)
+        if dimension == "prompt":
+            return list(table.prompts), table.prompt.astype(np.int64)
+        by_flaw = dimension == "flaw"
+        names = [flaw[0] for flaw in table.flaws] if by_flaw else [task.task_type for task in table.tasks]
+        keys = list(dict.fromkeys(names))
+        of_name = np.array([keys.index(name) for name in names], dtype=np.int64)
+        return keys, of_name[table.flaw] if by_flaw else of_name[table.task]
+
+
+class _CostliestCalls:
+    """Keeps the calls with the highest regret, searches that the prompt made necessary left out.
+
+    The order is by regret (rounded), then the earlier episode and message: a total order, as no episode stands twice in
+    a run. So it does not depend on the order in which episodes come.
+    """
+
+    __slots__ = ("_lowest", "_numbers", "heap")
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[tuple[float, int, int, int], CostlyCall]] = []
+        self._numbers = itertools.count()  # keeps the order total where a file holds an episode twice after all
+        self._lowest = 0.0  # below this nothing can enter any more
+
+    def add(self, record: EpisodeRecord, step: StepRecord) -> None:
+        """Look at one call that has a label."""
+        regret = step["regret"]
+        if regret < self._lowest or step["label"] == _NO_BLAME:
+            return
+        key = (round(regret, _DIGITS), -record["index"], -step["turn"], -next(self._numbers))
+        if len(self.heap) < NUM_KEPT:
+            heapq.heappush(self.heap, (key, _costly_call(record, step)))
+        elif key > self.heap[0][0]:
+            heapq.heapreplace(self.heap, (key, _costly_call(record, step)))
+        if len(self.heap) == NUM_KEPT:
+            self._lowest = self.heap[0][0][0] - 10.0**-_DIGITS
+
+
+def _costly_call(record: EpisodeRecord, step: StepRecord) -> CostlyCall:
+    return CostlyCall(
+        policy=record["policy"],
+        prompt_type=record["prompt_type"],
+        instance_id=record["instance_id"],
+        seed=record["seed"],
+        index=record["index"],
+        turn=step["turn"],
+        kind=step["kind"],
+        tool=step["tool"],
+        message=step["message"][:EXCERPT_LENGTH],
+        label=step["label"] or "",
+        regret=step["regret"],
+    )
