@@ -84,12 +84,6 @@ def test_a_block_without_a_language_is_a_quotation_where_another_has_one(text):
     assert proposal.code == "print(1)"
 
 
-def test_a_block_that_is_cut_off_is_preferred_to_a_quotation_and_not_run():
-    proposal = read_proposal(f"```\n{QUOTED}\n```\n```python\nfor x in", is_cut=True)
-    assert isinstance(proposal, Unreadable)
-    assert proposal.problem == "the block of code is cut off"
-
-
 def test_a_fence_within_a_line_of_code_does_not_close_the_block():
     proposal = read_proposal('```python\nprint("```")\nx = 1\n```')
     assert proposal == Block('print("```")\nx = 1')
@@ -533,26 +527,6 @@ def test_text_from_the_model_cannot_forge_a_message():
     record = play_scripted(CodeAct(models=model))
     assert [step["kind"] for step in record["steps"]] == ["search", "execute", "finish"]
     assert record["steps"][1]["tool"] == READER
-
-
-def test_failures_of_tools_can_be_caught_and_tried_again():
-    stubborn = (
-        "def insist(name):\n"
-        "    while True:\n"
-        "        try:\n"
-        "            return tool_call(name)\n"
-        "        except ToolError as error:\n"
-        "            print(error)\n"
-        f"insist({READER!r})\n"
-        f"insist({PARSER!r})\n"
-        "finish('done')"
-    )
-    outcomes = [play_scripted(CodeAct(models=scripted(code(stubborn))), base=0.6, seed=seed) for seed in range(6)]
-    failed = [
-        step for record in outcomes for step in record["steps"] if step["kind"] == "execute" and not step["success"]
-    ]
-    assert failed
-    assert any(record["outcome"] == 1 for record in outcomes)
 
 
 def test_the_environment_can_end_it_inside_a_block():

@@ -340,16 +340,6 @@ def test_what_looks_like_a_reference_in_the_data_is_none():
     assert sub_agent.tools.calls == [("fetch", {"key": "{step_8}"}), ("store", {"what": {"id": "{step_7}"}})]
 
 
-def test_a_plan_of_eight_verbose_steps_fits():
-    words = "Read what the step before has brought, look at every part of it, and say in full what it means. " * 12
-    steps = [{"step": n, "task": f"{n}: {words}", "needs": [n - 1] if n > 1 else []} for n in range(1, 9)]
-    thoughts = f"<think>{words * 5}</think>"
-    script = [planner(thoughts + plan(*steps)), *[executor(f"{thoughts}Action: finish[{n}]") for n in range(1, 9)]]
-    played = Play(script, replan="failure")
-    assert played.answer == "8"
-    assert all(call["settings"].get("max_tokens") is None for call in played.run.transcript.calls)
-
-
 def test_a_plan_that_was_cut_off_is_told_so():
     cut = ChatReply("<think>well", finish_reason="length")
     told = "could not be used: the reply was cut off, because it reached the limit of tokens: think and write less"

@@ -589,28 +589,6 @@ def test_it_succeeds(protocol):
     assert live_children() <= before
 
 
-def test_several_executors_succeed_together():
-    model = scripted(
-        ask("search: find a reader"),
-        act("tool_search", query="read records"),
-        done(READER),
-        ask(f"run: run {READER}, then {PARSER}"),
-        act(READER, source="x"),  # a library's tool by its own name
-        act("tool_call", name=PARSER),
-        done("both"),
-        end("done"),
-    )
-    policy = RPReAct(models=model, executors="search:tool_search+tool_info;run:tool_call")
-    assert play_scripted(policy)["outcome"] == 1
-
-
-def test_nonsense_uses_no_turn_and_the_step_limit_ends_it():
-    record = play_scripted(RPReAct(models=scripted(*[plan("what?")] * 4), steps=4))
-    assert len(record["steps"]) == 1  # the agent's own stopping
-    assert record["agent"]["ended_by"] == "gave_up"
-    assert record["agent"]["first_failure"]["component"] == "planner"
-
-
 def test_the_environment_can_end_it():
     model = scripted(ask("x"), *[act("tool_search", query="x")] * 3)
     record = play_scripted(RPReAct(models=model), max_turns=2)

@@ -123,10 +123,6 @@ def test_a_failed_call_is_an_exception_that_can_be_caught(kind):
     assert "x = tool()" in second.error
 
 
-def test_an_unknown_name_is_an_error():
-    assert all("NameError: name 'nothing' is not defined" in result.error for result in run("nothing", "nothing(1)"))
-
-
 class Ended(BaseException):
     pass
 

@@ -76,7 +76,9 @@ class CodeAct(LlmPolicy[CodeActOptions]):
     """Acts by writing Python that calls the tools (Wang et al., 2024).
 
     The namespace lasts for the episode. Each call of a tool is a turn of the environment; Python itself is free. Code
-    runs in a sandbox and never in this process. Its calls are counted under "agent".
+    runs in a sandbox and never in this process. Its calls are counted under "agent"::
+
+        policy = CodeAct(models=model, steps=10, block_seconds=2)
     """
 
     name = "code-act"

@@ -51,7 +51,9 @@ class PlanAndExecute(LlmPolicy[PlanAndExecuteOptions]):
     """A planner writes the steps, an executor does them one by one, a replanner says what is left or gives the answer.
 
     A plan with neither steps nor answer is a failure, and so is a failed step once no replan is left. Where the
-    replanner is not asked, or must not change the plan any more, the result of the last step is the answer.
+    replanner is not asked, or must not change the plan any more, the result of the last step is the answer::
+
+        policy = PlanAndExecute(models=model, executor="direct", replan="failure")
     """
 
     name = "plan-and-execute"

@@ -82,7 +82,9 @@ class RPReAct(LlmPolicy[RPReActOptions]):
     """A reasoner-planner that supervises ReAct executors (Molinari and Ciravegna, 2026).
 
     The planner asks one sub-question after the other, each answered by an executor with a ReAct loop of its own. Long
-    outputs of tools are stored in variables that live for the whole task; executor and planner see their beginning.
+    outputs of tools are stored in variables that live for the whole task; executor and planner see their beginning::
+
+        policy = RPReAct(models=model, executors="search:tool_search+tool_info;run:tool_call")
 
     Args:
         models: Who answers: one model, or one for each component.

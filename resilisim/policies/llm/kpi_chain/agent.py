@@ -43,7 +43,9 @@ class KpiChain(LlmPolicy[KpiChainOptions]):
     The planner writes tasks, each with the entities that it has to find. A tool task calls its tool, the extractor
     reads the entities out of the output, and they are remembered if all are there, of their types, and sure enough; a
     reasoning task is one call of the reasoner. Later tasks refer to what is remembered. When a task fails, the
-    replanner is told why and writes the tasks that lead from there to the answer.
+    replanner is told why and writes the tasks that lead from there to the answer::
+
+        policy = KpiChain(models=RoleModels(large, {"extractor": small}), theta=0.8)
     """
 
     name = "kpi-chain"

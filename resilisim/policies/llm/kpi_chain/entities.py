@@ -135,16 +135,14 @@ class Finding:
     confidence: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KpiResult:
-    """How a task did: what may be remembered, and what is wrong, a line for each entity; none if it succeeded."""
+def evaluate_kpi(
+    expected: Sequence[EntitySpec], findings: Mapping[str, Finding], theta: float
+) -> tuple[dict[str, Any], list[str]]:
+    """Test what a task found: every entity is there, of its type, and found with a confidence of at least theta.
 
-    entities: Mapping[str, Any] = field(hash=False)
-    problems: tuple[str, ...] = ()
-
-
-def evaluate_kpi(expected: Sequence[EntitySpec], findings: Mapping[str, Finding], theta: float) -> KpiResult:
-    """Test what a task found: every entity is there, of its type, and found with a confidence of at least theta."""
+    Returns:
+        What may be remembered, entity -> value, and what is wrong, a line for each entity; none if the task succeeded.
+    """
     entities: dict[str, Any] = {}
     problems: list[str] = []
     for entity in expected:
@@ -154,7 +152,7 @@ def evaluate_kpi(expected: Sequence[EntitySpec], findings: Mapping[str, Finding]
             entities[entity.name] = finding.value
         elif entity.required:
             problems.append(problem)
-    return KpiResult(entities, tuple(problems))
+    return entities, problems
 
 
 def _problem(entity: EntitySpec, finding: Finding, theta: float) -> str | None:

@@ -160,17 +160,17 @@ class Worker:
                 summaries.append(f"piece {place}: {summary}" if len(chunks) > 1 else summary)
         theta = self._options.theta
         merged = merge_findings(task.entities, pieces, theta, self._options.unite_arrays)
-        kpi = evaluate_kpi(task.entities, merged, theta)
+        entities, problems = evaluate_kpi(task.entities, merged, theta)
         found = {name: {"value": one.value, "confidence": one.confidence} for name, one in merged.items()}
-        verdict = "failed" if kpi.problems else "passed"
+        verdict = "failed" if problems else "passed"
         self._run.note("extraction", "extractor", verdict, task=task.task_id, pieces=len(pieces), candidates=found)
-        if not kpi.problems:
-            return Done("extractor", kpi.entities, response)
+        if not problems:
+            return Done("extractor", entities, response)
         tool = f"the tool {task.tool_name!r} answered, but the test of its entities failed."
         feedback = _feedback(
-            f"Task {task.task_id} failed: {tool}", kpi.problems, "The extractor says", "\n".join(summaries)
+            f"Task {task.task_id} failed: {tool}", problems, "The extractor says", "\n".join(summaries)
         )
-        return Failed("extractor", _one_line("; ".join(kpi.problems)), feedback)
+        return Failed("extractor", _one_line("; ".join(problems)), feedback)
 
     async def _reason(self, task: PlanTask, values: dict[str, Any]) -> Done | Failed:
         inputs = [
@@ -186,10 +186,11 @@ class Worker:
             reasoned = await self._ask("reasoner", filled, task, read_reasoning)
         except UnreadableReplyError as problem:
             return _never_readable(task, "reasoner", problem)
-        kpi = evaluate_kpi(task.entities, reasoned.findings, self._options.theta)
-        problems = kpi.problems if reasoned.completed else ("the status is failed", *kpi.problems)
+        entities, problems = evaluate_kpi(task.entities, reasoned.findings, self._options.theta)
+        if not reasoned.completed:
+            problems = ["the status is failed", *problems]
         if not problems:
-            return Done("reasoner", kpi.entities, as_text(kpi.entities))
+            return Done("reasoner", entities, as_text(entities))
         head = f"Task {task.task_id} failed: the reasoning did not bring what was expected."
         feedback = _feedback(head, problems, "The reasoner says", "\n".join(reasoned.steps))
         return Failed("reasoner", _one_line("; ".join(problems)), feedback)

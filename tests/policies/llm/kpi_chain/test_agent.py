@@ -96,11 +96,6 @@ def test_nonsense_of_each_component_is_counted_and_asked_for_again(component, no
     assert event["text"] in messages[3]["content"]
 
 
-def test_a_conversation_does_not_grow_with_every_retry():
-    _, run = play(["a", "b", "c", "d"], searching())
-    assert [len(call["messages"]) for call in run.transcript.calls] == [2, 4, 4, 4]
-
-
 def test_a_reply_that_was_cut_off_is_called_so():
     cut = ChatReply(plan_of(tool_task("T1", "it", "final_answer"))[:80], finish_reason="length")
     _, run = play([cut, ONE_STEP, FOUND], searching("here"))

@@ -102,11 +102,6 @@ def test_the_tags_win_over_is_reference(value, flag, query):
     assert "the tags count" in events(run, "warning")[0]["text"]
 
 
-def test_reasoning_tasks_have_no_extractor():
-    _, run = play([TWO_STEPS, extracted(0.9, name="x"), reasoned(final_answer="y")], searching("here"))
-    assert [call["role"] for call in run.transcript.calls] == ["planner", "extractor", "reasoner"]
-
-
 @pytest.mark.parametrize(
     ("word", "kind"),
     [
@@ -190,12 +185,6 @@ def test_three_retries_of_unreadable_replies_then_a_failure_of_the_task(role):
     assert answer == "y"
     assert len(events(run, "malformed_reply")) == 4
     assert run.transcript.counters[f"{role}_retries"] == 3
-
-
-def test_a_planner_that_is_never_readable_ends_the_episode():
-    answer, run = play(["nonsense"] * 4, searching())
-    assert answer is None
-    assert run.transcript.first_failure()["component"] == "planner"
 
 
 def test_replans_are_counted_by_lineage():

@@ -54,22 +54,6 @@ def test_a_plan_that_succeeds(prompt, protocol):
     assert record["protocol"] == "text", "it has its own way of calling"
 
 
-def test_a_library_tool_by_its_own_name():
-    plan = planned(
-        tool_task(
-            "T1",
-            "",
-            entity("read", "boolean"),
-            tool_name=READER,
-            input_parameters=[given("source", TASK["inputs"]["source"])],
-        ),
-        tool_task("T2", "", entity("parsed", "boolean"), needs=("T1",), tool_name=PARSER, input_parameters=[]),
-        answer_task("T3", "T2.parsed"),
-    )
-    record = play_scripted(KpiChain(models=scripted(plan, *SUCCESS[1:])))
-    assert record["score"]["level"] == "full_success"
-
-
 def played(script, seed=0, **options):
     """Play an episode; return its messages, its score and the agent's record."""
     record = play_scripted(KpiChain(models=ScriptedChatModel(script)), seed=seed, **options)
@@ -154,13 +138,3 @@ def test_a_search_feeds_the_call():
     sent, score, _ = played(script)
     assert [message.partition(">")[0] for message in sent] == ["<tool_search", "<tool_call", "<finish/"]
     assert score["level"] != "full_success", "the parser is missing"
-
-
-def test_a_reference_that_cannot_be_resolved_uses_no_turn():
-    optional = call_task("T1", READER, entity("read", "boolean"), entity("note", required=False))
-    leaning = call_task("T2", PARSER, entity("final_answer", "boolean"), needs=("T1",), options=ref("T1.note"))
-    script = [planned(optional, leaning), extracted(0.9, read=True), *["nonsense"] * 4]
-    sent, _, record = played(script)
-    assert len(sent) == 2, "one call and the stop"
-    assert record["first_failure"]["component"] == "planner", "it wrote the reference"
-    assert [event["component"] for event in record["events"] if event["kind"] == "failure"] == ["planner", "replanner"]

@@ -161,14 +161,6 @@ def test_memory_and_statuses_after_each_step():
     ]
 
 
-def test_the_failed_task_stays_as_history():
-    tasks = {task["task_id"]: task for task in replay()[1].structure["plan"]["tasks"]}
-    assert list(tasks) == ["T1", "T2", "T2a", "T3a"]
-    assert tasks["T2"]["execution_result"] == {}
-    assert tasks["T2"]["failure_reason"] == "entity 'government_position' was not found (confidence 0.15)"
-    assert tasks["T2a"]["execution_result"] == {"government_position": "Chief of Protocol"}
-
-
 def test_the_confidences_are_those_of_the_extractor():
     found = [event["details"]["candidates"] for event in events(replay()[1], "extraction")]
     assert found == [

@@ -95,24 +95,14 @@ class StepFailure:
 
 @dataclass(frozen=True)
 class Played:
-    """What happened.
-
-    Attributes:
-        answer: The agent's answer.
-        calls: (tool, arguments) of every call that reached a tool.
-        failures: The steps that failed, in order.
-        results: Place of a step -> its result as text, for those that succeeded.
-        requests: All requests to models.
-        resolution_requests: How many of them were to turn references into values.
-        counters: Counters of the record.
-    """
+    """What happened: calls that reached a tool, failed steps in order, results of the others by their places."""
 
     answer: str | None
     calls: list[tuple[str, dict[str, Any]]]
     failures: list[StepFailure]
     results: dict[int, str]
     requests: list[ChatRequest]
-    resolution_requests: int
+    resolution_requests: int  # how many of them were to turn references into values
     counters: Mapping[str, int]
 
 
