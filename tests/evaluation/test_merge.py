@@ -63,10 +63,6 @@ def failure(index: int, error: str = "the endpoint does not answer") -> FailureR
     )
 
 
-def test_there_are_as_many_records_as_the_run_says() -> None:
-    assert [record["index"] for record in RECORDS] == list(range(NUM_EPISODES))
-
-
 def test_shards_of_a_run_become_the_run(tmp_path: Path) -> None:
     arguments: dict[str, Any] = {
         "policies": [f"{TOYS}:Reading", f"{TOYS}:Quitter"],

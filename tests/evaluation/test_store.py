@@ -1,20 +1,28 @@
-"""The folder of a run: it goes on where it stopped and refuses whatever is not the same run."""
+"""The folder of a run: it resumes where it stopped, refuses what is not the same run, and keeps replies under way."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from resilisim import run_folder
+from resilisim.chat import ChatMessage, ChatReply, ChatRequest, TokenUsage, ToolCall
 from resilisim.errors import StoreError
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.store import (
+    EpisodeJournal,
     RunStore,
+    discard_journal,
+    discard_journals,
+    journal_path,
     read_manifest,
     read_records,
 )
@@ -47,21 +55,6 @@ def test_a_second_opening_knows_what_is_finished(tmp_path: Path) -> None:
     assert list(read_records(tmp_path / "run")) == records[1:4]
 
 
-def test_a_torn_episode_is_played_again(tmp_path: Path) -> None:
-    records = some_records()
-    with RunStore(tmp_path, ARGUMENTS, 6) as store:
-        for record in records:
-            store.append_encoded(encode_json_line(record), record["index"])
-    path = tmp_path / "episodes.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-10])
-    assert list(read_records(tmp_path)) == records[:-1]
-    with RunStore(tmp_path, ARGUMENTS, 6) as store:
-        assert store.num_finished == 5
-        store.append_encoded(encode_json_line(records[5]), 5)
-    assert path.read_bytes() == whole
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -89,11 +82,6 @@ def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
 def test_the_same_run_is_not_refused_when_its_arguments_hold_tuples(tmp_path: Path) -> None:
     RunStore(tmp_path, {"seeds": (0, 1)}, 6).close()
     RunStore(tmp_path, {"seeds": (0, 1)}, 6).close()
-
-
-def test_two_processes_cannot_write_to_one_folder(tmp_path: Path) -> None:
-    with RunStore(tmp_path, ARGUMENTS, 6), pytest.raises(StoreError, match="another process"):
-        RunStore(tmp_path, ARGUMENTS, 6)
 
 
 def write(folder: Path, *records: EpisodeRecord) -> None:
@@ -221,22 +209,6 @@ def test_a_manifest_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
         RunStore(tmp_path, ARGUMENTS, 6)
 
 
-def test_a_full_disk_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = some_records()
-    with RunStore(tmp_path, ARGUMENTS, 6) as store:
-        store.append_encoded(encode_json_line(records[0]), 0)
-
-        def full(descriptor: int, data: memoryview) -> int:
-            raise OSError(28, "No space left on device")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(run_folder.os, "write", full)
-            with pytest.raises(StoreError, match="disk is full; what was finished is kept"):
-                store.append_encoded(encode_json_line(records[1]), 1)
-        assert not store.is_finished(1)
-    assert list(read_records(tmp_path)) == records[:1]
-
-
 def test_no_manifest_is_left_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -262,3 +234,95 @@ def test_an_episode_whose_agent_is_not_whole_is_named_by_readers_of_results(tmp_
         store.append_encoded(encode_json_line(record), record["index"])
     with pytest.raises(StoreError, match=r"episode 0 of .* lacks the field 'restarts'"):
         read_facts(tmp_path)
+
+
+REQUESTS = [ChatRequest((ChatMessage("user", f"question {number}"),), cache_scope=f"e#{number}") for number in range(4)]
+REPLIES = [
+    ChatReply(f"answer {number}\n", (ToolCall("c", "f", "{}"),), TokenUsage(3, 4), latency_seconds=0.5)
+    for number in range(4)
+]
+
+
+def filled(path: Path, count: int = 4) -> Path:
+    with EpisodeJournal(path, "model") as journal:
+        for number in range(count):
+            assert journal.recall(number, REQUESTS[number]) is None
+            journal.keep(number, REQUESTS[number], REPLIES[number])
+    return path
+
+
+def test_what_is_kept_is_taken_again(tmp_path: Path) -> None:
+    path = filled(tmp_path / "folder" / "0.jsonl")
+    journal = EpisodeJournal(path, "model")
+    assert [journal.recall(number, request) for number, request in enumerate(REQUESTS)] == REPLIES
+    assert journal.recall(4, REQUESTS[0]) is None
+    assert (journal.num_kept, journal.num_recalled) == (4, 4)
+
+
+def test_another_model_or_another_request_gets_nothing(tmp_path: Path) -> None:
+    path = filled(tmp_path / "0.jsonl")
+    assert EpisodeJournal(path, "another").recall(0, REQUESTS[0]) is None
+    journal = EpisodeJournal(path, "model")
+    assert journal.recall(0, REQUESTS[0]) == REPLIES[0]
+    changed = dataclasses.replace(REQUESTS[1], temperature=0.9)
+    assert journal.recall(1, changed) is None
+    assert journal.recall(2, REQUESTS[2]) is None  # what followed answered another conversation
+
+
+def test_a_journal_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = filled(tmp_path / "0.jsonl", count=2)
+    with EpisodeJournal(path, "model") as journal:
+        assert journal.recall(0, REQUESTS[0]) == REPLIES[0]
+        assert journal.recall(1, REQUESTS[1]) == REPLIES[1]
+        journal.keep(2, REQUESTS[2], REPLIES[2])
+    again = EpisodeJournal(path, "model")
+    assert [again.recall(number, REQUESTS[number]) for number in range(3)] == REPLIES[:3]
+
+
+@given(st.data())
+def test_a_cut_file_gives_the_replies_that_are_whole(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = filled(tmp_path_factory.mktemp("cut") / "0.jsonl")
+    whole = path.read_bytes()
+    length = data.draw(st.integers(0, len(whole)))
+    path.write_bytes(whole[:length])
+    complete = sum(1 for end in _line_ends(whole) if end <= length + 1)  # a line end alone may be missing
+    journal = EpisodeJournal(path, "model")
+    taken = [journal.recall(number, REQUESTS[number]) for number in range(4)]
+    assert [reply for reply in taken if reply is not None] == REPLIES[:complete]
+    with journal:
+        for number in range(complete, 4):
+            journal.keep(number, REQUESTS[number], REPLIES[number])
+    if complete < 4:
+        assert path.read_bytes() == whole
+
+
+def _line_ends(text: bytes) -> list[int]:
+    return [place + 1 for place, byte in enumerate(text) if byte == ord("\n")]
+
+
+def test_a_disk_that_takes_nothing_costs_one_warning(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    journal = EpisodeJournal(blocked / "0.jsonl", "model")
+    with pytest.warns(UserWarning, match="replies cannot be kept"):
+        journal.keep(0, REQUESTS[0], REPLIES[0])
+    journal.keep(1, REQUESTS[1], REPLIES[1])
+    assert journal.num_kept == 2
+
+
+def test_journals_go_when_they_are_no_longer_needed(tmp_path: Path) -> None:
+    filled(journal_path(tmp_path, 7))
+    discard_journals(tmp_path)
+    assert journal_path(tmp_path, 7).exists()  # not empty: an unfinished episode
+    discard_journal(tmp_path, 7)
+    discard_journal(tmp_path, 7)
+    discard_journals(tmp_path)
+    assert not journal_path(tmp_path, 7).parent.exists()
+
+
+def test_lines_are_json_that_says_which_call_it_was(tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in filled(tmp_path / "0.jsonl").read_text().splitlines()]
+    assert [line["number"] for line in lines] == [0, 1, 2, 3]
+    assert lines[1]["reply"]["text"] == "answer 1\n"
