@@ -92,7 +92,10 @@ class OptionField:
         if self.kind is float:
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise InvalidInputError(f"{self.name} is {shown_value(value)}: expected a number")
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:
+                raise InvalidInputError(f"{self.name} is {shown_value(value)}: expected a number") from None
         if self.kind is bool:
             if not isinstance(value, bool):
                 raise InvalidInputError(f"{self.name} is {shown_value(value)}: expected True or False")

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.session import Session
 from resilisim.policies.registry import make_policy
 from resilisim.seeding import Draws
 from resilisim.simulator import EndRules, build_problem
@@ -159,18 +160,16 @@ def _plans(task: Task, rules: EndRules) -> Iterator[tuple[str, Workflow]]:
 
 def _play(env: ConversationEnv, task: Task, prompt: Prompt, seed: int) -> tuple[bool, float]:
     """Return whether a plan follower had full success, and the share of the required tools that succeeded in order."""
-    policy = make_policy("plan-follower")
-    observation, info = env.reset(seed=seed, options={"task": task, "prompt": prompt})
-    policy.reset(observation, public_info(info))
-    terminated, reward, succeeded = False, 0.0, list[str]()
-    while not terminated:
-        action = policy.act(observation, public_info(info))
-        observation, reward, terminated, _, info = env.stop() if action is None else env.step(action)
-        execution = info.get("execution")
+    policy, session = make_policy("plan-follower"), Session(env, task, prompt, seed)
+    reply, succeeded = session.reply, list[str]()
+    policy.reset(reply.observation, reply.info)
+    while not reply.ended:
+        reply = session.send(policy.act(reply.observation, reply.info))
+        execution = reply.info.get("execution")
         if execution is not None and execution["success"] and execution["tool"] not in succeeded:
             succeeded.append(execution["tool"])
     places = [task.required_tools.index(tool) for tool in succeeded if tool in task.required_tools]
-    return reward == 1.0, longest_ascending_run(places) / len(task.required_tools)
+    return session.outcome == 1, longest_ascending_run(places) / len(task.required_tools)
 
 
 def longest_ascending_run(places: Sequence[int]) -> int:

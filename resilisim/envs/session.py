@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from resilisim.envs.conversation import ConversationEnv, public_info
 from resilisim.envs.protocol import native_text
 from resilisim.simulator import Problem
-from resilisim.simulator.state import EpisodeState, is_done
+from resilisim.simulator.state import EpisodeState, is_done, outcome
 from resilisim.tasks import Task
 from resilisim.workflows.prompts import Prompt
 
@@ -130,6 +130,11 @@ class Session:
     def is_done(self) -> bool:
         """Whether everything that the task asks for has succeeded; no ordinary agent may be told."""
         return is_done(self.problem, self._info["state"])
+
+    @property
+    def outcome(self) -> int:
+        """1 if it has ended in full success, else 0; no ordinary agent may be told."""
+        return outcome(self.problem, self._info["state"])
 
     def _view(self) -> Info:
         if not self._privileged:

@@ -56,8 +56,11 @@ def test_both_protocols_have_the_same_words():
 
 
 def test_a_policy_plays_it_and_it_knows_whether_all_is_done():
-    session = Session(ConversationEnv(base=1.0), TASK, "optimal", 0)
-    assert not session.is_done
+    session = Session(ConversationEnv(base=1.0, not_executed=1.0), TASK, "optimal", 0)
+    assert (session.is_done, session.outcome) == (False, 0)
+    while not session.is_done:
+        session.send(f"<tool_call>{TASK.required_tools[session.reply.info['turn']]}</tool_call>")
+    assert (session.ended, session.outcome) == (False, 0), "it has not said so yet"
+    session.restart()
     play(make_policy("plan-follower"), session)
-    assert session.ended
-    assert session.is_done
+    assert (session.ended, session.is_done, session.outcome) == (True, True, 1)

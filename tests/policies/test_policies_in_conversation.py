@@ -11,7 +11,8 @@ import math
 
 import pytest
 
-from resilisim.envs.conversation import ConversationEnv, public_info
+from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.session import Session
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.policies import is_privileged, make_policy
 from resilisim.policies.checks import CommonWordSearch
@@ -50,15 +51,14 @@ def task_of(name):
 
 
 def play(policy, env, task, prompt, seed):
-    """Play one episode and return the reward, the messages, and the last info."""
-    shown = dict if is_privileged(policy) else public_info
-    observation, info = env.reset(seed=seed, options={"task": task, "prompt": prompt})
-    policy.reset(observation, shown(info))
-    ended, reward, messages = False, 0.0, []
-    while not ended:
-        messages.append(policy.act(observation, shown(info)))
-        observation, reward, ended, _, info = env.step(messages[-1])
-    return reward, messages, info
+    """Play one episode and return its outcome and the messages."""
+    session = Session(env, task, prompt, seed, privileged=is_privileged(policy))
+    policy.reset(session.reply.observation, session.reply.info)
+    messages = []
+    while not session.ended:
+        messages.append(policy.act(session.reply.observation, session.reply.info))
+        session.send(messages[-1])
+    return session.outcome, messages
 
 
 def prompt_of(task, kind):
@@ -118,8 +118,7 @@ def test_both_protocols_give_the_same_episodes(name):
         text = play(policy, environment(), task, "optimal", seed)
         native = play(policy, environment(protocol="native"), task, "optimal", seed)
         if name != "random":  # it chooses by what it reads, and that differs
-            assert text[1] == native[1]
-        assert {*text[2]["score"]} == {*native[2]["score"]}
+            assert text == native
 
 
 def test_followers_on_a_baseline_prompt_solve_tasks_by_searching():
@@ -127,7 +126,7 @@ def test_followers_on_a_baseline_prompt_solve_tasks_by_searching():
     mapping = {"required_tools": ["file_operations_reader", "data_processing_parser"], "description": work_order}
     task = Task.from_mapping(mapping, LIBRARY)
     for name in ("plan-follower", "repairing-follower"):
-        _, messages, _ = play(make_policy(name), environment(), task, "baseline", seed=0)
+        _, messages = play(make_policy(name), environment(), task, "baseline", seed=0)
         assert messages[:2] == [
             "<tool_search>File operations reader</tool_search>",
             "<tool_search>Data processing parser</tool_search>",

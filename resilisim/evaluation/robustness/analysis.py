@@ -65,12 +65,7 @@ class TaskScores:
 
 
 def task_scores(group: EpisodeTable, place_of: Mapping[str, int]) -> TaskScores:
-    """Return the scores of one policy under one prompt in one run (`EpisodeTable.group`).
-
-    Args:
-        group: Its table of sums.
-        place_of: Place of each task of the profile, by its id.
-    """
+    """Return the scores of one policy under one prompt in one run (`EpisodeTable.group`)."""
     places = np.array([place_of[task.instance_id] for task in group.tasks], dtype=np.int64)  # (num_tasks,) of the run
     betas = np.array(cross_fitted_betas(group.folds))[group.task_folds]
     count, outcome, luck = (group.by_task(values) for values in (group.count, group.outcome, group.luck))

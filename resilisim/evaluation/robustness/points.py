@@ -255,11 +255,6 @@ def read_profile(directory: Path) -> dict[str, Any] | None:
 def merge_with_earlier(directory: Path, arguments: Mapping[str, Any], points: ProfilePoints) -> ProfilePoints:
     """Return the points of a command and those that earlier ones left in its folder.
 
-    Args:
-        directory: The folder.
-        arguments: What all runs of the profile have in common.
-        points: What the command varies.
-
     Raises:
         StoreError: The folder holds another profile, or an ordinary run.
     """

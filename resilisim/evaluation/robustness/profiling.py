@@ -129,9 +129,6 @@ class ProfileJob:
     def solve(self, on_task: Callable[[int], None] | None = None) -> ProfileReferences:
         """Compute what is exact about the tasks; nothing is written.
 
-        Args:
-            on_task: Called with the number of tasks solved since the last call.
-
         Raises:
             ExactLimitError: A task is too large to be solved under one of the settings.
         """

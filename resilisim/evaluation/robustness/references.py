@@ -97,13 +97,6 @@ def obedience(
     The plans are those of the prompts that episodes begin with, and calls are refused as the setting says (a plan
     without required parameters can be followed where they may be left out).
 
-    Args:
-        tasks: The tasks.
-        settings: The setting.
-        library: Their tool library.
-        cells: Flaw type and severity of each kind of flawed plan.
-        on_task: Called with the number of tasks done since the last call.
-
     Returns:
         The chances of the sound plans, shape (num_tasks,), and for each cell those of the flawed ones, NaN where a
         plan cannot carry the flaw.

@@ -153,15 +153,6 @@ def compare_run_tables(
 ) -> RunComparison:
     """Compare the episodes of two runs that have been read; see `compare_runs`.
 
-    Args:
-        a: Episodes of a run.
-        b: Episodes of another run.
-        policy_a: Only this policy of A.
-        policy_b: Only this policy of B.
-        prompt: Only this prompt type.
-        names: What the runs are called, for errors.
-        same_run: Whether they are one run.
-
     Raises:
         InvalidInputError: See `compare_runs`.
     """
@@ -193,14 +184,6 @@ def match_policies(
     same_run: bool,
 ) -> list[tuple[str, str]]:
     """Return which policy of A is compared with which of B.
-
-    Args:
-        a: Episodes of a run.
-        b: Episodes of another run.
-        policy_a: The policy of A, if it was named.
-        policy_b: The policy of B, if it was named.
-        names: What the runs are called, for errors.
-        same_run: Whether they are one run.
 
     Raises:
         InvalidInputError: There is no such policy, or nobody can tell which ones are meant.
@@ -395,10 +378,6 @@ def refuse_incomparable(manifests: Sequence[Mapping[str, Any]], names: Sequence[
 
     Tasks, seeds, policies, prompt types and models may differ.
 
-    Args:
-        manifests: The manifests of the runs.
-        names: What the runs are called, for the text.
-
     Raises:
         InvalidInputError: Two of them differ in benchmark, wording of what agents read, library, law, end rules, salt,
             or another option of the environment.
@@ -414,12 +393,7 @@ def refuse_incomparable(manifests: Sequence[Mapping[str, Any]], names: Sequence[
 
 
 def incomparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """Return what keeps two runs from being compared and what each says there; None if nothing does.
-
-    Args:
-        one: A manifest.
-        other: Another one.
-    """
+    """Return what keeps two runs from being compared and what each says there; None if nothing does."""
     left, right = _decisive(one), _decisive(other)
     # Versions first: a reader should learn the plainest reason, not what follows from it.
     found = first_difference(_versions(left), _versions(right)) or first_difference(left, right)

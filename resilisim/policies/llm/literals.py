@@ -78,12 +78,7 @@ def object_at(text: str, position: int) -> tuple[dict[str, Any], int]:
 
 
 def listed_values(text: str, position: int, closing: str) -> tuple[list[tuple[Any, str]], dict[str, Any]]:
-    """Read values between brackets, such as the inside of `(1, name="x")`.
-
-    Args:
-        text: The text.
-        position: Where the inside begins.
-        closing: The bracket that ends it.
+    """Read values between brackets, such as the inside of `(1, name="x")`, from a position to the closing bracket.
 
     Returns:
         Values without a name, each with its own words, and values by name.

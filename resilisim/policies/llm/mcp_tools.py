@@ -1,5 +1,6 @@
-"""Tools of a server that speaks the Model Context Protocol, as a toolbox for any agent.
+"""Tools of a server that speaks the Model Context Protocol, as a toolbox for any agent; extra `mcp`.
 
+policy = make_policy("react", models=OpenAIChatModel("gpt-4o-mini"))
 async with McpToolbox.of_command("my-server", "--stdio") as tools:
     answer = await policy.play(AgentRun(task=task, tools=tools, models=policy.models, options=policy.options))
 """

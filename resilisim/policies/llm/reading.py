@@ -341,17 +341,10 @@ def _thought(text: str) -> str:
 
 
 def _arguments_at(text: str, start: int, words: str, spec: ToolSpec | None, attached: bool) -> dict[str, Any]:
-    """Read the arguments of a call, however they were written.
+    """Read the arguments of a call, however they were written, or raise `NotALiteral`.
 
-    Args:
-        text: The reply.
-        start: Where the arguments begin in it.
-        words: The reply from there to its next label.
-        spec: The tool, if it is known.
-        attached: Whether the arguments follow the tool's name without a gap.
-
-    Raises:
-        NotALiteral: They cannot be read.
+    They begin at `start` of the reply, and `words` is the reply from there to its next label; `attached` says whether
+    they follow the tool's name without a gap.
     """
     fence = _FENCE.match(text, start)
     if fence is not None:

@@ -14,7 +14,7 @@ from resilisim.chat.types import ContextOverflowError
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.options import AgentOptions
-from resilisim.policies.llm.reading import Unreadable
+from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
 from resilisim.policies.llm.templates import shared_text
 from resilisim.policies.llm.tools import Toolbox
@@ -24,7 +24,6 @@ from resilisim.tool_library.parameters import ParameterMode
 LOGGER = logging.getLogger("resilisim.agents")
 LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so; the record has it all
 CONTEXT_OVERFLOW: Final = "context_overflow"  # the limit that a conversation hits which is too long for its model
-EXCERPT_LENGTH = 300  # characters of a reply that an event repeats
 CUT_OFF: Final = "the reply was cut off, because it reached the limit of tokens: think and write less"
 
 _THOUGHT = re.compile(r"<(/?)think>", re.IGNORECASE)
@@ -132,11 +131,6 @@ class AgentRun:
             parameters=shared_text(f"parameters_{self.parameters}"),
             turns_left="not limited" if self.turns_left is None else str(self.turns_left),
         )
-
-    @property
-    def calls_left(self) -> int:
-        """Calls of the model that the limit still allows."""
-        return max(0, self.options.max_llm_calls - len(self.transcript.calls))
 
     async def ask(
         self,
@@ -277,11 +271,7 @@ class AgentRun:
     ) -> Unreadable:
         """Write down that a reply could not be read, and return what its component is to be told.
 
-        Args:
-            component: Who wrote the reply.
-            reply: The reply; one that was cut off is told so, since its other problems may come from that.
-            what: What is wrong.
-            counter: What to count it as.
+        One that was cut off is told so, since its other problems may come from that.
         """
         told = replace(what, problem=f"{CUT_OFF} ({what.problem})") if reply.is_cut else what
         self.note("malformed_reply", component, told.problem, excerpt=told.excerpt)

@@ -34,12 +34,17 @@ from resilisim.policies.ppo.adjustment import (
     AdjustmentRecorder,
     EpisodeRecorder,
 )
-from resilisim.policies.ppo.checkpoint import describe_policy, save_checkpoint
+from resilisim.policies.ppo.checkpoint import (
+    TrainingFolder,
+    describe_policy,
+    model_state,
+    restore_model,
+    save_checkpoint,
+)
 from resilisim.policies.ppo.config import TrainingConfig
 from resilisim.policies.ppo.imitation import ImitationConfig, imitate, imitation_batches
 from resilisim.policies.ppo.network import Network, WorkflowTransformer
 from resilisim.policies.ppo.parts import Parts, Rollout
-from resilisim.policies.ppo.resume import TrainingFolder, model_state, restore_model
 from resilisim.policies.ppo.sb3 import WorkflowFeatures, WorkflowPolicy, WorkflowVecEnv
 from resilisim.policies.ppo.validation import Evaluation, Validator
 from resilisim.provenance import describe_os_error

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from resilisim.envs.workflow.options import WorkflowKeywords
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
+from resilisim.policies.ppo.checkpoint import random_state, set_random_state
 from resilisim.policies.ppo.network import Network, WorkflowActor
-from resilisim.policies.ppo.resume import random_state, set_random_state
 from resilisim.seeding import VALIDATION_SALT
 from resilisim.simulator.exact import solve_all
 from resilisim.simulator.law import BenchmarkLaw, EndRules

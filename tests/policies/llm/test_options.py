@@ -160,8 +160,3 @@ def test_options_are_described_with_those_of_the_agent_first():
     assert ("theta", 0.7, "a number from 0 to 1", "threshold") in described
     assert ("interpolation", "scalars", "one of never, scalars, all", "what is inserted") in described
     assert all(help_text for *_, help_text in described)
-
-
-def test_options_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        read_options(Example, {}).steps = 3

@@ -545,3 +545,87 @@ def test_a_sub_agent_passes_on_no_references():
     played = Play(script, fetch=["ok"], replan="failure")
     assert played.answer == "B"
     assert played.tools.calls == [("fetch", {"key": "${it}"})], "what the task says is no reference"
+
+
+# What every agent that executes plans has to do (docs/decisions.md); KPI-Chain's tests say the same of it.
+NO = replanner('{"answer": "no"}')
+
+
+@pytest.mark.parametrize("raw", ['{"key": "a', "{key: }", '["a", "b"]', "{'key': {1, 2}}"])
+def test_arguments_that_cannot_be_parsed_are_an_error_with_the_raw_words(raw, caplog):
+    played = Play([planner(plan(call(1, "fetch", raw))), NO], **DIRECT)
+    assert played.tools.calls == [], "neither with an empty dict nor with anything else"
+    assert (played.plan[0]["kind"], played.plan[0]["excerpt"]) == ("arguments", raw)
+    assert played.failures[0][0] == "planner"
+    assert "cannot be read" in caplog.text, "every fallback is logged"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"id": "{step_1}"},
+        {"deep": {"er": "{step_1}"}, "n": 3},
+        {"list": ["x", "{step_1}", {"in": ["{step_1}"]}]},
+    ],
+)
+def test_references_are_resolved_at_any_depth(given):
+    script = [planner(plan(A, call(2, "store", {"what": given})))]
+    resolved = json.loads(json.dumps({"what": given}).replace("{step_1}", "41"))
+    played = Play([*script, extractor(json.dumps(resolved))], fetch=["41"], store=["stored"], **DIRECT)
+    assert played.tools.calls == [("fetch", {"key": "a"}), ("store", resolved)]
+    assert (played.answer, played.failures) == ("stored", [])
+
+
+@pytest.mark.parametrize("place", [2, 7])
+def test_a_reference_to_a_later_or_missing_step_makes_no_call(place):
+    script = [planner(plan(call(1, "store", {"what": {"id": [f"{{step_{place}}}"]}}), B)), NO]
+    played = Play(script, **DIRECT)
+    assert (played.tools.calls, played.plan[0]["kind"]) == ([], "reference")
+    assert f"step {place}, which has not been done" in played.plan[0]["error"]
+    sub_agent = Play([planner(plan({"step": 1, "task": "a", "needs": [place]})), NO])
+    assert f"step {place}, which has not been done" in sub_agent.plan[0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ("I would pass 41.", "unreadable"),
+        ('{"what": {"id": ', "unreadable"),
+        ("x" * 1_000_000, "unreadable"),
+        ("[1, 2]", "unreadable"),
+        ("", "unreadable"),
+        ("{}", "empty"),
+        ('{"what": {"id": null}}', "empty"),
+        ('{"what": {}}', "incomplete"),
+    ],
+)
+def test_a_useless_resolution_is_asked_for_again_exactly_once(reply, kind):
+    script = [planner(plan(A, call(2, "store", {"what": {"id": "{step_1}"}}))), extractor(reply)]
+    right = extractor('{"what": {"id": 41}}', "could not be used")
+    played = Play([*script, right], fetch=["41"], store=["stored"], **DIRECT)
+    assert played.tools.calls[1] == ("store", {"what": {"id": 41}})
+    assert (played.answer, played.failures, played.counters["resolution_retries"]) == ("stored", [], 1)
+    played = Play([*script, extractor(reply), NO], fetch=["41"], **DIRECT)
+    assert played.tools.calls == [("fetch", {"key": "a"})]
+    assert (played.plan[1]["kind"], played.counters["resolution_retries"]) == (f"resolution_{kind}", 1)
+    assert played.plan[1]["excerpt"].startswith(reply[:200].strip())
+
+
+@pytest.mark.parametrize("conclusion", ["", "I have no idea.", "{}", '{"result": null}'])
+@pytest.mark.parametrize("options", [DIRECT, {"steps": 1}])
+def test_a_step_without_a_tool_never_returns_what_is_expected_of_it(conclusion, options):
+    replies = [executor(conclusion)] * (1 if options == DIRECT else 2)
+    script = [planner(plan({"step": 1, "task": "expected: 42 boxes were delivered", "tool": None})), *replies]
+    played = Play([*script, replanner('{"steps": []}')], **options)
+    assert (played.answer, played.statuses, played.tools.calls) == (None, [(1, "failed")], [])
+
+
+@pytest.mark.parametrize("body", ['{"error": "no such key"}', '{"error": {"message": "no such key"}}'])
+def test_a_body_with_an_error_is_an_error(body):
+    played = Play([planner(plan(A)), replanner('{"answer": "no"}', "no such key")], fetch=[body], **DIRECT)
+    assert (played.statuses, played.failures[0][0]) == ([(1, "failed")], "tool")
+
+
+def test_a_question_with_braces_is_not_expanded():
+    task = "Fetch {step_1}, {0}, {{key}}, ${task}, $objective, %(key)s and {}."
+    assert Play([planner(plan(A), task)], task=task, fetch=["41"], **DIRECT).answer == "41"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.policies.ppo.parts import Convergence, ConvergenceMonitor
+from resilisim.policies.ppo.states import Convergence, ConvergenceMonitor
 
 SHARE = st.floats(0.0, 1.0)
 WINDOWS = st.lists(st.tuples(st.integers(0, 1), SHARE, SHARE, st.none() | st.floats(1.0, 20.0)), max_size=30)
@@ -87,9 +87,12 @@ def test_the_monitor_follows_the_definition(windows: list[tuple[int, float, floa
     [
         ({"correct": [0.5]}, "1 windows with 0 numbers of steps"),
         ({"correct": [0.5] * 11, "steps": [1.0] * 11}, "at most 10"),
-        ({"correct": [2.0], "steps": [1.0]}, "is 2.0: expected a number, 0 to 1"),
-        ({"steps": [-1.0], "correct": [0.5]}, "steps is -1.0"),
-        ({"phase": "coverage"}, 'phase is "coverage"'),
+        (
+            {"correct": [2.0], "steps": [1.0]},
+            "field 'correct', item 1: got 2.0; expected a number, at least 0 and at most 1",
+        ),
+        ({"steps": [-1.0], "correct": [0.5]}, "field 'steps', item 1: got -1.0"),
+        ({"phase": "coverage"}, "field 'phase': got .coverage"),
     ],
 )
 def test_unusable_state_is_refused(change: dict[str, object], message: str) -> None:

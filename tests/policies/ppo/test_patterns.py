@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.policies.ppo.parts import PatternLibrary, extract_patterns, pattern_confidence
+from resilisim.policies.ppo.states import PatternLibrary, extract_patterns, pattern_confidence
 
 TOOLS = st.sampled_from(["a", "b", "c", "d"])
 EPISODES = st.lists(st.tuples(st.lists(TOOLS, max_size=6), st.floats(0.0, 1.0)), max_size=12)
@@ -104,11 +104,14 @@ def test_confidence_follows_the_definition(episodes: list[tuple[list[str], float
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
-        ({"patterns": []}, "max_patterns of the pattern library is null"),
-        ({"max_patterns": 0, "patterns": []}, "is 0: expected a whole number, at least 1"),
-        ({"max_patterns": 9, "patterns": [{"tools": ["a"], "total": 1.0, "count": 1}]}, "1 tools; expected two or"),
-        ({"max_patterns": 9, "patterns": [{"tools": ["a", "b"], "total": "x", "count": 1}]}, 'total is "x"'),
-        ({"max_patterns": 9, "patterns": [{"tools": ["a", "b"], "total": 1.0, "count": 0}]}, "count is 0"),
+        ({"patterns": []}, "field 'max_patterns': is missing"),
+        ({"max_patterns": 0, "patterns": []}, "got 0; expected a whole number, at least 1"),
+        (
+            {"max_patterns": 9, "patterns": [{"tools": ["a"], "total": 1.0, "count": 1}]},
+            "expected an array of strings of at least 2 items",
+        ),
+        ({"max_patterns": 9, "patterns": [{"tools": ["a", "b"], "total": "x", "count": 1}]}, "field 'total': got .x"),
+        ({"max_patterns": 9, "patterns": [{"tools": ["a", "b"], "total": 1.0, "count": 0}]}, "field 'count': got 0"),
         ({"max_patterns": 9, "patterns": [{"tools": ["a", "b"], "total": 1.0, "count": 1}] * 2}, "stands there twice"),
         ({"max_patterns": 9, "pattern": []}, "did you mean 'patterns'"),
     ],

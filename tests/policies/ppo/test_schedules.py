@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
-from resilisim.policies.ppo.parts import (
+from resilisim.policies.ppo.states import (
     DECLINE_WINDOW,
     RECENT_ITERATIONS,
     Schedule,
@@ -102,10 +102,10 @@ def test_json_keeps_everything(stream: list[tuple[int, float, int]], rate: float
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"phase": 2}, "schedule state: phase is 2: expected a whole number, 0 to 1"),
-        ({"rates": [1.5]}, "rates is 1.5: expected a number, 0 to 1"),
+        ({"phase": 2}, "field 'phase': got 2; expected a whole number, at least 0 and at most 1"),
+        ({"rates": [1.5]}, "field 'rates', item 1: got 1.5; expected a number, at least 0 and at most 1"),
         ({"rates": [0.5] * 11}, "11 rates are kept: expected at most 10"),
-        ({"rates": 1}, "schedule state"),
+        ({"rates": 1}, "field 'rates': got 1; expected an array"),
         ({"changed_at": 3}, "changed_at is 3"),
     ],
 )

@@ -15,12 +15,11 @@ import torch
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.training import MAX_STAGE, SEQUENCE_PHASE
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.policies.ppo import resume, training
+from resilisim.policies.ppo import checkpoint, training
 from resilisim.policies.ppo.adjustment import EPISODE_FIGURES, successful_tools
-from resilisim.policies.ppo.checkpoint import load_checkpoint
+from resilisim.policies.ppo.checkpoint import PROGRESS_FILE, RESUME_FILE, load_checkpoint, read_resume_point
 from resilisim.policies.ppo.config import load_config
 from resilisim.policies.ppo.parts import Parts
-from resilisim.policies.ppo.resume import PROGRESS_FILE, RESUME_FILE, read_resume_point
 from resilisim.policies.ppo.training import choose_device, make_environments, make_model, train, training_tasks
 from resilisim.policies.ppo.validation import Validator
 from resilisim.tasks.model import split_of
@@ -202,7 +201,7 @@ def test_two_runs_never_share_a_folder(tmp_path):
 
 def test_a_full_disk_is_told_in_one_line_and_the_last_point_stays(tmp_path, monkeypatch):
     out = tmp_path / "run"
-    write = resume.write_file_atomically
+    write = checkpoint.write_file_atomically
     calls = []
 
     def full(path, data):
@@ -212,7 +211,7 @@ def test_a_full_disk_is_told_in_one_line_and_the_last_point_stays(tmp_path, monk
         write(path, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(resume, "write_file_atomically", full)
+        patch.setattr(checkpoint, "write_file_atomically", full)
         with pytest.raises(StoreError, match="the disk is full"):
             train(small(), out)
     assert read_resume_point(out / RESUME_FILE).facts["run"]["steps"] == 128

@@ -336,12 +336,7 @@ class Turn:
 
 
 class Dialogue:
-    """The messages of a loop so far.
-
-    Args:
-        system: The instructions.
-        question: What there is to do.
-    """
+    """The messages of a loop so far."""
 
     def __init__(self, system: str, question: str) -> None:
         self.messages = [ChatMessage("system", system), ChatMessage("user", question)]
@@ -366,16 +361,7 @@ async def ask_for_turn(
     functions: Sequence[Mapping[str, Any]],
     texts: PromptTexts,
 ) -> Turn:
-    """Ask for the next action; where the reply holds none, ask once more for the action alone.
-
-    Args:
-        run: The episode.
-        role: The component that asks.
-        dialogue: The conversation so far.
-        specs: The tools on offer.
-        functions: The same for native calls; empty for text.
-        texts: Holds `retry` and `retry_native`.
-    """
+    """Ask for the next action; where the reply holds none, ask once more for the action alone."""
     turn = await _ask(run, role, dialogue.messages, specs, functions)
     if not isinstance(turn.wish, Unreadable) or turn.wish.name is not None:
         return turn

@@ -196,23 +196,12 @@ class Judge(Protocol):
     """Whoever judges trials; the least that is one has this method."""
 
     async def verdict(self, run: AgentRun, trial: int, result: LoopResult) -> Verdict:
-        """Judge a trial.
-
-        Args:
-            run: The episode.
-            trial: Its number, from 1.
-            result: What happened in it.
-        """
+        """Judge what happened in a trial; trials are counted from 1."""
         ...
 
 
 class LlmJudge:
-    """A model judges by what it reads of the trial.
-
-    Args:
-        prompts: Holds `evaluator` and `evaluator_again`.
-        longest: Characters of the trial that it reads.
-    """
+    """A model judges by what it reads of the trial, at most `longest` characters."""
 
     def __init__(self, prompts: PromptTexts, longest: int) -> None:
         self._prompts = prompts
@@ -246,11 +235,7 @@ class LlmJudge:
 
 
 class OracleJudge:
-    """Somebody who knows judges; this is no measure of the agent alone.
-
-    Args:
-        oracle: Says whether the task is done.
-    """
+    """Somebody who knows whether the task is done judges; this is no measure of the agent alone."""
 
     def __init__(self, oracle: Callable[[], bool]) -> None:
         self._oracle = oracle
@@ -274,14 +259,7 @@ async def reflect(
 ) -> str:
     """Return what the model makes of a failed trial, at most three lines; empty if it has nothing to say.
 
-    Args:
-        run: The episode.
-        prompts: Holds `reflector`.
-        trial: The trial's number, from 1.
-        result: What happened in it.
-        verdict: Why it failed.
-        earlier: The reflections before.
-        longest: Characters of the trial that the model reads.
+    Of the trial it reads at most `longest` characters, and all `earlier` reflections.
     """
     request = prompts.fill(
         "reflector",

@@ -23,6 +23,7 @@ from tests.policies.llm.kpi_chain.chains import (
     reasoned,
     ref,
     replanned,
+    requests_of,
     searching,
     statuses,
     tool_task,
@@ -163,6 +164,15 @@ def test_a_valid_empty_value_is_passed_on(empty):
     second = tool_task("T2", ref("T1.found"), "final_answer", needs=("T1",))
     assert play([planned(first, second), extracted(0.9, found=empty), FOUND], toolbox)[0] == "x"
     assert toolbox.calls[1] == ("search", {"query": empty})
+
+
+def test_references_deep_in_a_parameter_are_resolved():
+    first = tool_task("T1", "it", entity("names", "array"), entity("year", "number"))
+    value = {"all": ref("T1.names[*]"), "deep": [{"year": ref("T1.year")}]}
+    second = tool_task("T2", "", "final_answer", needs=("T1",), input_parameters=[given("query", value, "object")])
+    toolbox = searching("one", "two")
+    play([planned(first, second), extracted(0.9, names=["a"], year=1999), FOUND], toolbox)
+    assert toolbox.calls[1] == ("search", {"query": {"all": ["a"], "deep": [{"year": 1999}]}})
 
 
 def test_null_parameters_are_left_out():
@@ -308,3 +318,9 @@ def test_options_have_the_papers_defaults_and_ranges():
     for name, value in {"theta": 1.5, "replans": -1, "chunk_tokens": 0, "interpolation": "maybe", "thetta": 1}.items():
         with pytest.raises(InvalidInputError, match=name):
             KpiChain(models=ScriptedChatModel([]), **{name: value})
+
+
+def test_braces_and_dollars_in_a_question_stay_what_they_are():
+    question = "What do {x}, ${query}, $tools, {{T1}} and <JSON_PATH>T1.name</JSON_PATH> mean?"
+    _, run = play([ONE_STEP, AGAIN, FOUND], searching(DOWN, "here"), task=question)
+    assert all(question in requests_of(run, role)[0] for role in ("planner", "replanner"))

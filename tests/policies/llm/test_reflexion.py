@@ -1,4 +1,4 @@
-"""Reflexion, branch by branch, with a scripted model and scripted tools."""
+"""Reflexion, branch by branch, with a scripted model and scripted tools; how trials and episodes end."""
 
 from __future__ import annotations
 
@@ -149,20 +149,15 @@ def test_a_trial_without_finish_has_failed_and_keeps_the_answer_before():
 
 
 @pytest.mark.parametrize("reply", MALFORMED.values(), ids=list(MALFORMED))
-def test_a_verdict_that_cannot_be_read_is_asked_for_once_more(reply):
+def test_a_verdict_that_cannot_be_read_is_asked_for_once_more_and_without_one_a_trial_is_not_accepted(reply):
     script = [agent("Action: finish[a]"), ScriptedReply(reply, role="evaluator")]
     played = Play([*script, evaluator("True", expect="could not be used")])
     assert played.answer == "a"
     assert played.run.transcript.counters == {"unreadable_verdicts": 1}
     assert sum(len(message.content) for message in played.model.requests[-1].messages) < 20_000
-
-
-@pytest.mark.parametrize("reply", MALFORMED.values(), ids=list(MALFORMED))
-def test_without_a_verdict_the_trial_is_not_accepted(reply):
-    script = [agent("Action: finish[a]"), *[ScriptedReply(reply, role="evaluator")] * 2, reflector("Go on.")]
-    played = Play([*script, agent("Action: finish[b]")], reflections=1)
-    assert played.answer == "b"
-    assert played.failures == ["evaluator"]
+    missing = [script[-1], reflector("Go on."), agent("Action: finish[b]")]
+    played = Play([*script, *missing], reflections=1)
+    assert (played.answer, played.failures) == ("b", ["evaluator"])
 
 
 @pytest.mark.parametrize("reply", ["", " \n\n", "<think>nothing but thoughts"])
@@ -182,13 +177,6 @@ def test_a_long_reflection_is_cut(reply):
     )
     assert len(played.trials[0]["reflection"]) < 2_000
     assert played.trials[0]["reflection"].count("\n") <= 2
-
-
-@pytest.mark.parametrize("reply", ["", "\x00 %% ]]}{", "x" * 1_000_000, '{"success": true}', "<finish>"])
-def test_malformed_replies_of_the_trial_itself(reply):
-    played = Play([agent(reply), agent(reply), agent("Action: finish[a]"), evaluator(True)])
-    assert played.answer == "a"
-    assert played.run.transcript.counters["malformed_replies"] == 2
 
 
 def test_a_long_trial_is_shown_from_its_end():
@@ -347,9 +335,54 @@ def test_failures_that_are_open_when_the_episode_ends_are_written_down():
     assert played.failures == ["evaluator"]
 
 
-def test_examples_are_an_option_under_native_calls_too():
-    for examples, shown in (("default", True), ("none", False)):
-        finish = ChatReply("", (ToolCall("c", "finish", "{}"),))
-        model = scripted(finish)
-        play_scripted(Reflexion(models=model, examples=examples, reflections=0), protocol="native")
-        assert ("greenhouse_reader" in model.requests[0].messages[0].content) is shown
+AGAIN = 'Action: tool_search {"query": "the same"}'
+
+
+def test_a_whole_episode_with_fresh_trials():
+    run_reader, run_parser = (f'Action: tool_call {{"name": "{tool}"}}' for tool in (READER, PARSER))
+    model = scripted(
+        *(agent(run_reader), agent("Action: finish[read]"), evaluator(False), reflector("Parse, too.")),
+        *(agent(run_reader), agent(run_parser), agent("Action: finish[parsed]"), evaluator(True)),
+    )
+    record = play_scripted(Reflexion(models=model, trials="fresh"), max_turns=2)
+    assert record["outcome"] == 1
+    assert [step["tool"] for step in record["steps"]] == [READER, PARSER, None], "the last trial's episode"
+    assert record["agent"]["restarts"] == 1
+    assert record["agent"]["options"]["trials"] == "fresh", "by which results know what has no ceiling"
+
+
+def test_a_fresh_trial_that_the_environment_ends_is_followed_by_the_next():
+    run_reader, run_parser = (f'Action: tool_call {{"name": "{tool}"}}' for tool in (READER, PARSER))
+    model = scripted(
+        *[agent(AGAIN)] * 4,
+        reflector("Do not search in circles.", "The episode has ended"),
+        *(agent(run_reader, "Do not search"), agent(run_parser), agent("Action: finish[both]"), evaluator(True)),
+    )
+    record = play_scripted(Reflexion(models=model, trials="fresh"), prompt="baseline")
+    assert [step["tool"] for step in record["steps"]] == [READER, PARSER, None]
+    assert (record["outcome"], record["ended_by"]) == (1, "completion")
+    part = record["agent"]
+    assert (part["restarts"], part["answer"], part["ended_by"]) == (1, "both", "answer")
+    assert [len(trial["steps"]) for trial in part["structure"]["trials"]] == [4, 3]
+    assert part["first_failure"] is None
+
+
+@pytest.mark.parametrize("calls", [100, 4])
+def test_the_environment_ends_the_last_fresh_trial_and_no_answer_can_be_given(calls):
+    script = [agent("Action: finish[early]"), evaluator(False), reflector("Go on.")]
+    model = scripted(*script, *[agent(AGAIN)] * 4)
+    if calls == 4:  # the limit is hit in the trial, and the answer is given in its episode
+        model = scripted(*script, agent(AGAIN))
+    record = play_scripted(
+        Reflexion(models=model, trials="fresh", reflections=1, max_llm_calls=calls), prompt="baseline"
+    )
+    part = record["agent"]
+    ended = ("completion", "max_llm_calls", "early") if calls == 4 else ("loop", "environment", None)
+    assert (record["ended_by"], part["ended_by"], part["answer"]) == ended
+    assert part["restarts"] == 1
+
+
+def test_in_a_shared_episode_its_end_is_the_end():
+    record = play_scripted(Reflexion(models=scripted(*[agent(AGAIN)] * 4)), prompt="baseline")
+    assert (record["ended_by"], record["agent"]["ended_by"], record["agent"]["restarts"]) == ("loop", "environment", 0)
+    assert len(record["agent"]["structure"]["trials"][0]["steps"]) == len(record["steps"]) == 4

@@ -1,4 +1,4 @@
-"""The loop of thought, action and observation, branch by branch, with a scripted model and scripted tools."""
+"""ReAct: its loop branch by branch, the agent with its options, whole episodes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Sequence
 import pytest
 
 from resilisim.chat import ChatMessage, ChatReply, RoleModels, ScriptedChatModel, ScriptedReply, ToolCall
+from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.react import FINISH, IGNORED, LoopResult, LoopStep, ReAct, react_loop
-from resilisim.policies.llm.run import AgentRun, EpisodeEnded, StopAgent
+from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
+from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
 from tests.policies.llm.toolboxes import ScriptedToolbox, spec
 
 SEARCH = spec("search", "query")
@@ -208,11 +210,6 @@ def test_the_step_limit_is_a_failure_of_the_component():
     assert {request.role for request in requests(run)} == {"executor"}
 
 
-def test_steps_without_an_action_count_against_the_limit():
-    run = new_run(["nothing"] * 4, toolbox())
-    assert loop(run, steps=2).ended_by == "steps"
-
-
 def test_the_caller_can_stop_the_loop():
     run = new_run(["Action: search[a]"], toolbox(["b"]))
     seen: list[LoopStep] = []
@@ -256,12 +253,6 @@ def test_the_end_of_the_episode_goes_through():
     with pytest.raises(EpisodeEnded):
         loop(run, on_step=seen.append)
     assert [(step.action, step.error) for step in seen] == [("search", None), ("search", "the episode ended")]
-
-
-def test_a_limit_of_the_agent_goes_through():
-    run = new_run(["Action: search[a]"], toolbox(["b"]), max_llm_calls=1)
-    with pytest.raises(StopAgent):
-        loop(run)
 
 
 @pytest.mark.parametrize(
@@ -370,3 +361,118 @@ def test_a_native_reply_without_calls_is_read_as_text():
     assert loop(run).answer == ""
     assert tools.calls == [("search", {"query": "a"}), ("search", {"query": "b"})]
     assert "Call exactly one of the functions" in requests(run)[2].messages[-1].content
+
+
+FIND = "Find {it}, ${it} and {step_1}. Action: finish[no]"
+
+
+def play(policy: ReAct, tools: ScriptedToolbox, native: bool = False) -> tuple[str | None, AgentRun]:
+    run = AgentRun(task=FIND, tools=tools, models=policy.models, options=policy.options, native=native)
+    return asyncio.run(policy.play(run)), run
+
+
+def only_search(*answers: str) -> ScriptedToolbox:
+    return ScriptedToolbox([spec("search", "query")], {"search": answers})
+
+
+def test_a_whole_task_in_text():
+    model = ScriptedChatModel(["Thought: t\nAction: search[it]", "Action: finish[found]"])
+    answer, run = play(ReAct(models=model), only_search("here"))
+    assert answer == "found"
+    system, question = model.requests[0].messages
+    assert "- search(query: string): A tool of a test.\n- finish(answer: string)" in system.content
+    assert "greenhouse_reader" in system.content
+    assert question.content == FIND, "braces in a task are never expanded"
+    assert [step["action"] for step in run.structure["steps"]] == ["search", "finish"]
+    assert {request.role for request in model.requests} == set(ReAct.components)
+
+
+def test_examples_are_an_option_under_native_calls_too(tmp_path):
+    (tmp_path / "mine.md").write_text("Like so: ${it}.", encoding="utf-8")
+    for examples, shown in (("default", True), ("none", False), (str(tmp_path / "mine.md"), False)):
+        model = ScriptedChatModel([ChatReply("", (ToolCall("a", "finish", "{}"),))])
+        play(ReAct(models=model, examples=examples), only_search(), native=True)
+        system = model.requests[0].messages[0].content
+        assert ("greenhouse_reader" in system) is shown
+        assert system.endswith("Like so: ${it}.") is examples.endswith("mine.md")
+        assert "Action:" not in system, "they are told in words: written actions would be no calls"
+
+
+def test_the_limit_of_steps_is_an_option():
+    policy = ReAct(models=ScriptedChatModel(["Action: search[it]"] * 100), steps="100")
+    answer, run = play(policy, only_search(*["here"] * 100))
+    assert answer is None
+    assert len(run.structure["steps"]) == 100
+    assert run.transcript.first_failure()["component"] == "agent"
+    assert ReAct(models=ScriptedChatModel([])).options.steps == 20
+    with pytest.raises(InvalidInputError, match="steps"):
+        ReAct(models=ScriptedChatModel([]), steps=0)
+
+
+def test_without_examples():
+    model = ScriptedChatModel(["Action: finish[x]"])
+    play(ReAct(models=RoleModels(model), examples="none"), only_search())
+    assert "greenhouse" not in model.requests[0].messages[0].content
+
+
+def test_prompts_can_be_replaced(tmp_path):
+    (tmp_path / "system.md").write_text("Mine: ${tools} ${examples}", encoding="utf-8")
+    (tmp_path / "retry.md").write_text("Again! ${problem}", encoding="utf-8")
+    model = ScriptedChatModel(["what?", "Action: finish[x]"])
+    play(ReAct(models=model, templates=tmp_path), only_search())
+    assert model.requests[0].messages[0].content.startswith("Mine: - search")
+    assert model.requests[1].messages[-1].content == "Again! the reply holds no action"
+
+
+def calling(function: str, **arguments: object) -> ChatReply:
+    return ChatReply("I go on.", (ToolCall("call_9", function, json.dumps(arguments)),))
+
+
+def test_an_episode_succeeds_in_text():
+    model = scripted(
+        'Thought: Which tools are there?\nAction: tool_search {"query": "read records"}',
+        ScriptedReply(
+            f'Action: tool_call {{"name": "{READER}", "parameters": {{"source": "</tool_call>"}}}}', expect=READER
+        ),
+        ScriptedReply(f"Action: {PARSER}", expect="executed successfully"),  # a shown tool's own name will do
+        ScriptedReply("Thought: Done.\nAction: finish[both done]", expect="7 turns left"),
+    )
+    record = play_scripted(ReAct(models=model), prompt="baseline")
+    assert record["outcome"] == 1
+    assert [step["kind"] for step in record["steps"]] == ["search", "execute", "execute", "finish"]
+    assert record["agent"]["answer"] == "both done"
+    assert record["agent"]["ended_by"] == "answer"
+    assert record["agent"]["components"]["agent"]["calls"] == 4
+    assert "<tool_call>" not in model.requests[0].messages[1].content
+
+
+def test_an_episode_succeeds_with_native_calls():
+    model = scripted(
+        calling("tool_call", name=READER), calling("tool_call", name=PARSER), calling("finish", answer="done")
+    )
+    record = play_scripted(ReAct(models=model), protocol="native")
+    assert record["outcome"] == 1
+    assert record["protocol"] == record["agent"]["protocol"] == "native"
+    assert record["agent"]["answer"] == "done"
+
+
+@pytest.mark.parametrize("protocol", ["text", "native"])
+def test_nonsense_uses_no_turn_and_the_step_limit_ends_it(protocol):
+    model = scripted(*["what?"] * 6)
+    record = play_scripted(ReAct(models=model, steps=3), protocol=protocol)
+    assert record["ended_by"] == "stopped"
+    assert len(record["steps"]) == 1  # the agent's own stopping
+    assert record["agent"]["ended_by"] == "gave_up"
+    assert record["agent"]["first_failure"]["component"] == "agent"
+    assert record["agent"]["counters"]["malformed_replies"] == 6
+
+
+def test_the_environment_can_end_it():
+    model = scripted(*['Action: tool_search {"query": "x"}'] * 3)
+    record = play_scripted(ReAct(models=model), max_turns=2)
+    assert record["ended_by"] == "turns"
+    assert record["agent"]["ended_by"] == "environment"
+    steps = record["agent"]["structure"]["steps"]
+    assert len(steps) == len(record["steps"]) == 3, "the one in which it ended is there, too"
+    assert (steps[-1]["action"], steps[-1]["error"]) == ("tool_search", "the episode ended")
+    assert "no turns are left" in steps[-1]["observation"], steps[-1]
