@@ -66,13 +66,10 @@ class RetryPolicy:
             raise InvalidInputError(f"retries {self.retries!r}: expected 0 or more")
 
     def wait_before_retry(self, retry: int, demanded: float | None, draws: Draws) -> float | None:
-        """Return the seconds to wait before a retry, or None if the endpoint demands too long a wait.
+        """Return the seconds to wait before a retry (1 is the first), or None if the endpoint demands too long a wait.
 
-        Args:
-            retry: 1 before the first retry.
-            demanded: What the endpoint asked for in seconds, or None. Less is never waited; the jitter is added, so
-                that many who were told the same do not come back at once.
-            draws: Source of the jitter, half to the whole of the wait.
+        Less than it demands is never waited; the jitter, half to the whole of our own wait, is added, so that many who
+        were told the same do not come back at once.
         """
         own = min(self.longest_wait, self.first_wait * 2.0 ** min(retry - 1, 60)) * (0.5 + 0.5 * draws.uniform())
         if demanded is None:
@@ -90,9 +87,7 @@ def is_passing(status: int) -> bool:
 def demanded_wait(headers: Mapping[str, str], now: float | None = None) -> float | None:
     """Return the seconds that an endpoint asks to wait, 0 or more, or None if it does not say so intelligibly.
 
-    Args:
-        headers: Of the response, names in lower case or in a mapping that does not care.
-        now: Seconds since 1970, for dates; None takes the clock.
+    `headers` has names in lower case or does not care; `now` is in seconds since 1970 (None takes the clock).
     """
     for name, seconds_per_unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         wait = _number(headers.get(name, ""))
@@ -222,11 +217,9 @@ def _pace(what: str, per_minute: float | None) -> _Pace | None:
 
 
 def request_key(identity: str, request: ChatRequest) -> str:
-    """Return the hash under which the reply to a request is kept.
+    """Return the hash under which the reply to a request is kept; the component that asks makes no difference.
 
-    Args:
-        identity: What model answers and where (`model_identity`); holds no secret.
-        request: The request; the component that asks makes no difference.
+    `identity` says what model answers and where (`model_identity`); it holds no secret.
     """
     return content_hash([CACHE_SCHEMA, identity, request.content()])
 

@@ -135,6 +135,10 @@ def make_chat_model(
         InvalidInputError: The kind is unknown, the name empty, the address no address, the file no model or script,
             or a key is needed and missing.
         MissingExtraError: The kind needs a package that is not installed.
+
+    Example:
+        >>> model = make_chat_model("openai:gpt-4o-mini", cache=ResponseCache("replies"))
+        >>> reply = asyncio.run(model.complete(ChatRequest((ChatMessage("user", "Hello?"),))))
     """
     settings = ChatModelSettings() if settings is None else settings
     kind, name = _parsed(spec)
@@ -207,17 +211,10 @@ class RoleModels:
         settings: ChatModelSettings | None = None,
         cache: ResponseCache | None = None,
     ) -> RoleModels:
-        """Make the models that texts name, one for each distinct spelling, so that its limits are shared.
-
-        Args:
-            specs: Each either `ROLE=SPEC`, the model of a component, or `SPEC` alone, the default, of which there is
-                exactly one: `["openai:big", "extractor=openai:small"]`.
-            settings: How the models are reached.
-            cache: Where replies are kept; None keeps none.
+        """Make the models that texts name, with one default model: `["openai:big", "extractor=openai:small"]`.
 
         Raises:
-            InvalidInputError: A role is unknown or named twice, there is no default or a second one, or a spelling
-                is wrong.
+            InvalidInputError: There is a second default model, or what `parse_several` refuses.
             MissingExtraError: A model needs a package that is not installed.
         """
         made = cls.parse_several(specs, settings, cache)
@@ -233,10 +230,11 @@ class RoleModels:
         settings: ChatModelSettings | None = None,
         cache: ResponseCache | None = None,
     ) -> dict[str, RoleModels]:
-        """Make what `parse` makes once for each default model, all with the same models of components.
+        """Make the models that texts name, one for each distinct spelling, so that its limits are shared.
 
         Args:
-            specs: As for `parse`, with one default model or several different ones.
+            specs: Each either `ROLE=SPEC`, the model of a component, or `SPEC` alone, a default, of which there is at
+                least one.
             settings: How the models are reached.
             cache: Where replies are kept; None keeps none.
 

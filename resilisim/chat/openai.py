@@ -174,11 +174,8 @@ class UnreadableAnswerError(ValueError):
 def request_body(request: ChatRequest, model: str, dropped: Collection[str] = ()) -> dict[str, Any]:
     """Return a request as the endpoint wants it; what is left to the model is left out.
 
-    Args:
-        request: The request.
-        model: What the endpoint calls the model.
-        dropped: What it refuses: names out of `DROPPABLE`, `SEVERAL_CALLS`. Without its older name the limit on tokens
-            is sent under the later one.
+    `dropped` names what it refuses, out of `DROPPABLE` and `SEVERAL_CALLS`. Without its older name the limit on tokens
+    is sent under the later one.
     """
     messages = _with_single_calls(request.messages) if SEVERAL_CALLS in dropped else request.messages
     body: dict[str, Any] = {"model": model, "messages": [_message(message) for message in messages]}
@@ -198,10 +195,7 @@ def request_body(request: ChatRequest, model: str, dropped: Collection[str] = ()
 def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | None:
     """Return the option that an endpoint refuses, so that the rest would be taken without it; None if it is no such.
 
-    Args:
-        status: The HTTP status.
-        body: What the endpoint answered, as JSON values or text.
-        sent: The body of the request.
+    `body` is what it answered, as JSON values or text, `sent` the body of the request.
     """
     if status not in (400, 422):
         return None
@@ -224,12 +218,7 @@ def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | 
 
 
 def read_reply(body: str, request: ChatRequest, latency_seconds: float) -> ChatReply:
-    """Read a chat completion.
-
-    Args:
-        body: The response's text.
-        request: What was asked, for estimating tokens that the endpoint did not count.
-        latency_seconds: How long the answer took.
+    """Read a chat completion from the text of a response; tokens that the endpoint did not count are estimated.
 
     Raises:
         UnreadableAnswerError: The text is not JSON, or JSON of another form.
@@ -244,12 +233,7 @@ def read_reply(body: str, request: ChatRequest, latency_seconds: float) -> ChatR
 
 
 def read_completion(value: object, request: ChatRequest, latency_seconds: float) -> ChatReply:
-    """Read a chat completion that is parsed already.
-
-    Args:
-        value: JSON values.
-        request: What was asked, for estimating tokens that the endpoint did not count.
-        latency_seconds: How long the answer took.
+    """Read a chat completion that is parsed already; tokens that the endpoint did not count are estimated.
 
     Raises:
         UnreadableAnswerError: The value has another form.

@@ -72,6 +72,9 @@ class ScriptedChatModel:
 
     Attributes:
         requests: Everything that was asked so far.
+
+    Example:
+        >>> model = ScriptedChatModel(["Hi.", ScriptedReply("Bye.", expect="leave")])
     """
 
     def __init__(self, script: Iterable[Line], name: str = "scripted") -> None:

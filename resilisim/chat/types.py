@@ -290,12 +290,7 @@ _OVERFLOW_STATUSES = frozenset({400, 413, 422})
 
 
 def tells_context_overflow(status: int, words: str) -> bool:
-    """Tell whether an endpoint refuses a request because it is too long.
-
-    Args:
-        status: The HTTP status.
-        words: What it says, a code included if it gives one.
-    """
+    """Tell whether an endpoint refuses a request because it is too long, by its status and its words, code included."""
     if status == 413 and "too large" in words.lower():
         return True
     return status in _OVERFLOW_STATUSES and _OVERFLOW_WORDS.search(words) is not None

@@ -1,23 +1,19 @@
 """benchmark-v1: the 5,040 tasks that results are compared on, shipped as bytes with their hash.
 
-`python -m resilisim.tasks.benchmark --rebuild` generates the bytes anew and prints their hash; any change of them is a
-new version.
+`python -m benchmarks.shipped_data benchmark` generates the bytes anew; any change of them is a new version.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import hashlib
 import json
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from resilisim.errors import unknown_name
-from resilisim.tasks.generation import DEFAULT_COUNT, generate_tasks
 from resilisim.tasks.model import Task
 
 BENCHMARK_VERSION = "benchmark-v1"
@@ -55,7 +51,12 @@ def benchmark_bytes() -> bytes:
 
 @lru_cache(maxsize=1)
 def benchmark_tasks() -> tuple[Task, ...]:
-    """Return the tasks of the benchmark in their order, types interleaved; the same objects at every call."""
+    """Return the tasks of the benchmark in their order, types interleaved; the same objects at every call.
+
+    Example:
+        >>> len(benchmark_tasks())
+        5040
+    """
     lines = benchmark_bytes().decode("utf-8").split("\n")
     return tuple(Task.from_trusted_mapping(json.loads(line)) for line in lines if line)
 
@@ -75,26 +76,3 @@ def find_task(instance_id: str) -> Task:
     if task is None:
         raise unknown_name("task", instance_id, _tasks_by_id(), BENCHMARK_VERSION)
     return task
-
-
-def generate_benchmark() -> bytes:
-    """Generate the benchmark's JSON Lines by its recipe."""
-    return "".join(task.to_json() + "\n" for task in generate_tasks(BENCHMARK_SEED, DEFAULT_COUNT)).encode("utf-8")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Compare the shipped bytes with freshly generated ones, or replace them; return 0 if they agree."""
-    parser = argparse.ArgumentParser(prog="python -m resilisim.tasks.benchmark", description=__doc__)
-    parser.add_argument("--rebuild", action="store_true", help="write the data file anew; then put the hash in here")
-    data = generate_benchmark()
-    digest = hashlib.sha256(data).hexdigest()
-    if parser.parse_args(arguments).rebuild:
-        compressed = gzip.compress(data, compresslevel=9, mtime=0)
-        Path(__file__).with_name("data").joinpath(Path(DATA_FILE).name).write_bytes(compressed)
-        print(f"{len(data)} bytes, {len(compressed)} compressed")
-    print(f"SHA-256 {digest}")
-    return 0 if digest == BENCHMARK_SHA256 else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -155,12 +155,7 @@ def write_task_figure(path: Path, tasks: Mapping[str, Any], library: Mapping[str
 
 
 def draw_task_figure(tasks: Mapping[str, Any], library: Mapping[str, Any], file_format: str) -> bytes:
-    """Return the image as bytes: the same for the same counts and the same version of matplotlib.
-
-    Args:
-        tasks: What `task_statistics` returned.
-        library: What `library_statistics` returned.
-        file_format: "png", "svg" or "pdf".
+    """Return the image ("png", "svg" or "pdf") as bytes: the same for the same counts and version of matplotlib.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

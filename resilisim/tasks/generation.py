@@ -87,6 +87,10 @@ def generate_tasks(
     Raises:
         InvalidInputError: Seed or count are out of range, the retriever searches another library, or no tool of the
             library can be asked for in words.
+
+    Example:
+        >>> write_tasks("mine.jsonl", generate_tasks(seed=7, count=500))
+        500
     """
     seed = check_integer("seed", seed, 0, MAX_SEED)
     count = check_integer("count", count, 1, MAX_COUNT)

@@ -148,15 +148,7 @@ MINIMUM_FOR_PARTIAL: Mapping[str, int] = {template.task_type: template.minimum_f
 
 
 def quotas(count: int, weights: Sequence[int] = SHARES) -> tuple[int, ...]:
-    """Divide `count` places in proportion to the weights, by largest remainder (ties go to the earlier one).
-
-    Args:
-        count: Number of places, 0 or more.
-        weights: One positive integer for each party.
-
-    Returns:
-        One number for each weight; they add up to `count`.
-    """
+    """Divide `count` places in proportion to the weights, by largest remainder (ties go to the earlier one)."""
     total = sum(weights)
     result = [count * weight // total for weight in weights]
     by_remainder = sorted(range(len(weights)), key=lambda place: (-(count * weights[place] % total), place))
@@ -336,6 +328,10 @@ def split_of(required_tools: Iterable[str]) -> Split:
     """Return the part of the data that a set of required tools belongs to, whatever their order.
 
     The hash of the sorted set is a uniform number; below 0.70 it says train, below 0.85 validation, else test.
+
+    Example:
+        >>> split_of(["file_operations_reader"])
+        'train'
     """
     high, low = hash_words(SPLIT_SALT, *sorted(set(required_tools)))
     share = (high * 2**32 + low) / 2**64

@@ -170,12 +170,6 @@ def draw_inputs(tool: Tool, scene: Scene, draws: Draws) -> dict[str, Any]:
 def draw_expected_outputs(tool: Tool, scene: Scene, draws: Draws, destination: str | None) -> dict[str, Any]:
     """Draw what a task's last tool should return: success, the metadata, and what else can be said in advance.
 
-    Args:
-        tool: The last required tool.
-        scene: The setting.
-        draws: Source of choices.
-        destination: Where the outcome goes, if that is known.
-
     Returns:
         Values under names of the tool's returns, of their types; at least one.
     """

@@ -4,12 +4,11 @@ The number is exact: the smallest set of clauses whose results together hold all
 tasks of benchmark-v1 with the default library and model the numbers ship as a table, so that no model is loaded for
 them. The table is found by the description itself: a rewritten task keeps its id, but gets a number of its own.
 
-`python -m resilisim.tasks.searches` computes the table anew and compares; `--rebuild` writes it.
+`python -m benchmarks.shipped_data searches` computes the table anew and compares.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,16 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from resilisim.errors import MissingExtraError
-from resilisim.provenance import canonical_json, content_hash, package_versions
+from resilisim.provenance import content_hash
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
 from resilisim.tasks.model import Task
 from resilisim.tasks.wording import SEARCH_SIZE, clauses
 from resilisim.tool_library.library import ToolLibrary, default_library
-from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, ToolHit, default_retriever
+from resilisim.tool_library.retrieval import ToolHit, default_retriever
 
 # Answers many queries at once with at most so many tools each, best first.
 SearchMany: TypeAlias = Callable[[Sequence[str], int], Sequence[Sequence[ToolHit]]]
@@ -51,12 +49,7 @@ class Searches:
 
 
 def fewest_searches(required_tools: Collection[str], shown: Sequence[Collection[str]]) -> int | None:
-    """Return the smallest number of queries whose results together hold all tools, or None if not even all do.
-
-    Args:
-        required_tools: Names of tools.
-        shown: For each query the names of the tools that it shows.
-    """
+    """Return the smallest number of queries whose results together hold all tools, or None if not even all do."""
     bit_of = {name: 1 << place for place, name in enumerate(required_tools)}
     found = {sum(bit_of[name] for name in set(names) & bit_of.keys()) for names in shown}
     # A query that shows nothing beyond what another one shows is never needed.
@@ -102,13 +95,7 @@ def searches_needed(task: Task, library: ToolLibrary, search_many: SearchMany | 
 def all_searches_needed(
     tasks: Sequence[Task], library: ToolLibrary, search_many: SearchMany | None = None
 ) -> Iterator[Searches]:
-    """Yield `searches_needed` of each task, searching for many at once, which is faster where texts are new.
-
-    Args:
-        tasks: The tasks.
-        library: The tools that are searched.
-        search_many: See `searches_needed`.
-    """
+    """Yield `searches_needed` of each task, searching for many at once, which is faster where texts are new."""
     for first in range(0, len(tasks), _TASKS_AT_ONCE):
         some = tasks[first : first + _TASKS_AT_ONCE]
         new = some if search_many is not None else [task for task in some if _shipped_number(task, library) is None]
@@ -154,36 +141,3 @@ def _shipped() -> Mapping[tuple[str, tuple[str, ...]], str]:
     numbers: str = shipped_table()["searches"]
     tasks = benchmark_tasks()
     return {(task.description, task.required_tools): number for task, number in zip(tasks, numbers, strict=True)}
-
-
-def computed_table() -> bytes:
-    """Compute the table of benchmark-v1, the default library and the default model; one digit for each task."""
-    library = default_library()
-    found = all_searches_needed(benchmark_tasks(), library, default_retriever(library).search_many)
-    numbers = "".join(NOT_SHOWN if searches.fewest is None else str(searches.fewest) for searches in found)
-    table = {
-        "schema": SCHEMA,
-        "benchmark": BENCHMARK_SHA256,
-        "library": library.content_hash,
-        "model": f"{DEFAULT_MODEL_PACKAGE}=={package_versions([DEFAULT_MODEL_PACKAGE])[DEFAULT_MODEL_PACKAGE]}",
-        "searches": numbers,
-        "sha256": content_hash(numbers.encode()),
-    }
-    return canonical_json(table).encode() + b"\n"
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Compare the shipped table with a computed one, or replace it; return 0 if they agree."""
-    parser = argparse.ArgumentParser(prog="python -m resilisim.tasks.searches", description=__doc__)
-    parser.add_argument("--rebuild", action="store_true", help="write the table anew")
-    rebuild = parser.parse_args(arguments).rebuild
-    data = computed_table()
-    file = Path(__file__).parent.joinpath(DATA_FILE)
-    if rebuild:
-        file.write_bytes(data)
-    print(f"{len(data)} bytes, SHA-256 {content_hash(data)}")
-    return 0 if file.read_bytes() == data else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

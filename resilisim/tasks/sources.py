@@ -28,6 +28,10 @@ def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
 
     Raises:
         InvalidInputError: Nothing is called that, or a task does not fit the library.
+
+    Example:
+        >>> len(read_tasks("100", default_library()))
+        100
     """
     if isinstance(ref, Path):
         return read_tasks_file(ref, library)

@@ -56,11 +56,7 @@ def vocabulary_clauses(tool_name: str, items: str) -> tuple[str, ...]:
 def clauses(description: str) -> list[str]:
     """Split a description into clauses: at line ends, sentence ends, semicolons and ", then"; list marks are dropped.
 
-    Args:
-        description: Any text. Full stops inside file names and addresses end nothing.
-
-    Returns:
-        The clauses in their order, without the punctuation that ends them.
+    Full stops inside file names and addresses end nothing; clauses come without the punctuation that ends them.
     """
     found: list[str] = []
     for piece in _CLAUSE_END.split(description):
@@ -74,12 +70,6 @@ def solving_clauses(
     description: str, required_tools: Sequence[str], searcher: Searcher, k: int = SEARCH_SIZE
 ) -> list[int] | None:
     """Find the clauses by which a task can be solved from its text.
-
-    Args:
-        description: The task's description.
-        required_tools: Names of tools, in the required order.
-        searcher: Retrieval over the library of these tools.
-        k: How many tools a search shows.
 
     Returns:
         For each required tool the index of a clause that has it among its k best hits, strictly rising; the earliest
@@ -113,14 +103,9 @@ class PhraseBook:
         self._found: dict[str, tuple[str, ...]] = {}
 
     def phrases(self, tool: Tool, items: str) -> tuple[str, ...]:
-        """Return the phrasings that lead to a tool when its work is done on certain items.
+        """Return the phrasings that lead to a tool when its work is done on certain items, such as "berth bookings".
 
-        Args:
-            tool: A tool of the searcher's library.
-            items: What is worked on, in the plural ("berth bookings").
-
-        Returns:
-            At least one phrasing, unless no wording at all leads retrieval to the tool: then none.
+        There is at least one, unless no wording at all leads retrieval to the tool.
         """
         if self._checked:
             return vocabulary_clauses(tool.name, items)

@@ -15,6 +15,8 @@ from resilisim.tool_library.model import (
     ReturnValue,
     Tool,
 )
+from resilisim.tool_library.parameters import check_parameters, mcp_definition, mcp_definitions
+from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
 
 __all__ = [
     "DEPENDENCY_ERROR",
@@ -24,7 +26,13 @@ __all__ = [
     "Parameter",
     "ReturnValue",
     "Tool",
+    "ToolHit",
     "ToolLibrary",
+    "ToolRetriever",
+    "check_parameters",
     "default_library",
+    "default_retriever",
     "load_library",
+    "mcp_definition",
+    "mcp_definitions",
 ]

@@ -48,6 +48,12 @@ class ToolLibrary:
 
     Raises:
         InvalidInputError: No tools, a name or alias used twice (letter case ignored), an unknown dependency, a cycle.
+
+    Example:
+        >>> cooker = Tool("soup_cooker", "Cooks.", dependencies=("oven_heater",))
+        >>> library = ToolLibrary([Tool("oven_heater", "Heats."), cooker])
+        >>> library.closure(["soup_cooker"])
+        ('oven_heater', 'soup_cooker')
     """
 
     def __init__(self, tools: Iterable[Tool], source: str = "tool library") -> None:
@@ -241,11 +247,7 @@ def _completed(tool: Tool, dependencies: tuple[str, ...], level: int, execution_
 
 
 def tools_from_json(text: str, source: str) -> tuple[Tool, ...]:
-    """Parse the tools of a library.
-
-    Args:
-        text: JSON: `{"tools": [tool, ...]}`, a bare array of tools, or a mapping of names to tools.
-        source: What the text is called in messages, such as its path.
+    """Parse the tools of a library: `{"tools": [tool, ...]}`, a bare array of tools, or a mapping of names to tools.
 
     Raises:
         InvalidInputError: Something is wrong; the message names source, tool, field and the nearest valid value.

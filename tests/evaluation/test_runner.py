@@ -195,7 +195,7 @@ def test_halves_of_characters_do_no_harm(tmp_path: Path, workers: int) -> None:
         ({"tasks": [3]}, r"tasks\[0\] is 3: expected an id, a mapping or a Task"),
         ({"tasks": ["task_c64444cae27fab45"]}, "task_c64444cae27fab46"),
         ({"tasks": [{"required_tools": ["file_operations_read"]}]}, r"tasks\[0\].*file_operations_reader"),
-        ({"tasks": [{"required_tools": []}]}, r"tasks\[0\].*at least one"),
+        ({"tasks": [{"required_tools": []}]}, r"tasks\[0\].*a non-empty array"),
         ({"tasks": [replace(toy_tasks(1)[0], required_tools=("reader_x",))]}, r"tool 'reader_x' in tasks\[0\], task_"),
         ({"workers": 1.5}, "workers is 1.5: expected a whole number"),
         ({"max_turns": 5.0}, "max_turns is 5.0: expected a whole number"),

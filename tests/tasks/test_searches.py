@@ -19,9 +19,7 @@ from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
 from resilisim.tasks.searches import (
     Searches,
     all_searches_needed,
-    computed_table,
     fewest_searches,
-    main,
     searches_needed,
     shipped_table,
 )
@@ -52,7 +50,7 @@ def test_a_greedy_choice_is_not_taken_for_the_smallest() -> None:
 
 
 def test_the_table_is_what_retrieval_says_of_the_benchmark() -> None:
-    """A seeded sample: embedding all clauses takes minutes, for which there is `python -m resilisim.tasks.searches`."""
+    """A seeded sample: embedding all clauses takes minutes, for which there is `python -m benchmarks.shipped_data`."""
     table = shipped_table()
     assert table["benchmark"] == BENCHMARK_SHA256
     assert table["library"] == LIBRARY.content_hash
@@ -114,25 +112,6 @@ def test_without_retrieval_only_the_benchmark_has_numbers(monkeypatch: pytest.Mo
     assert shipped == Searches(int(shipped_table()["searches"][0]))
     assert unknown.fewest is None
     assert "pip install 'resilisim[retrieval]'" in (unknown.reason or "")
-
-
-def test_the_command_writes_and_compares_the_same_bytes(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """On the first tasks, so that few texts have to be embedded; the numbers are those of the shipped table."""
-    folder = tmp_path_factory.mktemp("package")
-    (folder / "data").mkdir()
-    monkeypatch.setattr(searches, "__file__", str(folder / "searches.py"))
-    monkeypatch.setattr(searches, "benchmark_tasks", lambda: TASKS[:3])
-    assert main(["--rebuild"]) == 0
-    assert main([]) == 0
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == second
-    file = folder / searches.DATA_FILE
-    assert file.read_bytes() == computed_table()
-    assert f'"searches":"{shipped_table()["searches"][:3]}"'.encode() in file.read_bytes()
-    file.write_bytes(b"")
-    assert main([]) == 1
 
 
 @pytest.mark.parametrize(("name", "words"), [("BENCHMARK_SHA256", "another version"), ("SCHEMA", "damaged")])

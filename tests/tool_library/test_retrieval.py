@@ -146,19 +146,6 @@ def test_file_operations_reader_returns_its_category_reader_first(retriever: Too
         assert row[LIBRARY.index(hit.name)] - max(others) > MARGIN
 
 
-@pytest.mark.parametrize(
-    ("query", "name"),
-    [
-        ("network fetcher", "network_fetcher"),
-        ("data processing validator", "data_processing_validator"),
-        ("data processing parser", "data_processing_parser"),
-    ],
-)
-def test_a_name_in_words_returns_that_tool_first(retriever: ToolRetriever, query: str, name: str) -> None:
-    assert retriever.search(query)[0].name == name
-    assert gap_after(retriever, query, name, 0) > MARGIN
-
-
 def test_every_name_in_words_returns_that_tool_first(retriever: ToolRetriever) -> None:
     for name in LIBRARY.names:
         assert retriever.search(name.replace("_", " "))[0].name == name

@@ -11,14 +11,13 @@ rollout, and gets the next. Between rollouts it tells the environments the stage
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.inputs import shown
 from resilisim.simulator.compiled import scalar
-from resilisim.tool_library.json_fields import object_fields
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -231,11 +230,15 @@ def read_state(kind: type[Kind], mapping: object, where: str) -> Kind:
         InvalidInputError: A field is missing, unknown, or holds something unusable.
     """
     known = [field.name for field in fields(kind)]
-    given = object_fields(mapping, where, known)
+    if not isinstance(mapping, Mapping):
+        raise InvalidInputError(f"{where}: expected an object with {', '.join(known)}, got {shown(mapping)}")
+    for name in mapping:
+        if name not in known:
+            raise unknown_name("field", name, known, where)
     for name in known:
-        if name not in given.values:
-            given.fail(name, "is missing", "a value")
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.values.items()}
+        if name not in mapping:
+            raise InvalidInputError(f"{where}, field {name!r}: is missing; expected a value")
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in mapping.items()}
     try:
         return kind(**values)
     except (InvalidInputError, TypeError) as error:  # TypeError: a number stands where an array is expected

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import opened_if_whole
 from resilisim.evaluation.run.store import (
     EPISODES_NAME,
@@ -106,7 +106,7 @@ def merge_runs(
     arguments = manifests[0]["arguments"]
     for source, manifest in zip(sources[1:], manifests[1:], strict=True):
         refuse_other_arguments(source, manifest["arguments"], arguments, advice="only parts of one run are merged")
-    merge = _Merge(Path(out), arguments, progress or _say_nothing)
+    merge = _Merge(Path(out), arguments, progress or (lambda number: None))
     with merge.store:
         merge.describe_parts(manifests)
         others = [source for source in sources if not _is_same_folder(source, merge.store.directory)]
@@ -167,12 +167,12 @@ class _Merge:
         """Add failures until each stands there as often as in any of the folders; return how many were added."""
         wanted: Counter[str] = Counter()
         for source in sources:
-            wanted |= Counter(map(_failure_key, read_failures(source)))
-        missing = wanted - Counter(map(_failure_key, read_failures(self.store.directory)))
+            wanted |= Counter(map(canonical_json, read_failures(source)))
+        missing = wanted - Counter(map(canonical_json, read_failures(self.store.directory)))
         added = 0
         for source in sources:
             for failure in read_failures(source):
-                key = _failure_key(failure)
+                key = canonical_json(failure)
                 if missing[key] > 0:
                     missing[key] -= 1
                     self.store.append_failure(encode_json_line(failure))
@@ -249,16 +249,8 @@ def _digest(record: EpisodeRecord) -> bytes:
     return bytes.fromhex(content_hash(opened_if_whole(record)[0]))[:DIGEST_BYTES]
 
 
-def _failure_key(failure: FailureRecord) -> str:
-    return canonical_json(failure)
-
-
 def _is_same_folder(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
     except OSError:
         return False
-
-
-def _say_nothing(number: int) -> None:
-    pass

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, RequestRefusedError, TokenUsage
 from resilisim.chat.types import estimated_prompt_tokens
 from resilisim.errors import MAX_COUNT, InfrastructureError, InvalidInputError, ResiliSimError, one_line
-from resilisim.options import option
+from resilisim.options import check_options, option
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks.enhancement.modes import LONGEST_REPEATED_ANSWER, REFUSALS, Refusal, correction
 from resilisim.tasks.model import Task
@@ -65,12 +65,9 @@ class EnhancementOptions:
 
     def __post_init__(self) -> None:
         """Refuse numbers that no model takes."""
+        check_options(self)
         if self.temperature is not None and not 0 <= self.temperature <= 2:
             raise InvalidInputError(f"temperature {self.temperature!r}: expected a number from 0 to 2")
-        if self.max_tokens < 1:
-            raise InvalidInputError(f"max_tokens {self.max_tokens!r}: expected 1 or more")
-        if self.re_asks < 0:
-            raise InvalidInputError(f"re_asks {self.re_asks!r}: expected 0 or more")
 
     def request(self, messages: tuple[ChatMessage, ...]) -> ChatRequest:
         """Return the request with these messages."""
@@ -119,14 +116,7 @@ class Enhancement:
 
 
 def enhanced(task: Task, original: Task, made_by: Mapping[str, Any], count: CallCount) -> Enhancement:
-    """Return the outcome of an answer that was used.
-
-    Args:
-        task: What was made of the answer.
-        original: The task as it was given.
-        made_by: Mode and model, for the metadata.
-        count: What it took.
-    """
+    """Return the outcome of an answer that was used; `made_by` is mode, model and the id of the original."""
     facts = {**made_by, "outcome": "enhanced", "reason": None, "detail": None}
     return Enhancement(
         _with_metadata(task, {"llm_generated": True, "enhancement": facts}), original, "enhanced", None, count
@@ -287,6 +277,11 @@ def enhance_tasks(
     Raises:
         InvalidInputError: An argument is out of range, or the endpoint refuses key, model or address.
         InfrastructureError: The endpoint is down.
+
+    Example:
+        >>> mode = RewriteMode(library, default_retriever(library))
+        >>> for enhancement in enhance_tasks(tasks, TaskEnhancer(mode, make_chat_model("openai:gpt-4o-mini"))):
+        ...     print(enhancement.outcome, enhancement.task.description)
     """
     if concurrency < 1:
         raise InvalidInputError(f"concurrency {concurrency!r}: expected 1 or more")
@@ -305,11 +300,7 @@ async def in_order(
 ) -> AsyncGenerator[R, None]:
     """Do some work on items, `concurrency` at once, and yield the results in the order of the items.
 
-    Args:
-        work: What to do with one item.
-        items: Read as they are needed.
-        concurrency: How many may be under way.
-        window: How many may be begun and not yet yielded; bounds what is kept when one takes long.
+    At most `window` are begun and not yet yielded, which bounds what is kept when one takes long.
     """
     slots = asyncio.Semaphore(concurrency)
 
@@ -336,9 +327,7 @@ async def in_order(
 def driven(stream: AsyncGenerator[R, None], close: Callable[[], Awaitable[None]]) -> Generator[R, None, None]:
     """Yield what an asynchronous stream yields, in an event loop that stands still while the caller has the turn.
 
-    Args:
-        stream: The stream; it is closed at the end, also when the caller asks for no more.
-        close: Awaited after that.
+    At the end, also when the caller asks for no more, the stream is closed and `close` awaited.
     """
 
     async def following() -> tuple[R] | None:
@@ -435,14 +424,7 @@ def forecast_calls(
     options: EnhancementOptions,
     is_cached: Callable[[ChatRequest], bool] = lambda request: False,
 ) -> CallForecast:
-    """Count what a run would ask; nothing is asked.
-
-    Args:
-        tasks: The tasks that are still to be enhanced.
-        mode: What would be asked.
-        options: How.
-        is_cached: Whether the answer to a request is known.
-    """
+    """Count what a run would ask about the tasks that are still to be enhanced; nothing is asked."""
     num_tasks = cached = prompt_tokens = most_prompt_tokens = 0
     for task in tasks:
         num_tasks += 1

@@ -98,8 +98,8 @@ def question(mode: str, rules: Mapping[str, object], facts: Mapping[str, object]
 
 def correction(answer: str, reason: str) -> tuple[ChatMessage, ...]:
     """Return the messages that follow an answer that cannot be used: the answer, and why not."""
-    shown = answer.strip()[:LONGEST_REPEATED_ANSWER] or "(no answer)"
-    return (ChatMessage("assistant", shown), ChatMessage("user", filled("again.md", {"reason": reason})))
+    repeated = answer.strip()[:LONGEST_REPEATED_ANSWER] or "(no answer)"
+    return (ChatMessage("assistant", repeated), ChatMessage("user", filled("again.md", {"reason": reason})))
 
 
 def templates_hash(mode: str) -> str:
@@ -375,11 +375,6 @@ def brief_of(task: Task, library: ToolLibrary, retriever: ToolRetriever) -> Desi
 def carried_operations(names: Sequence[str], brief: DesignBrief, library: ToolLibrary) -> list[str] | None:
     """Assign each tool a step of its own, as far as there are steps; the tools beyond them must be of use otherwise.
 
-    Args:
-        names: Tools of the brief, none twice.
-        brief: The steps.
-        library: Whose dependencies say what a further tool may be.
-
     Returns:
         The operation of each tool, in the order of `names`; None if there is no such assignment.
     """
@@ -454,13 +449,9 @@ def tidied(description: str) -> str:
 
 
 def text_problem(description: str, original: str, library: ToolLibrary, kept_values: Sequence[str]) -> Refusal | None:
-    """Say why a description cannot be used whatever it asks for, or return None.
+    """Say why a (tidied) description cannot be used whatever it asks for, or return None.
 
-    Args:
-        description: What the model wrote, tidied.
-        original: The description in whose place it is to stand; tool names that it says may be said again.
-        library: Names and aliases of its tools may not stand in the text.
-        kept_values: Texts that must stand in it.
+    It may say no name of a tool that the original does not say, and has to say each of the kept values.
     """
     if not description:
         return Refusal("not_json", "the description is empty")

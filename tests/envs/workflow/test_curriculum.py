@@ -125,7 +125,7 @@ def test_numpy_outcomes_are_taken() -> None:
         ({"advance_above": 0.2}, r"regress_below is 0.3: expected at most advance_above, which is 0.2"),
         ({"advance_above": float("nan")}, r"advance_above is NaN: expected a number, 0 to 1"),
         ({"min_episodes": 0}, r"min_episodes is 0: expected a whole number, at least 1"),
-        ({"stages": 1}, r"unknown field 'stages': did you mean 'stage'\?"),
+        ({"stages": 1}, r"unknown field 'stages' in curriculum: did you mean 'stage'\?"),
     ],
 )
 def test_unusable_state_is_refused(change: dict[str, object], message: str) -> None:

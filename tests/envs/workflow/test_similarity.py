@@ -10,8 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from benchmarks import similarity_table as script
-from benchmarks.similarity_table import computed_table, main
 from resilisim.envs.workflow import context as similarity_module
 from resilisim.envs.workflow.context import (
     THOUSANDTHS,
@@ -153,24 +151,6 @@ def test_a_stale_or_damaged_table_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     shipped_table.cache_clear()
     with pytest.raises(AssertionError, match="another version of the benchmark"):
         shipped_table()
-
-
-def test_the_command_writes_and_compares_the_same_bytes(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """On the first tasks, so that few texts have to be embedded."""
-    file = tmp_path_factory.mktemp("package") / "similarity.bin"
-    monkeypatch.setattr(script, "FILE", file)
-    monkeypatch.setattr(script, "benchmark_tasks", lambda: TASKS[:3])
-    assert main(["--rebuild"]) == 0
-    assert main([]) == 0
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == second
-    assert "SHA-256" in first
-    assert file.read_bytes() == computed_table().to_bytes()
-    assert np.abs(SimilarityTable.from_bytes(file.read_bytes()).scores - shipped_table().scores[:3]).max() <= 1
-    file.write_bytes(b"")
-    assert main([]) == 1
 
 
 def test_the_table_is_read_without_loading_a_model() -> None:

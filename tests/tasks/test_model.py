@@ -1,10 +1,12 @@
-"""Tasks from mappings: what is filled in, what is refused, and in which order tools belong."""
+"""Tasks from mappings, the five types and their shares, and the part of the data that a task belongs to."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import warnings
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,18 @@ from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
 from resilisim.tasks import COMPLEXITIES, MINIMUM_FOR_PARTIAL, TASK_TYPES, Task, minimum_for_partial
-from resilisim.tasks.model import FIELD_NAMES, instance_id_of, sorted_by_dependencies
+from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.generation import type_sequence
+from resilisim.tasks.model import (
+    FIELD_NAMES,
+    SHARES,
+    SPLITS,
+    TEMPLATES,
+    instance_id_of,
+    quotas,
+    sorted_by_dependencies,
+    split_of,
+)
 from resilisim.tool_library.library import default_library
 
 LIBRARY = default_library()
@@ -197,3 +210,94 @@ def test_what_is_just_within_the_limits_is_accepted() -> None:
     }
     task = Task.from_mapping(given_task, LIBRARY)
     assert Task.from_mapping(json.loads(task.to_json()), LIBRARY) == task
+
+
+def test_the_five_templates() -> None:
+    rows = [
+        (
+            template.task_type,
+            template.share,
+            template.complexity,
+            " ".join(step.operation for step in template.steps),
+            min(template.num_tools),
+            max(template.num_tools),
+            template.minimum_for_partial,
+        )
+        for template in TEMPLATES
+    ]
+    assert rows == [
+        ("basic_file_processing", 1200, "easy", "input process", 2, 3, 1),
+        ("simple_data_transformation", 320, "easy", "read process output", 1, 3, 1),
+        ("complex_validation_pipeline", 1520, "medium", "read validate transform aggregate write", 4, 5, 3),
+        ("complex_network_integration", 1360, "medium", "fetch parse validate transform post", 3, 5, 3),
+        ("advanced_computation_pipeline", 640, "hard", "read validate transform compute aggregate write", 5, 7, 4),
+    ]
+
+
+@given(st.integers(0, 10_000), st.lists(st.integers(1, 500), min_size=1, max_size=8))
+def test_quotas_are_largest_remainders(count: int, weights: list[int]) -> None:
+    total = sum(weights)
+    result = quotas(count, weights)
+    assert sum(result) == count
+    exact = [count * weight / total for weight in weights]
+    assert all(
+        math.floor(share + 1e-9) <= got <= math.ceil(share - 1e-9) for got, share in zip(result, exact, strict=True)
+    )
+    raised = [share % 1 for got, share in zip(result, exact, strict=True) if got > share]
+    lowered = [share % 1 for got, share in zip(result, exact, strict=True) if got < share]
+    assert not raised or not lowered or min(raised) >= max(lowered) - 1e-9
+
+
+def test_quotas_of_known_counts() -> None:
+    assert quotas(5040) == SHARES == (1200, 320, 1520, 1360, 640)
+    assert quotas(63) == (15, 4, 19, 17, 8)
+    assert quotas(1) == (0, 0, 1, 0, 0)
+    assert quotas(0) == (0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 10, 63, 100, 5040])
+def test_the_sequence_meets_the_quotas_and_every_beginning_is_balanced(count: int) -> None:
+    sequence = [template.task_type for template in type_sequence(count)]
+    wanted = dict(zip((template.task_type for template in TEMPLATES), quotas(count), strict=True))
+    assert Counter(sequence) == Counter(wanted)
+    seen: Counter[str] = Counter()
+    for place, task_type in enumerate(sequence, start=1):
+        seen[task_type] += 1
+        for name, number in wanted.items():
+            assert abs(seen[name] - number * place / count) < 1.5
+
+
+NAMES = default_library().names
+
+
+@given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_order_and_repetition_do_not_matter(names: list[str], random: object) -> None:
+    shuffled = [*names, names[0]]
+    random.shuffle(shuffled)
+    assert split_of(shuffled) == split_of(names) == split_of(frozenset(names)) == split_of(iter(names))
+
+
+def test_known_values_stay_as_they_are() -> None:
+    """A change here would move tasks between train and test: it needs a new version of the benchmark."""
+    assert split_of(["file_operations_reader"]) == "train"
+    assert split_of(["file_operations_reader", "data_processing_parser"]) == "train"
+    assert split_of(["network_fetcher", "data_processing_parser", "network_poster"]) == "train"
+    assert split_of(["data_processing_filter", "file_operations_scanner"]) == "test"
+
+
+def test_sets_of_three_tools_are_divided_70_15_15() -> None:
+    """4,060 sets: the standard error of a share is at most 0.0072; four of them are allowed."""
+    counts = Counter(split_of(names) for names in itertools.combinations(NAMES, 3))
+    total = sum(counts.values())
+    for split, share in zip(SPLITS, (0.70, 0.15, 0.15), strict=True):
+        assert abs(counts[split] / total - share) < 0.029
+
+
+def test_the_benchmark_is_divided_near_70_15_15_by_tasks_and_by_sets() -> None:
+    tasks = benchmark_tasks()
+    sets = {frozenset(task.required_tools) for task in tasks}
+    by_task = Counter(split_of(task.required_tools) for task in tasks)
+    by_set = Counter(split_of(names) for names in sets)
+    for split, share in zip(SPLITS, (0.70, 0.15, 0.15), strict=True):
+        assert abs(by_task[split] / len(tasks) - share) < 0.03
+        assert abs(by_set[split] / len(sets) - share) < 0.03

@@ -1,9 +1,10 @@
-"""The client against a real server that answers well, badly, or not at all."""
+"""The client against a real server that answers well, badly, or not at all; addresses, keys, waits."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gzip
 import json
 import logging
 import pickle
@@ -14,15 +15,29 @@ from collections import Counter
 
 import pytest
 
-from resilisim.chat import ChatMessage, ChatRequest, EndpointError, OpenAIChatModel, RequestRefusedError, RetryPolicy
-from resilisim.chat.types import ChatReply, ToolCall
+from resilisim.chat import (
+    ChatMessage,
+    ChatRequest,
+    ContextOverflowError,
+    EndpointError,
+    OpenAIChatModel,
+    RequestRefusedError,
+    RetryPolicy,
+)
+from resilisim.chat import openai as openai_module
+from resilisim.chat.middleware import demanded_wait, is_passing
+from resilisim.chat.openai import DEFAULT_BASE_URL, LONGEST_BODY, endpoint_url, find_endpoint
+from resilisim.chat.types import ChatReply, ToolCall, tells_context_overflow
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
+from resilisim.seeding import Draws
 from tests.chat.loopback import (
     Answer,
     LoopbackServer,
     completion,
     cut_stream,
+    dripping,
     empty_body,
+    endless,
     error,
     hanging,
     in_turn,
@@ -488,3 +503,224 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(InvalidInputError):
         OpenAIChatModel(**{"model": "small", "api_key": KEY, **arguments})
+
+
+# Too much
+
+
+def test_an_answer_of_a_megabyte_comes_through_whole():
+    text = "word and " * 120_000
+    with LoopbackServer(lambda seen: completion(text, finish_reason="length")) as server:
+        reply = ask(server, retries=0)
+    assert reply.text == text
+    assert reply.finish_reason == "length"
+
+
+def test_an_answer_that_is_too_long_is_none():
+    with LoopbackServer(in_turn(completion("x" * LONGEST_BODY), completion("shorter"))) as server:
+        assert ask(server, retries=1).text == "shorter"
+        assert len(server.requests) == 2
+    with LoopbackServer(lambda seen: completion("x" * (LONGEST_BODY - 1000))) as server:
+        assert len(ask(server, retries=0).text) == LONGEST_BODY - 1000
+
+
+def test_an_answer_without_end_is_not_read_without_end():
+    with LoopbackServer(lambda seen: endless()) as server:
+        with pytest.raises(EndpointError, match="more than 8,000,000 bytes"):
+            ask(server, retries=0)
+        assert server.bytes_of_endless < 4 * LONGEST_BODY  # what lies in the buffers between
+
+
+@pytest.mark.parametrize("status", [400, 500, 307])
+def test_nor_is_an_error_without_end(status):
+    errors = Answer(status, b"again and " * 10_000, {"Location": "/elsewhere"}, kind="endless")
+    with LoopbackServer(lambda seen: errors) as server:
+        with pytest.raises((EndpointError, RequestRefusedError), match=r"again and|no connection"):
+            ask(server, retries=0)
+        assert server.bytes_of_endless < 30 * LONGEST_BODY  # of a redirect, once for each of those it follows
+
+
+def test_a_body_that_was_not_compressed_as_it_says_is_asked_for_again():
+    broken = Answer(200, b"not gzip", {"Content-Encoding": "gzip", "Content-Type": "application/json"})
+    whole = completion("whole")
+    zipped = Answer(200, gzip.compress(whole.body), {"Content-Encoding": "gzip", **whole.headers})
+    with LoopbackServer(in_turn(broken, zipped)) as server:
+        reply = ask(server, retries=1)
+    assert (reply.text, reply.attempts) == ("whole", 2)
+
+
+def test_an_endless_redirect_ends():
+    here = Answer(307, b"", {"Location": "/v1/chat/completions"})
+    with LoopbackServer(lambda seen: here) as server, pytest.raises(EndpointError, match="no connection"):
+        ask(server, retries=0)
+
+
+# Too slowly
+
+
+def test_a_server_that_drips_is_given_up_after_the_timeout():
+    refused = pytest.raises(EndpointError, match=r"no answer within 0\.3 s")  # the whole drips for longer than that
+    with LoopbackServer(lambda seen: dripping()) as server, refused:
+        ask(server, retries=0, timeout=0.3)
+    with LoopbackServer(lambda seen: dripping()) as server:
+        assert ask(server, retries=0).text == "slowly"
+
+
+# Too long a request
+
+OVERFLOWS = {
+    "OpenAI": (400, "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001."),
+    "vLLM": (400, "The decoder prompt (length 9001) is longer than the maximum model length. Reduce the length of it."),
+    "llama.cpp": (400, "request (9001 tokens) exceeds the available context size (2048 tokens), try increasing it"),
+    "TGI": (422, "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096: too many tokens"),
+    "Anthropic": (400, "prompt is too long: 209112 tokens > 200000 maximum"),
+    "a proxy": (413, "Request Entity Too Large"),
+    "Mistral": (400, "Prompt contains 9001 tokens, too large for model with 8192 maximum context length"),
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_too_long_a_request_has_its_own_error(name):
+    status, words = OVERFLOWS[name]
+    with LoopbackServer(lambda seen: error(status, words)) as server:
+        with pytest.raises(ContextOverflowError) as caught:
+            ask(server, retries=3)
+        assert len(server.requests) == 1
+    assert caught.value.status == status
+    assert caught.value.concerns_all_requests is False
+    assert words[:40] in str(caught.value)
+
+
+def test_a_code_tells_it_as_well():
+    body = {"error": {"message": "Your input is odd.", "code": "context_length_exceeded"}}
+    with LoopbackServer(lambda seen: json_answer(body, 400)) as server, pytest.raises(ContextOverflowError):
+        ask(server, retries=0)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, "Invalid schema for function 'add'"),
+        (400, "the file is too large"),
+        (422, "temperature: must be at most 2"),
+        (401, "maximum context length"),
+        (404, "context window"),
+        (500, "maximum context length"),
+        (429, "too many tokens"),
+    ],
+)
+def test_other_refusals_are_not_taken_for_it(status, words):
+    assert not tells_context_overflow(status, words)
+    with LoopbackServer(lambda seen: error(status, words)) as server:
+        with pytest.raises((EndpointError, RequestRefusedError)) as caught:
+            ask(server, retries=0)
+        assert not isinstance(caught.value, ContextOverflowError)
+
+
+# What our side costs
+
+
+def test_a_request_that_succeeds_is_not_hashed(monkeypatch):
+    def refuse(value):
+        raise AssertionError("hashed although nothing failed")
+
+    monkeypatch.setattr(openai_module, "content_hash", refuse)
+    with LoopbackServer(lambda seen: completion("ok")) as server:
+        assert ask(server, retries=0).text == "ok"
+
+
+def test_waits_stay_within_their_bounds():
+    policy = RetryPolicy(retries=100, first_wait=0.5, longest_wait=30.0)
+    draws = Draws("test")
+    for retry in (1, 2, 3, 6, 7, 100, 5000):
+        wait = policy.wait_before_retry(retry, None, draws)
+        whole = min(30.0, 0.5 * 2.0 ** min(retry - 1, 60))
+        assert whole / 2 <= wait <= whole
+
+
+def test_a_demanded_wait_is_kept_or_given_up():
+    policy = RetryPolicy(longest_demand=120.0)
+    assert 120.0 <= policy.wait_before_retry(1, 120.0, Draws("test")) <= 120.5
+    assert policy.wait_before_retry(1, 120.5, Draws("test")) is None
+    assert 0.0 < policy.wait_before_retry(1, 0.0, Draws("test")) <= 0.5
+    with pytest.raises(InvalidInputError, match="retries -1"):
+        RetryPolicy(retries=-1)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "-7"}, 0.0),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after-ms": "soon", "retry-after": "9"}, 9.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 40.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:40 GMT"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, float("inf")),
+        ({"retry-after": "Thu, 99 Jan 999999999999 00:00:40 GMT"}, None),
+    ],
+)
+def test_what_endpoints_ask_to_wait(headers, seconds):
+    assert demanded_wait(headers, now=60.0) == seconds
+
+
+def test_which_statuses_pass():
+    assert [status for status in range(300, 600) if is_passing(status)] == [408, 409, 425, 429, *range(500, 600)]
+
+
+def test_the_address_is_the_one_given_then_the_environments_then_openais(monkeypatch):
+    assert endpoint_url() == DEFAULT_BASE_URL
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://here:8000/v1/")
+    assert endpoint_url() == "http://here:8000/v1"
+    assert endpoint_url("https://there") == "https://there"
+    monkeypatch.setenv("OPENAI_BASE_URL", "")
+    assert endpoint_url() == DEFAULT_BASE_URL
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "sk-put-into-the-wrong-place",
+        "localhost:8000",
+        "ftp://a/b",
+        "http://",
+        "http://a b/",
+        "http://a:x/",
+        "http://[::1/v1",
+        "http://user:sk-secret@host/v1",
+        "https://host/v1?key=sk-secret",
+        "https://host/v1#part",
+        "",
+    ],
+)
+def test_what_is_no_address_is_refused_without_repeating_it(address):
+    with pytest.raises(InvalidInputError, match="base URL: ") as caught:
+        endpoint_url(address)
+    assert "sk-" not in str(caught.value)
+
+
+def test_keys(monkeypatch):
+    with pytest.raises(InvalidInputError, match="set OPENAI_API_KEY"):
+        find_endpoint()
+    assert find_endpoint("http://127.0.0.1:1/v1").key == "none"
+    monkeypatch.setenv("OPENAI_API_KEY", " sk-from-the-environment\n")
+    assert find_endpoint().key == "sk-from-the-environment"
+    assert "sk-" not in repr(find_endpoint())
+    assert find_endpoint(api_key="sk-given").key == "sk-given"
+    for wrong in ("sk-schlüssel", "sk-two\nlines", "sk-two words"):
+        with pytest.raises(InvalidInputError, match="OPENAI_API_KEY: not a key") as caught:
+            find_endpoint(api_key=wrong)
+        assert "sk-" not in str(caught.value)
+
+
+def test_excerpts_hold_nothing_that_looks_like_a_key():
+    endpoint = find_endpoint(api_key="abc123def456")
+    text = "abc123def456 is wrong, sk-proj-x*****Yz too,\nand Bearer xyz; " + "so " * 200
+    excerpt = endpoint.excerpt(text)
+    assert excerpt.startswith("[key] is wrong, [key] too, and [key] so so")
+    assert len(excerpt) == 200
+    assert find_endpoint("http://a").without_key("none of it") == "none of it"
+    assert find_endpoint("http://a", "EMPTY").without_key("EMPTY") == "EMPTY"

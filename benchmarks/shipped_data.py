@@ -1,0 +1,84 @@
+"""The data that ships with the package and can be computed anew: tasks, numbers of searches, similarities.
+
+`python -m benchmarks.shipped_data NAME` compares; `--rebuild` writes. Other bytes are another version: the hash of the
+benchmark stands in `resilisim.tasks.benchmark`, and its data is never written under the old name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+
+from resilisim.envs.workflow.context import DATA_FILE as SIMILARITY_FILE
+from resilisim.envs.workflow.context import SimilarityTable, retrieved_scores
+from resilisim.provenance import canonical_json, content_hash, package_versions
+from resilisim.tasks.benchmark import BENCHMARK_SEED, BENCHMARK_SHA256, benchmark_tasks
+from resilisim.tasks.benchmark import DATA_FILE as BENCHMARK_FILE
+from resilisim.tasks.generation import DEFAULT_COUNT, generate_tasks
+from resilisim.tasks.searches import DATA_FILE as SEARCHES_FILE
+from resilisim.tasks.searches import NOT_SHOWN, SCHEMA, all_searches_needed
+from resilisim.tool_library import default_library
+from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, default_retriever
+
+
+def benchmark_lines() -> bytes:
+    """Generate the JSON Lines of the benchmark by its recipe."""
+    return "".join(task.to_json() + "\n" for task in generate_tasks(BENCHMARK_SEED, DEFAULT_COUNT)).encode("utf-8")
+
+
+def searches_table() -> bytes:
+    """Compute the numbers of searches of the benchmark, the default library and the default model."""
+    library = default_library()
+    found = all_searches_needed(benchmark_tasks(), library, default_retriever(library).search_many)
+    numbers = "".join(NOT_SHOWN if searches.fewest is None else str(searches.fewest) for searches in found)
+    table = {
+        "schema": SCHEMA,
+        "benchmark": BENCHMARK_SHA256,
+        "library": library.content_hash,
+        "model": _model(),
+        "searches": numbers,
+        "sha256": content_hash(numbers.encode()),
+    }
+    return canonical_json(table).encode() + b"\n"
+
+
+def similarity_table() -> bytes:
+    """Compute the similarities of the benchmark, the default library and the default model."""
+    library = default_library()
+    scores = retrieved_scores(library, tuple(task.description for task in benchmark_tasks()))
+    return SimilarityTable(BENCHMARK_SHA256, library.content_hash, _model(), scores).to_bytes()
+
+
+def _model() -> str:
+    return f"{DEFAULT_MODEL_PACKAGE}=={package_versions([DEFAULT_MODEL_PACKAGE])[DEFAULT_MODEL_PACKAGE]}"
+
+
+# Each with the file that holds it, and what computes it.
+SHIPPED: Mapping[str, tuple[Path, Callable[[], bytes]]] = {
+    "benchmark": (Path(str(resources.files("resilisim.tasks") / BENCHMARK_FILE)), benchmark_lines),
+    "searches": (Path(str(resources.files("resilisim.tasks") / SEARCHES_FILE)), searches_table),
+    "similarity": (Path(str(resources.files("resilisim.envs.workflow") / SIMILARITY_FILE)), similarity_table),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compare what ships with what is computed, or replace it; return 0 if they agree."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.shipped_data", description=__doc__)
+    parser.add_argument("name", choices=SHIPPED)
+    parser.add_argument("--rebuild", action="store_true", help="write the file anew")
+    given = parser.parse_args(arguments)
+    file, compute = SHIPPED[given.name]
+    data = compute()
+    is_packed = file.suffix == ".gz"
+    if given.rebuild:
+        file.write_bytes(gzip.compress(data, compresslevel=9, mtime=0) if is_packed else data)
+    print(f"{len(data)} bytes, SHA-256 {content_hash(data)}")
+    there = file.read_bytes()
+    return 0 if (gzip.decompress(there) if is_packed and there else there) == data else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
