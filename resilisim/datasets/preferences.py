@@ -2,31 +2,213 @@
 
 The states lie along episodes of the demonstrator, some of whose steps are mistakes on purpose, so that there are also
 states after a mistake: dependencies that failed, tools that nobody needed, rows of failures.
+
+Worse messages are calls and, some of them, messages that execute nothing where a call is due; these are worded and
+filled in like the call that they stand beside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from resilisim.datasets.alternatives import Alternative, draw_alternative, preferring_named, worse_alternatives
-from resilisim.datasets.demonstrator import Demonstrator
+from resilisim.datasets.conversations import Transcript, message_type, schema_name, tools_column
+from resilisim.datasets.demonstrator import MISTAKEN_REASONS, Demonstrator, purpose
 from resilisim.datasets.rollout import EPISODES_GROUP, FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
-from resilisim.datasets.transcript import MISTAKEN_REASONS, Transcript, message_type, schema_name, tools_column
 from resilisim.envs.session import Info, Session
 from resilisim.errors import InvalidInputError
+from resilisim.evaluation.episode.attribution import loss_label
+from resilisim.evaluation.episode.record import REGRET_TOLERANCE
 from resilisim.options import option
 from resilisim.policies import messages
 from resilisim.seeding import Draws
-from resilisim.simulator import Message
+from resilisim.simulator import Message, Problem
 from resilisim.simulator.exact import Optimum, solve
 from resilisim.simulator.exact.optimum import TIE_TOLERANCE
-from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.messages import execution
+from resilisim.simulator.state import EpisodeState, is_done
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of
-from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library.parameters import check_parameters
+from resilisim.workflows.templating import escape_line, inline_json
+
+# Announcements: {tool} is the tool's name, {given} its parameters with the words before them, or nothing.
+_ANNOUNCEMENTS = (
+    "Next I will run {tool}{given}.",
+    "I run {tool} now{given}.",
+    "The next step is {tool}{given}.",
+    "Now it is the turn of {tool}{given}; I wait for its result.",
+    "To go on with the work order I call the tool {tool}{given} and look at what it returns.",
+)
+_QUERIES = (
+    "other tools for {words}",
+    "{purpose}",
+    "a tool that is better than {words} for this: {purpose}",
+)
+_MISNAMED = ("{name}_value", "input_{name}", "{name}s")  # what somebody who remembers badly could write
+
+
+def mistaken_texts(
+    stage: Stage, problem: Problem, state: EpisodeState, agent: Demonstrator, said: Message, draws: Draws
+) -> Iterator[str]:
+    """Yield messages that give up, search, announce a call, or make one that is refused.
+
+    Args:
+        stage: Where the episode is played.
+        problem: The task's numbers.
+        state: A running state.
+        agent: Who is in that state.
+        said: Its message; all but giving up needs a call that is beside it.
+        draws: Draws the wording.
+    """
+    if not is_done(problem, state):
+        yield messages.FINISH
+    if said.kind != "execute" or said.tool is None:
+        return
+    tool, parameters = stage.library[said.tool], agent.parameters(said.tool)
+    words = {"words": _words(tool.name), "purpose": escape_line(purpose(tool))}
+    yield messages.search(draws.choice(_QUERIES).format_map(words))
+    yield _announcement(tool, parameters, stage, draws)
+    # Beside a call that leaves out what the tool requires, a refused one would not be wrong for what it changes alone.
+    if not check_parameters(tool, parameters, "strict"):
+        yield messages.call(_unknown_name(tool.name, stage.library), parameters)
+        yield messages.call(tool.name, _with_a_flaw(tool, parameters, draws))
+        if stage.parameters == "strict" and parameters:
+            left_out = draws.choice(list(parameters))
+            yield messages.call(tool.name, {name: value for name, value in parameters.items() if name != left_out})
+
+
+def _announcement(tool: Tool, parameters: Mapping[str, Any], stage: Stage, draws: Draws) -> str:
+    """Return a text that means to be a call and is none: words alone, or a call without its tags."""
+    given = inline_json(parameters) if parameters else ""
+    bare = f"{tool.name} {given}".rstrip()
+    forms = [text.format(tool=tool.name, given=f" with {given}" if given else "") for text in _ANNOUNCEMENTS]
+    forms.append(bare)
+    if stage.protocol == "text":
+        forms += [f"<tool_call>{bare}", f"<call>{bare}</call>"]
+    return draws.choice(forms)
+
+
+def _with_a_flaw(tool: Tool, parameters: Mapping[str, Any], draws: Draws) -> dict[str, Any]:
+    """Return parameters of which one has another name than the tool's, is of another type, or is one too many."""
+    taken = {parameter.name for parameter in tool.parameters}
+    if not parameters:
+        return {_free_name("input", taken): _words(tool.name)}
+    changed = draws.choice(list(parameters))
+    flaw = draws.choice(("name", "type", "surplus"))
+    if flaw == "name":
+        wrong = _free_name(draws.choice(_MISNAMED).format(name=changed), taken)
+        return {wrong if name == changed else name: value for name, value in parameters.items()}
+    if flaw == "type":
+        wrapped = {name: [value] if name == changed else value for name, value in parameters.items()}
+        if check_parameters(tool, wrapped, "lenient"):
+            return wrapped
+    return {**parameters, _free_name(draws.choice(_MISNAMED).format(name=changed), taken): parameters[changed]}
+
+
+def _free_name(wanted: str, taken: set[str]) -> str:
+    while wanted in taken:
+        wanted += "_value"
+    return wanted
+
+
+def _unknown_name(tool: str, library: ToolLibrary) -> str:
+    """Return a name that nobody has and that somebody who remembers badly could write."""
+    guess = "_".join(reversed(tool.split("_")))
+    while library.resolve(guess) is not None:
+        guess += "_tool"
+    return guess
+
+
+def _words(tool: str) -> str:
+    return " ".join(re.findall(r"[^\W_]+", tool))
+
+
+NUM_OUTSIDERS = 4  # tools that the task has nothing to do with, tried in each state
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A message that is worse than the best one.
+
+    Attributes:
+        message: The message; for one that executes nothing, its `text` is what to send.
+        action_value: Its Q*.
+        label: Why it is worse (a key of `LOSS_LABELS`).
+    """
+
+    message: Message
+    action_value: float
+    label: str
+
+
+def worse_alternatives(
+    stage: Stage,
+    optimum: Optimum,
+    state: EpisodeState,
+    agent: Demonstrator,
+    said: Message,
+    plan_in_prompt: bool,
+    draws: Draws,
+) -> list[Alternative]:
+    """Return messages that cost something in a state, in an order that never changes.
+
+    Looking for tools is left out where the prompt names none: it has a price there, and is no mistake.
+
+    Args:
+        stage: Where the episode is played.
+        optimum: The solved problem.
+        state: A running state.
+        agent: Who is in that state.
+        said: Its message there; what executes nothing is made to look like it.
+        plan_in_prompt: Whether the prompt named the tools to use.
+        draws: Draws the outsiders, and how messages are worded.
+    """
+    problem = optimum.problem
+    value = optimum.value(state)
+    found: list[Alternative] = []
+    for message in (
+        *(execution(name) for name in _tools_to_try(problem, agent.known_tools, draws)),
+        *(stage.read(text) for text in mistaken_texts(stage, problem, state, agent, said, draws)),
+    ):
+        action_value = optimum.action_value(state, message)
+        if value - action_value > REGRET_TOLERANCE:
+            label = loss_label(problem, state, message, plan_in_prompt)
+            if label != "information":
+                found.append(Alternative(message, action_value, label))
+    return found
+
+
+def draw_alternative(alternatives: Sequence[Alternative], draws: Draws) -> Alternative:
+    """Draw a reason first and one of its messages then, so that rare reasons are drawn as often as common ones."""
+    label = draws.choice(sorted({alternative.label for alternative in alternatives}))
+    return draws.choice([alternative for alternative in alternatives if alternative.label == label])
+
+
+def preferring_named(alternatives: Sequence[Alternative], named: Collection[str]) -> list[Alternative]:
+    """Return alternatives without calls of tools that the conversation has not named, if others call one that it has.
+
+    Right calls are calls of named tools, so a name that was never read would give a wrong one away.
+    """
+    calls = [alternative for alternative in alternatives if alternative.message.kind == "execute"]
+    if not any(alternative.message.tool in named for alternative in calls):
+        return list(alternatives)
+    return [
+        alternative
+        for alternative in alternatives
+        if alternative.message.kind != "execute" or alternative.message.tool in named
+    ]
+
+
+def _tools_to_try(problem: Problem, known: Collection[str], draws: Draws) -> list[str]:
+    names = problem.library.names
+    near = {names[tool] for tool in problem.closure}.union(known)
+    drawn = {draws.choice(names) for _ in range(NUM_OUTSIDERS)}
+    return [name for name in names if name in near or name in drawn]
 
 
 @dataclass(frozen=True, slots=True)

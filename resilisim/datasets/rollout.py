@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
-from resilisim.datasets.flawed_prompts import FlawedPrompts
 from resilisim.datasets.schema import DataType
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.protocol import native_tools, read_text
@@ -16,15 +15,65 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
 from resilisim.evaluation.run.plan import check_prompts
 from resilisim.options import option
-from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT
+from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT, Draws
 from resilisim.simulator import Message
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
 from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_retriever
-from resilisim.workflows import Prompt, resolve_planner, similar_by_retrieval
-from resilisim.workflows.flaws import DEFAULT_SEVERITY, FLAW_TYPES, Flaw, check_flaw
+from resilisim.workflows import Planner, Prompt, resolve_planner, similar_by_retrieval
+from resilisim.workflows.flaws import (
+    DEFAULT_SEVERITY,
+    FLAW_TYPES,
+    Flaw,
+    FlawedWorkflow,
+    Perturber,
+    check_flaw,
+    tool_similarity,
+)
 from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
+
+
+class FlawedPrompts:
+    """Draws flawed plans.
+
+    Args:
+        environment: Where the episodes are played.
+        planner: Makes the sound plans.
+        retriever: Compares tools for flaws that put one in the place of another.
+    """
+
+    def __init__(
+        self,
+        environment: ConversationEnv,
+        planner: Planner,
+        retriever: ToolRetriever,
+    ) -> None:
+        self._environment = environment
+        self._planner = planner
+        self._perturber = Perturber(environment.library, environment.rules, lambda: tool_similarity(retriever))
+
+    def draw(
+        self, task: Task, seed: int, flaws: Sequence[str], severities: Sequence[str], method: str | None = None
+    ) -> tuple[Prompt, Flaw] | None:
+        """Return a prompt with a flawed plan and the flaw; None where the plan can carry none of the flaws.
+
+        Args:
+            task: The task.
+            seed: Seed of the episode.
+            flaws: Flaw types to draw from.
+            severities: Severities to draw from.
+            method: Method of the one flaw type that is given; None draws it.
+        """
+        draws = Draws("resilisim/datasets/flaw", task.instance_id, seed)
+        severity = draws.choice(severities)
+        sound = self._planner.plan(task)
+        drawn = draws.shuffled(flaws)
+        flawed = self._perturber.first_carried(sound, task.required_tools, drawn, severity, method, seed)
+        if not isinstance(flawed, FlawedWorkflow):
+            return None
+        return self._environment.render_prompt(task, "flawed", flawed.workflow), flawed.flaw
+
 
 # Luck of its own: who trains on these episodes has not seen the luck that evaluations draw.
 TRAINING_ENVIRONMENT = EnvironmentSettings(salt=TRAINING_SALT)
