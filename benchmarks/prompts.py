@@ -33,7 +33,7 @@ if __name__ == "__main__":
 _FLAWS = """
 import json, time
 from resilisim import benchmark_tasks
-from resilisim.workflows.flaw_costs import costs_of_tasks
+from resilisim.workflows.plan_value import costs_of_tasks
 
 if __name__ == "__main__":
     tasks = benchmark_tasks()

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +78,20 @@ def test_no_file_of_the_package_is_too_long():
     # A file is one concept, of 150 to 700 lines.
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "resilisim").rglob("*.py")}
     assert {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > 700} == {}
+
+
+def test_every_import_that_is_written_down_works():
+    """In docs and in the programs that benchmarks hand to fresh processes, as well as in their own lines."""
+    line = re.compile(r"^ *from (resilisim[\w.]*) import \(?([\w, ]+)", re.MULTILINE)
+    found = set()
+    for folder, pattern in (("docs", "*.md"), ("benchmarks", "*.py"), ("verification", "*.py")):
+        for file in (ROOT / folder).rglob(pattern):
+            for module, names in line.findall(file.read_text(encoding="utf-8")):
+                found |= {(module, name.split()[0]) for name in names.split(",") if name.strip()}
+    assert len(found) > 100
+    missing = [
+        f"{module}.{name}"
+        for module, name in sorted(found)
+        if not hasattr(importlib.import_module(module), name) and not importlib.util.find_spec(f"{module}.{name}")
+    ]
+    assert missing == []

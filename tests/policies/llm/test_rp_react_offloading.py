@@ -245,3 +245,8 @@ def test_previews_are_beginnings_of_the_right_length(text, tokens):
     assert text.startswith(preview)
     assert estimated_tokens(preview) <= tokens
     assert (preview == text) == (estimated_tokens(text) <= tokens)
+
+
+def test_python_reaches_no_tool():
+    played = play([ask("a"), act("python", code="tool_call('x')"), done("b", expect="NameError"), end("ok")])
+    assert played.toolbox.calls == []
