@@ -15,6 +15,7 @@ import platform
 import re
 import stat
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -233,12 +234,12 @@ def write_file_atomically(path: Path, data: bytes) -> None:
         raise StoreError(f"cannot write {path}: {describe_os_error(error)}") from error
 
 
-class Closing:
+class Closing(ABC):
     """What is let go of at the end of a `with` block."""
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of it; closing twice does nothing."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         """Return the object itself."""

@@ -145,8 +145,9 @@ def takes(**groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[...
             made = {name: group.fill(values) for name, group in groups.items()}
             command(**values, **made)
 
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        shown: Any = run
+        shown.__signature__ = inspect.Signature(parameters)
+        shown.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 
     return decorate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
@@ -72,7 +73,7 @@ class Planner(Protocol):
         ...
 
 
-class KeepingPlanner(Generic[Key]):
+class KeepingPlanner(ABC, Generic[Key]):
     """What planners share that make steps once and fill them in for each task: they keep the latest plans.
 
     Args:
@@ -113,13 +114,13 @@ class KeepingPlanner(Generic[Key]):
         steps, value = self._kept(self._key(task))
         return Workflow(task.instance_id, fill_steps(steps, task, self.library, self.match), self.name, value)
 
+    @abstractmethod
     def _key(self, task: Task) -> Key:
         """Return what the steps of a task's plan depend on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _make(self, key: Key) -> tuple[tuple[Step, ...], float]:
         """Return steps without parameters, and the chance of success of following them to the letter."""
-        raise NotImplementedError
 
 
 class ExactPlanner(KeepingPlanner[tuple[str, ...]]):

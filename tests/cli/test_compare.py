@@ -168,7 +168,9 @@ def test_a_run_that_is_not_finished_is_compared_and_said(command, runs, tmp_path
     assert outcome.code == 0, outcome.err
     assert "part is not finished: 14 of its episodes are missing" in outcome.err
     (part / "episodes.jsonl").write_bytes(lines[0] + b"{}\n")
-    assert "line 2 of" in command("compare", runs["reading"], part).refusal()
+    refusal = command("compare", runs["reading"], part).refusal()
+    assert "line 2 of" in refusal
+    assert "it has the schema None, expected 'resilisim-episode-1'" in refusal
 
 
 def test_leaderboard_ranks_marks_and_explains(command, runs):

@@ -181,7 +181,7 @@ def test_records_say_what_their_ceiling_is(monkeypatch: pytest.MonkeyPatch) -> N
         return saved(evaluate(policy, tasks, prompt, **options))
 
     for prompt, protocol in (("baseline", "text"), ("chain_of_thought", "native")):
-        for record in records_of("random", prompt, protocol=protocol):  # type: ignore[arg-type]
+        for record in records_of("random", prompt, protocol=protocol):
             searches = record["searches_needed"]
             problem = build_problem(LIBRARY, record["required_tools"], rules=EndRules(10 - (searches or 0)))
             assert ceiling_of(record) == pytest.approx(solve(problem).after_search(0))
@@ -226,7 +226,7 @@ def test_saved_ceilings_are_computed_again_and_old_records_are_read() -> None:
 def shown_at(width: int, table: Any) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
     console.print(table)
-    return " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    return " ".join(console.file.getvalue().split())
 
 
 def test_tables_show_the_fitting_ceiling_with_v_star_beside_it() -> None:

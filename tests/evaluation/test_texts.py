@@ -69,7 +69,7 @@ def test_whose_texts_are_kept_and_what_stays_without_them() -> None:
         record = play_episode(env, policy, task, "optimal", 4, index=7)
         is_agent, failed = "agent" in record, not record["outcome"]
         for keep, expected in (("all", True), ("failures", failed), ("none", False), (None, is_agent or failed)):
-            kept = on_disk(stored(record, keep))  # type: ignore[arg-type]
+            kept = on_disk(stored(record, keep))
             assert ("texts" in kept) is expected
             assert rescore_record(kept) == record["score"]
             assert kept["steps"] == record["steps"]

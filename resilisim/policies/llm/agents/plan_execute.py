@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -341,7 +342,7 @@ async def _asked_twice(
     return found
 
 
-class _Executor:
+class _Executor(ABC):
     """Carries out steps."""
 
     def __init__(self, run: AgentRun, options: PlanAndExecuteOptions, prompts: PromptTexts) -> None:
@@ -349,9 +350,9 @@ class _Executor:
         self._options = options
         self._prompts = prompts
 
+    @abstractmethod
     async def carry_out(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
         """Carry out a step; `done` is what became of the steps before it, by number."""
-        raise NotImplementedError
 
     def _results_for(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> str:
         """Return the results that a step is shown: those it needs, or all there are if the plan does not say."""
