@@ -367,6 +367,33 @@ def _refuse_constant(name: str) -> None:
 _JSON_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
+def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers; a last line without its line end is left out as torn.
+
+    Raises:
+        StoreError: If the file cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                if line.endswith(b"\n"):
+                    yield number, line
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
+
+
+def parse_line(line: bytes, number: int, path: Path) -> Any:
+    """Return the JSON value of a line of a file.
+
+    Raises:
+        StoreError: It is none; the text names the line.
+    """
+    try:
+        return _JSON_DECODER.decode(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"line {number} of {path} is not JSON: {error}") from error
+
+
 def read_json_lines(path: Path | str) -> Iterator[Any]:
     """Yield the values of a JSON Lines file one by one; a last line without its line end is ignored as torn.
 
@@ -374,18 +401,8 @@ def read_json_lines(path: Path | str) -> Iterator[Any]:
         StoreError: If the file cannot be read, or a whole line of it is not JSON (the text names the line).
     """
     source = Path(path)
-    try:
-        with source.open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    value = _JSON_DECODER.decode(line.decode())
-                except (ValueError, RecursionError) as error:
-                    raise StoreError(f"line {number} of {source} is not JSON: {error}") from error
-                yield value
-    except OSError as error:
-        raise StoreError(f"cannot read {source}: {describe_os_error(error)}") from error
+    for number, line in whole_lines(source):
+        yield parse_line(line, number, source)
 
 
 def make_folder(directory: Path) -> list[Path]:

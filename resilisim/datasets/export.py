@@ -50,7 +50,7 @@ from resilisim.errors import (
     unknown_name,
 )
 from resilisim.evaluation.run.plan import check_tasks
-from resilisim.processes import Jobs, answers_of_processes
+from resilisim.processes import answers_of_processes, one_by_one
 from resilisim.provenance import describe_os_error
 from resilisim.run_folder import temporary_path
 from resilisim.tool_library.library import ToolLibrary, default_library
@@ -357,7 +357,7 @@ def write_shards(
         raise InvalidInputError(
             f"the source of the records cannot be handed to other processes ({error}): use one worker"
         ) from error
-    yield from answers_of_processes(ShardMaker, settings, Jobs(iter(shards)), workers)
+    yield from answers_of_processes(ShardMaker, settings, one_by_one(shards), workers)
 
 
 TASKS_PER_SHARD = 50
