@@ -45,6 +45,9 @@ from resilisim.tool_library import ToolLibrary, default_library
 class RunInterrupted(KeyboardInterrupt):
     """Somebody stopped a run with Ctrl-C; its text says how many episodes are on disk."""
 
+    def __init__(self, num_kept: int, num_planned: int) -> None:
+        super().__init__(f"interrupted: {num_kept:,} of {count_of(num_planned, 'episode')} kept")
+
 
 def evaluate(
     policies: PolicySpec | Iterable[PolicySpec],
@@ -208,8 +211,7 @@ def _play_run(
         try:
             stopped_by = _play_pending(settings, plan, store, tally, players, progress)
         except KeyboardInterrupt as error:
-            kept = store.num_finished if temporary is None else 0
-            raise RunInterrupted(f"interrupted: {kept:,} of {count_of(len(plan), 'episode')} kept") from error
+            raise RunInterrupted(store.num_finished if temporary is None else 0, len(plan)) from error
         if kept_in is not None and store.num_finished == len(plan):
             discard_journals(kept_in)
         call = tally.outcome(already_there, stopped_by)
