@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.body import NOT_PRIVILEGED, build_page, cards
-from resilisim.evaluation.report.content import NO_INTERVAL_NOTE, Card, Fold, Table, with_interval
+from resilisim.evaluation.report.page import NO_INTERVAL_NOTE, Card, Fold, Table, with_interval
 from resilisim.evaluation.report.groups import PromptPools
-from resilisim.evaluation.report.rendering import blocks_markup, meanings, table_markdown
+from resilisim.evaluation.report.page import blocks_markup, meanings, table_markdown
 from resilisim.evaluation.report.results import TRIES_AGAIN
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.evaluation.table.summary import format_percent

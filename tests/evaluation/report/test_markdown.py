@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.report.content import Cell, Table
-from resilisim.evaluation.report.rendering import escape_markdown as escape
-from resilisim.evaluation.report.rendering import table_markdown
+from resilisim.evaluation.report.page import Cell, Table
+from resilisim.evaluation.report.page import escape_markdown as escape
+from resilisim.evaluation.report.page import table_markdown
 from tests.evaluation.report.agent_records import agent_records
 from tests.evaluation.report.pages import check, write_run
 from tests.evaluation.synthetic import synthetic_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from resilisim.evaluation.report import published
-from resilisim.evaluation.report.content import Table
+from resilisim.evaluation.report.page import Table
 
 
 def test_figures_are_those_of_the_paper_and_fit_each_other() -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
-from resilisim.evaluation.report.content import printable
+from resilisim.evaluation.report.page import printable
 from resilisim.evaluation.report.viewer.texts import TalkRows, encode, episode_texts, talk_of
 from resilisim.evaluation.run.contestants import model_of, policy_of
 
