@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -156,7 +156,8 @@ def losses_table(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Table:
         *map(cause, labels),
         ("luck", lambda row: with_interval(row.luck, signed=True)),
     ]
-    caption, more = say("losses_table"), {"is_stacked": True, "notes": (say("regret_adds_up"),)}
+    caption = say("losses_table")
+    more: dict[str, Any] = {"is_stacked": True, "notes": (say("regret_adds_up"),)}
     if len(rows) > MOST_COLUMNS:
         return Table.of(caption, rows, [POLICY, PROMPT, *causes], text_columns=2, **more)
     names = [replace(policy_cell(row), detail=row.prompt_type) for row in rows]
