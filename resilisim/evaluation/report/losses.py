@@ -33,7 +33,7 @@ from resilisim.evaluation.table.breakdown import BreakdownRow
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.run_folder import read_json_lines
-from resilisim.statistics import FloatArray
+from resilisim.statistics.estimates import FloatArray
 
 MOST_POLICIES = 6  # with columns of their own in a table of losses
 MOST_ERROR_POLICIES = 8  # and in one of errors

@@ -31,16 +31,8 @@ from resilisim.evaluation.robustness.profile_result import (
 from resilisim.evaluation.robustness.references import SettingReferences
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
-from resilisim.statistics import (
-    CONFIDENCE_LEVEL,
-    ROUNDING,
-    Estimate,
-    FloatArray,
-    clopper_pearson,
-    clustered_proportion,
-    clustered_ratio,
-    cross_fitted_betas,
-)
+from resilisim.statistics import Estimate, clopper_pearson, clustered_proportion, clustered_ratio, cross_fitted_betas
+from resilisim.statistics.estimates import CONFIDENCE_LEVEL, ROUNDING, FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

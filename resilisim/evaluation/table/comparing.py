@@ -13,17 +13,9 @@ from numpy.typing import NDArray
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.table.episodes import EpisodeTable, read_episode_table
 from resilisim.run_folder import ABSENT, first_difference
-from resilisim.statistics import (
-    CONFIDENCE_LEVEL,
-    METHODS,
-    Comparison,
-    IntArray,
-    Pairs,
-    compare_pairs,
-    finite_or_none,
-    holm,
-    pool_comparisons,
-)
+from resilisim.statistics import METHODS, Pairs, compare_pairs, holm
+from resilisim.statistics.comparison import Comparison, pool_comparisons
+from resilisim.statistics.estimates import CONFIDENCE_LEVEL, IntArray, finite_or_none
 from resilisim.tasks.benchmark import texts_revision
 
 OPTIMUM_TOLERANCE = 1e-9  # V* is stored with all its digits, so only other machines' rounding may differ

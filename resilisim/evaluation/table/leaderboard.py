@@ -17,7 +17,9 @@ from resilisim.evaluation.run.store import read_manifest, read_own_records
 from resilisim.evaluation.table.comparing import compare_tables, refuse_incomparable
 from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder
 from resilisim.evaluation.table.summary import GroupSummary, summarise
-from resilisim.statistics import CONFIDENCE_LEVEL, Difference, holm
+from resilisim.statistics import holm
+from resilisim.statistics.comparison import Difference
+from resilisim.statistics.estimates import CONFIDENCE_LEVEL
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,18 +16,15 @@ from rich.text import Text
 from resilisim.evaluation.episode.record import LOSS_LABELS, Ceiling
 from resilisim.evaluation.table.episodes import BoolArray, EpisodeTable
 from resilisim.statistics import (
-    ROUNDING,
     Estimate,
-    FloatArray,
     clopper_pearson,
     clustered_mean,
     clustered_proportion,
     clustered_ratio,
     cross_fitted_betas,
-    fields_to_json,
     luck_adjusted_mean,
-    within_range,
 )
+from resilisim.statistics.estimates import ROUNDING, FloatArray, fields_to_json, within_range
 
 # Characters below which intervals go to a second line, and the share of the ceiling is left out.
 WIDE_TERMINAL = 120
