@@ -192,12 +192,14 @@ def clustered_difference(
     If the terms of all tasks agree, their standard error of 0 would claim a certainty that nobody has;
     `without_variation` gives the interval then.
     """
-    estimate = clustered_mean(pairs.task_sums(terms), pairs.task_counts, level)
+    estimate = clustered_mean(pairs.task_sums(terms), pairs.task_counts, level).cut(
+        -1.0, 1.0
+    )  # no rates differ by more
     value, error = estimate.value, estimate.standard_error
     if pairs.num_tasks < 2:
         return _nothing(method, pairs, TOO_FEW_TASKS, value)
     if error > ROUNDING:
-        interval = (min(max(estimate.low, -1.0), value), max(min(estimate.high, 1.0), value))  # no rates differ by more
+        interval = (estimate.low, estimate.high)
         p_value = t_p_value(value / error, pairs.num_tasks)
     else:
         value = 0.0 if abs(value) <= ROUNDING else value

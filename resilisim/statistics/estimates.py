@@ -55,6 +55,16 @@ class Estimate:
         """Return an estimate without an interval, and without a value where none is given."""
         return cls(value, math.nan, math.nan, math.nan, num_clusters, num_episodes)
 
+    def cut(self, least: float = 0.0, most: float = math.inf) -> Estimate:
+        """Cut off what the interval has where the quantity cannot be, but never the value itself.
+
+        An adjusted value may lie outside by luck; then the interval ends there.
+        """
+        if math.isnan(self.low):
+            return self
+        low, high = min(max(self.low, least), self.value), max(min(self.high, most), self.value)
+        return replace(self, low=low, high=high)
+
     def to_mapping(self) -> dict[str, float | int | None]:
         """Return the fields as JSON values; NaN becomes None."""
         return {name: finite_or_none(number) for name, number in asdict(self).items()}

@@ -247,8 +247,8 @@ def errors_section(pools: PromptPools) -> Section | None:
     if not any(errors.values()):
         return None
     executions: Counter[str] = Counter()
-    for (policy, _, _), use in breakdown.tool_uses.items():
-        executions[policy] += use.executions
+    for (policy, _, _), number in breakdown.executions.items():
+        executions[policy] += number
     policies = [policy for policy in pools.policies if executions[policy]]
     names = _ordered(errors)
     shown = names[: NUM_SERIES - 1]

@@ -46,8 +46,6 @@ class GroupFacts:
     """One policy under one prompt type.
 
     Attributes:
-        policy: Name of the policy.
-        prompt_type: Prompt type.
         planner: Who made the plan in the prompt, or None.
         architecture: Of an LLM agent, its architecture; None for other policies.
         model: Of an LLM agent, the model that it asks; several are joined by " + ". None for other policies.
