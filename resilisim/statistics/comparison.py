@@ -192,9 +192,8 @@ def clustered_difference(
     If the terms of all tasks agree, their standard error of 0 would claim a certainty that nobody has;
     `without_variation` gives the interval then.
     """
-    estimate = clustered_mean(pairs.task_sums(terms), pairs.task_counts, level).cut(
-        -1.0, 1.0
-    )  # no rates differ by more
+    # No rates differ by more than 1.
+    estimate = clustered_mean(pairs.task_sums(terms), pairs.task_counts, level).cut(-1.0, 1.0)
     value, error = estimate.value, estimate.standard_error
     if pairs.num_tasks < 2:
         return _nothing(method, pairs, TOO_FEW_TASKS, value)

@@ -355,12 +355,12 @@ class SummaryTable:
             f"Percent, with 95% intervals clustered by task. {ceiling_note(self._rows)} {values} by luck, "
             f"which the luck-adjusted column takes out{shared}."
         )
-        more = [bound_note(self._rows), overshoot_note(self._rows)]
+        notes = [bound_note(self._rows), overshoot_note(self._rows)]
         if any(row.privileged for row in self._rows):
-            more.append("* privileged: sees the state.")
+            notes.append("* privileged: sees the state.")
         if any(row.tries_again for row in self._rows):
-            more.append("† tries again in fresh episodes: no ceiling, no luck adjustment.")
-        yield Text(" ".join([note, *filter(None, more)]), style="dim")
+            notes.append("† tries again in fresh episodes: no ceiling, no luck adjustment.")
+        yield Text(" ".join([note, *filter(None, notes)]), style="dim")
         fewest = min((row.num_tasks for row in self._rows), default=FEW_TASKS)
         if fewest < FEW_TASKS:
             yield Text(f"only {fewest} task{'' if fewest == 1 else 's'}: intervals say little")
