@@ -30,7 +30,8 @@ from resilisim.evaluation.report.page import (
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs, refuse_incomparable
 from resilisim.evaluation.table.facts import RunFacts
-from resilisim.statistics import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference, Estimate
+from resilisim.statistics import Estimate
+from resilisim.statistics.comparison import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference
 
 MOST_TASKS = 10
 SHOWN_DIFFERENCE = 0.0005  # less than this prints as 0.0 points

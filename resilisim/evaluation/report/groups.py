@@ -13,14 +13,9 @@ from resilisim.evaluation.report.page import NOTHING, Cell, CellLike, name_cell,
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
-from resilisim.statistics import (
-    Estimate,
-    FloatArray,
-    clustered_proportion,
-    cross_fitted_betas,
-    t_quantile,
-    without_variation,
-)
+from resilisim.statistics import Estimate, clustered_proportion, cross_fitted_betas
+from resilisim.statistics.comparison import without_variation
+from resilisim.statistics.estimates import FloatArray, t_quantile
 
 # Prompt types in the order of the ResiliBench paper's tables; others follow as they were met.
 PROMPT_ORDER = ("baseline", "chain_of_thought", "optimal", "flawed")

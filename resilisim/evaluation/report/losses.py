@@ -32,7 +32,7 @@ from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_fa
 from resilisim.evaluation.table.breakdown import BreakdownRow, CostlyCall
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.run_folder import read_json_lines
-from resilisim.statistics import FloatArray
+from resilisim.statistics.estimates import FloatArray
 
 MOST_POLICIES = 6  # with columns of their own in a table of losses
 MOST_ERROR_POLICIES = 8  # and in one of errors
@@ -236,8 +236,8 @@ def errors_section(pools: PromptPools) -> Section | None:
     if not any(errors.values()):
         return None
     executions: Counter[str] = Counter()
-    for (policy, _, _), use in pools.facts.breakdown.tool_uses.items():
-        executions[policy] += use.executions
+    for (policy, _, _), number in pools.facts.breakdown.executions.items():
+        executions[policy] += number
     policies = [policy for policy in pools.policies if executions[policy]]
     names = _ordered(errors)
     shown, rest = names[: NUM_SERIES - 1], names[NUM_SERIES - 1 :]
