@@ -13,7 +13,7 @@ from resilisim.simulator.exact import known_probabilities
 from resilisim.simulator.exact.plan_following import Obedience, obey_plan
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import Problem, build_problem
-from resilisim.statistics import NORMAL_95
+from resilisim.statistics.estimates import NORMAL_95
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
