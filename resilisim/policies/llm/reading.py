@@ -14,9 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from resilisim.chat.json_answers import json_object_in
+from resilisim.chat.json_answers import (
+    LONGEST_READ,
+    NotALiteral,
+    json_object_in,
+    listed_values,
+    object_at,
+    without_surrogates,
+)
 from resilisim.envs.protocol import has_finish_mark, named_call
-from resilisim.policies.llm.literals import LONGEST_READ, NotALiteral, listed_values, object_at, without_surrogates
 from resilisim.policies.llm.tools import ToolSpec
 
 EXCERPT_LENGTH: Final = 300

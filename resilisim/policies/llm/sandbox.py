@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from resilisim.chat.json_answers import without_surrogates
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
-from resilisim.policies.llm.literals import without_surrogates
 from resilisim.policies.llm.tools import ToolResult
 
 Returned = TypeVar("Returned")
