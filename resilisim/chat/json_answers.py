@@ -77,14 +77,14 @@ def json_object_in(text: str, keys: Sequence[str]) -> dict[str, Any] | str:
 
 
 def _objects_in(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects that begin at an opening brace, none of them part of another."""
+    """Yield the objects that begin at an opening brace, none of them part of another, their texts as they stand."""
     position = text.find("{")
     for _ in range(_MOST_ATTEMPTS):
         if position < 0:
             return
         try:
-            value, end = json_value_at(text, position)
-        except NotALiteral:
+            value, end = _DECODER.raw_decode(text, position)
+        except (ValueError, RecursionError):
             end = position + 1
         else:
             yield value
