@@ -1,41 +1,45 @@
-"""The results of a run: summaries by policy and prompt type, and the folder with every episode."""
+"""`evaluate`, and what it returns: summaries by policy and prompt type, and the folder with every episode."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from resilisim.errors import unknown_name
+from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
+from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.episode.texts import opened
+from resilisim.evaluation.episode.texts import RecordTexts, opened
 from resilisim.evaluation.report import write_report
+from resilisim.evaluation.run.contestants import ModelSpec, PolicyMaker, PolicySpec, check_models
+from resilisim.evaluation.run.limits import RunLimits
+from resilisim.evaluation.run.plan import (
+    Plan,
+    RunSettings,
+    TaskSpec,
+    agents_of,
+    check_flaws,
+    check_policies,
+    check_prompts,
+    check_record_texts,
+    check_seeds,
+    check_shard,
+    check_solvable,
+    check_tasks,
+    price_gaps,
+    run_arguments,
+    warn_about_models,
+)
+from resilisim.evaluation.run.player import Players
+from resilisim.evaluation.run.ray_cluster import check_address
+from resilisim.evaluation.run.runner import CallOutcome, play_run
 from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.agents import AgentSums
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.evaluation.table.summary import GroupSummary, SummaryTable
-
-
-@dataclass(frozen=True, slots=True)
-class CallOutcome:
-    """What one call of `evaluate` did to a folder.
-
-    Attributes:
-        num_already_there: Episodes that an earlier call had left in the folder; they were not played again.
-        num_failures: Episodes that broke in this call for reasons of infrastructure; they are unfinished, and the same
-            call tries them again.
-        last_error: What the last of them broke on.
-        stopped_by: The limit that ended the call before everything was played; None if none did.
-        silent_policies: Policies that ask no model and ended every episode in the folder by returning None at once.
-    """
-
-    num_already_there: int = 0
-    num_failures: int = 0
-    last_error: str = ""
-    stopped_by: str | None = None
-    silent_policies: tuple[str, ...] = ()
+from resilisim.tool_library import ToolLibrary, default_library
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -165,3 +169,105 @@ def read_results(directory: Path | str) -> EvaluationResult:
         True
     """
     return EvaluationResult(Path(directory), read_facts(directory))
+
+
+def evaluate(
+    policies: PolicySpec | Iterable[PolicySpec],
+    tasks: TaskSpec | Iterable[TaskSpec] | int | Path,
+    prompts: str | Iterable[str] = ("baseline",),
+    seeds: int | Iterable[int] = 1,
+    *,
+    out: Path | str | None = None,
+    workers: int = 1,
+    environment: EnvironmentSettings | None = None,
+    library: ToolLibrary | None = None,
+    model: ModelSpec = None,
+    record_texts: RecordTexts | None = None,
+    shard: str | None = None,
+    limits: RunLimits | None = None,
+    ray: str | None = None,
+    progress: bool | None = None,
+    **options: Unpack[EnvironmentOptions],
+) -> EvaluationResult:
+    """Play every policy on every task under every prompt type and seed, all on common luck.
+
+    The run may be killed at any moment: what is finished is in the folder, and the same call goes on from there. With
+    several workers a script needs the usual `if __name__ == "__main__":` guard.
+
+    Args:
+        policies: Names, `module:attribute`, or classes or functions that return a policy.
+        tasks: What `read_tasks` understands: a number, "benchmark-v1", a JSON Lines file, an instance id; or a list of
+            ids of benchmark tasks, mappings with the fields of a task, and `Task` objects.
+        prompts: Prompt types; for flawed prompts also "flawed:FLAW", "flawed:FLAW:SEVERITY" or
+            "flawed:FLAW:SEVERITY:METHOD", while "flawed" alone draws a flaw that each task can carry.
+        seeds: Number of episodes of each task (seeds 0, 1, ...), or the seeds themselves.
+        out: Folder of the results; without it, one that vanishes with the result object.
+        workers: Processes; 1 plays in this one.
+        environment: Law, end rules, planner, protocol and all else about the environment; the benchmark's if omitted.
+        library: The tool library; the default one if omitted.
+        model: The language models of LLM agents: "openai:NAME", "local", "scripted:FILE", a list that also names those
+            of single components ("extractor=openai:small"), or `ModelSettings` for everything else about them. With
+            several models each agent plays once with each, under the name "POLICY@MODEL".
+        record_texts: Whose prompt, thoughts, messages and replies stay in the records: those of "all" episodes, of
+            "failures" (no full success), or of "none"; all of LLM agents and the failures of other policies if omitted.
+        shard: "i/n" plays only the i-th of n parts of the tasks; `merge_runs` puts the folders of all parts together.
+        limits: Where to stop before everything is played.
+        ray: Address of a Ray cluster whose machines play ("auto", "local" or "HOST:PORT"); `workers` are then its
+            actors, as many as it has processors if 1.
+        progress: Whether to show progress; None shows it for runs of more than two seconds.
+        **options: Options of `EnvironmentSettings`, such as base=0.7, in place of those of `environment`.
+
+    Returns:
+        The results, those of earlier calls on the same folder included.
+
+    Raises:
+        InvalidInputError: An argument is unusable.
+        ExactLimitError: A task is too large to be solved exactly.
+        StoreError: The folder holds another run, or cannot be written.
+        InfrastructureError: A worker process died, or what policies need is down for episode after episode.
+        RunInterrupted: Ctrl-C; what is finished is kept.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> result = evaluate(["plan-follower", "exact-optimum"], tasks=20, prompts="optimal", seeds=5)
+        >>> [(row.policy, row.num_episodes) for row in result.rows]
+        [('plan-follower', 100), ('exact-optimum', 100)]
+        >>> worse = evaluate("plan-follower", 20, "optimal", 5, base=0.5)
+        >>> worse.row("plan-follower", "optimal").success < result.row("plan-follower", "optimal").success
+        True
+    """
+    if library is not None and not isinstance(library, ToolLibrary):
+        raise InvalidInputError(f"library is {library!r:.60}: expected a ToolLibrary (`load_library` reads one)")
+    if out is not None and not isinstance(out, str | Path):
+        raise InvalidInputError(f"out is {out!r:.60}: expected a folder")
+    own_library = library if library is not None else default_library()
+    if ray is not None:
+        check_address(ray)
+    limits = RunLimits() if limits is None else limits
+    policy_specs, prompt_types = check_policies(policies), check_prompts(prompts)
+    num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
+    chosen_tasks, chosen_seeds = check_tasks(tasks, own_library), check_seeds(seeds)
+    model_settings = check_models(model)
+    maker = PolicyMaker(own_library, model_settings.make(), model_settings.load_prices())
+    made = maker.make_all(policy_specs)  # once, to see early that each can be made
+    part = check_shard(shard, len(chosen_tasks))
+    plan = Plan(chosen_tasks, len(made), len(prompt_types), chosen_seeds, part)
+    settings = RunSettings(
+        contestants=tuple(contestant for contestant, _ in made),
+        prompts=prompt_types,
+        environment=(environment or EnvironmentSettings()).with_options(**options),
+        library=None if library is None else library.to_json(),
+        models=model_settings,
+        record_texts=check_record_texts(record_texts),
+    )
+    # Refuses options that make no sense, too.
+    env = settings.make_environment(own_library)
+    check_solvable(plan.tasks, env)
+    check_flaws(plan.tasks, prompt_types, env)
+    warn_about_models(made, maker, env.protocol)
+    unpriced = price_gaps(made, maker) if limits.cost is not None else []
+    if unpriced:
+        raise InvalidInputError(f"a limit of dollars needs the prices of all models: {unpriced[0]}")
+    arguments = run_arguments(settings, plan, own_library, made)
+    players = Players(num_workers, bool(agents_of(made)), ray)
+    return EvaluationResult(*play_run(settings, plan, arguments, out, limits, players, progress))

@@ -13,7 +13,7 @@ from rich.table import Table
 from resilisim.cli.options import JsonFlag
 from resilisim.cli.output import console, error_console, note, plain, print_json, simple_table
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.run.runner import evaluate
+from resilisim.evaluation.results import evaluate
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
 from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
 from resilisim.evaluation.table.summary import ceiling_note, format_interval, format_percent, overshoot_note

@@ -14,7 +14,7 @@ from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json, table
 from resilisim.errors import MAX_COUNT, MAX_WORKERS, count_of
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.run.runner import evaluate
+from resilisim.evaluation.results import evaluate
 from resilisim.evaluation.table.comparing import compare_tables
 from resilisim.evaluation.table.episodes import read_episode_table
 from resilisim.simulator.exact import references

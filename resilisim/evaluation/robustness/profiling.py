@@ -17,7 +17,7 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
 from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.episode.texts import RecordTexts
-from resilisim.evaluation.results import EvaluationResult
+from resilisim.evaluation.results import EvaluationResult, evaluate
 from resilisim.evaluation.robustness.analysis import PlayedRuns, analyse_axis, analyse_flaws
 from resilisim.evaluation.robustness.points import (
     AXES,
@@ -52,7 +52,7 @@ from resilisim.evaluation.run.plan import (
     check_tasks,
     hash_tasks,
 )
-from resilisim.evaluation.run.runner import RunInterrupted, evaluate
+from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
