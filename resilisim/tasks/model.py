@@ -109,6 +109,11 @@ class Task:
         complexity: "easy", "medium" or "hard".
         metadata: How the task was made.
         original_description: The description before any rewriting.
+
+    Example:
+        >>> from resilisim.tasks import benchmark_tasks
+        >>> benchmark_tasks()[0].task_type
+        'complex_validation_pipeline'
     """
 
     instance_id: str
@@ -149,6 +154,7 @@ class Task:
             UserWarning: If the required order contradicts the dependencies.
 
         Example:
+            >>> from resilisim.tool_library import default_library
             >>> Task.from_mapping({"required_tools": ["file_operations_reader"]}, default_library()).complexity
             'easy'
         """
@@ -217,15 +223,18 @@ class _GivenTask(BaseModel):
 
 
 def minimum_for_partial(task_type: str, num_required: int) -> int:
-    """Return how many required tools must succeed for partial success: the type's number, else half, rounded up."""
+    """Return how many required tools must succeed for partial success: the type's number, else half, rounded up.
+
+    Example:
+        >>> minimum_for_partial("custom", 5)
+        3
+    """
     return MINIMUM_FOR_PARTIAL.get(task_type, (num_required + 1) // 2)
 
 
 def complexity_of(num_tools: int) -> str:
     """Return the complexity that a task of so many tools has when nothing else is said."""
-    if num_tools <= 3:
-        return "easy"
-    return "medium" if num_tools <= 5 else "hard"
+    return "easy" if num_tools <= 3 else "medium" if num_tools <= 5 else "hard"
 
 
 def instance_id_of(
