@@ -233,7 +233,7 @@ def evaluate(
         >>> [(row.policy, row.num_episodes) for row in result.rows]
         [('plan-follower', 100), ('exact-optimum', 100)]
         >>> worse = evaluate("plan-follower", 20, "optimal", 5, base=0.5)
-        >>> worse.row("plan-follower", "optimal").success < result.row("plan-follower", "optimal").success
+        >>> worse.rows[0].success.value < result.rows[0].success.value
         True
     """
     if library is not None and not isinstance(library, ToolLibrary):

@@ -22,8 +22,7 @@ from resilisim.evaluation.run.rescoring import (
     NUM_SHOWN,
     SOURCE_KEY,
     RescoreSummary,
-    first_disagreement,
-    first_other_label,
+    compare_records,
     message_reader,
     reattribute,
     rescore_run,
@@ -177,23 +176,21 @@ def test_a_number_that_does_not_follow_is_found(place: tuple[Any, ...], value: A
     record = changed(place, value)
     again = reattribute(record, default_library())
     assert again == episode()
-    difference = first_disagreement(record, again)
+    verdict, difference = compare_records(record, again)
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
-    assert difference is not None
-    assert difference.startswith((f"{where} is {value!r}", f"{place[0]} is "))
-    assert first_disagreement(again, episode()) is None
+    assert verdict == "differing"
+    assert str(difference).startswith((f"{where} is {value!r}", f"{place[0]} is "))
 
 
 def test_labels_are_compared_apart_from_numbers() -> None:
-    record = changed(("steps", 0, "label"), "information")
-    again = reattribute(record, default_library())
-    assert first_disagreement(record, again) is None
-    assert first_other_label(record, again) == (
-        "steps[0].label is 'information' in the record and 'wasted_turn' computed again"
-    )
-    sums = changed(("losses", "wasted_turn"), 0.5)
-    assert "losses.wasted_turn is 0.5" in str(first_other_label(sums, reattribute(sums, default_library())))
-    assert first_other_label(episode(), reattribute(episode(), default_library())) is None
+    def compared(record: EpisodeRecord) -> tuple[str, str | None]:
+        return compare_records(record, reattribute(record, default_library()))
+
+    told = "steps[0].label is 'information' in the record and 'wasted_turn' computed again"
+    assert compared(changed(("steps", 0, "label"), "information")) == ("other_labels", told)
+    verdict, difference = compared(changed(("losses", "wasted_turn"), 0.5))
+    assert (verdict, str(difference)[:29]) == ("other_labels", "losses.wasted_turn is 0.5 in ")
+    assert compared(changed(("losses", "unneeded_tool"), 1e-12)) == compared(episode()) == ("agreeing", None)
 
 
 @pytest.mark.parametrize(

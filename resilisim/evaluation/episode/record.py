@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeGuard, cast
 
 from annotated_types import Ge, Le, MinLen
@@ -76,7 +76,7 @@ class StepRecord(Worth):
         >>> from resilisim import evaluate
         >>> step = next(evaluate("plan-follower", 1, "optimal").records())["steps"][0]
         >>> step["kind"], step["tool"], step["attempt"], step["regret"]
-        ('execute', 'file_operations_reader', 1, 0.0)
+        ('execute', 'file_operations_scanner', 1, 0.0)
     """
 
     turn: WholeNumber
@@ -253,6 +253,21 @@ def lacks_ceiling(record: Mapping[str, Any]) -> bool:
 
 # What older records do not say of their ceiling.
 CEILING_FIELDS: Final = ("known_after_search", "searches_needed", "no_search_ceiling")
+
+
+def differences(then: object, now: object, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the places where two JSON values differ, with both values there; None is a value that is not there.
+
+    Lists that are not equally long are told whole.
+    """
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for name in dict.fromkeys((*then, *now)):
+            yield from differences(then.get(name), now.get(name), f"{where}.{name}" if where else name)
+    elif isinstance(then, list | tuple) and isinstance(now, list | tuple) and len(then) == len(now):
+        for number, (old, new) in enumerate(zip(then, now, strict=True)):
+            yield from differences(old, new, f"{where}[{number}]")
+    elif then != now:
+        yield where, then, now
 
 
 def checked_record(value: object, where: str) -> EpisodeRecord:
