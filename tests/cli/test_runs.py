@@ -27,12 +27,16 @@ def test_report_writes_the_page_and_prints_the_summary(command: Command, run: Pa
     outcome = command("report", run)
     assert outcome.code == 0
     assert "plan-follower" in outcome.out
-    assert str(run / "report.html") in outcome.out
-    assert (run / "report.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
-    values = command("report", run, "--out", tmp_path / "page.html", "--json").json()
-    assert (values["report"], values["markdown"], len(values["results"])) == (str(tmp_path / "page.html"), None, 1)
-    assert (tmp_path / "page.html").is_file()
+    assert f"report: {run / 'report.html'}" in outcome.out
+    assert (run / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     (run / "report.html").unlink()
+    page, text, other = tmp_path / "page.html", tmp_path / "x.md", tmp_path / "other"
+    assert command(*EVALUATE, "--policy", "repairing-follower", "--out", other).code == 0
+    values = command("report", run, "--out", page, "--compare-with", other, "--json").json()
+    assert (values["report"], values["markdown"], values["num_episodes"]) == (str(page), None, 10)
+    assert "Compared with another run" in page.read_text(encoding="utf-8")
+    assert f"Markdown: {text}" in command("report", run, "--out", page, "--markdown", text).out
+    assert text.read_text(encoding="utf-8").startswith("# ")
     (run / EPISODES_NAME).write_text("", encoding="utf-8")
     assert "no episode is finished" in command("report", run).refusal()
     assert not (run / "report.html").exists()
@@ -95,9 +99,14 @@ def test_what_is_no_run_or_another_one_is_refused_in_one_line(
     runs, out = [tmp_path / "a", tmp_path / "b"], tmp_path / "out"
     for seeds, run in enumerate(runs, start=1):
         assert command("evaluate", "--policy", "random", "--tasks", 1, "--seeds", seeds, "--out", run).code == 0
-    for arguments in (["merge", tmp_path, "--out", out], ["export", tmp_path, "--out", out], ["rescore", tmp_path]):
+    for arguments in (
+        ["merge", tmp_path, "--out", out],
+        ["export", tmp_path, "--out", out],
+        ["rescore", tmp_path],
+        ["report", tmp_path],
+        ["report", runs[0], "--compare-with", tmp_path],
+    ):
         assert "is no folder of results: it holds no manifest.json" in command(*arguments).refusal()
-    assert "manifest.json" in command("report", tmp_path).refusal()
     refusal = command("merge", *runs, "--out", out).refusal()
     assert "seeds is [0, 1] there and [0] here; only parts of one run are merged" in refusal
     assert "a is named twice" in command("merge", runs[0], runs[0], "--out", out).refusal()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -83,6 +84,17 @@ class FollowingModel:
 
     async def aclose(self) -> None:
         """Nothing is open."""
+
+
+class Doubting(FollowingModel):
+    """Follows the plan; its evaluator refuses the first trial of every other episode."""
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        if request.role == "agent":
+            return await super().complete(request)
+        is_odd = int(request.cache_scope[:4], 16) % 2
+        refuses = request.role == "evaluator" and is_odd and int(request.cache_scope.rpartition("#")[2]) < 12
+        return ChatReply(json.dumps({"success": not refuses, "reason": "as seen"}))
 
 
 def following(model: FollowingModel) -> Callable[[], ReAct]:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from resilisim.chat import ChatMessage, ChatReply, ChatRequest
+from resilisim.chat import ChatMessage, ChatRequest
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation import ModelSettings, RunLimits, evaluate, read_results
 from resilisim.evaluation.run.contestants import model_of, policy_of
@@ -32,6 +32,7 @@ from resilisim.policies.llm.agents.reflexion import Reflexion
 from tests.chat.loopback import Answer, LoopbackServer, Seen, error
 from tests.evaluation.agent_models import (
     KEY,
+    Doubting,
     FollowingModel,
     calls_by_scope,
     endpoint,
@@ -297,17 +298,6 @@ def test_the_least_that_is_an_agent_is_one() -> None:
     assert result.agents()[0].policy == "Plain"
     assert result.agents()[0].components["agent"]["calls"] == 1
     assert "Plain" in str(result.table())
-
-
-class Doubting(FollowingModel):
-    """Follows the plan; its evaluator refuses the first trial of every other episode."""
-
-    async def complete(self, request: ChatRequest) -> ChatReply:
-        if request.role == "agent":
-            return await super().complete(request)
-        is_odd = int(request.cache_scope[:4], 16) % 2
-        refuses = request.role == "evaluator" and is_odd and int(request.cache_scope.rpartition("#")[2]) < 12
-        return ChatReply(json.dumps({"success": not refuses, "reason": "as seen"}))
 
 
 def test_who_tries_again_in_fresh_episodes_has_no_ceiling_and_no_luck_adjustment() -> None:
