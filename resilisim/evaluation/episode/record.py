@@ -228,11 +228,7 @@ def fitting_ceiling(prompt_type: str, tools: str = "discovery", privileged: bool
     V* where the tools are told: by the plan in the prompt, by a list in it, or because the policy sees the state. Else
     they must be found, and what is left after the fewest searches is all that can be reached.
 
-    Args:
-        prompt_type: Prompt type; with flaws also as "flawed:...".
-        tools: Option `tools` of the environment, "discovery" or "listed". The protocol does not matter: native
-            functions name no tool of the library.
-        privileged: Whether the policy sees the state.
+    The protocol does not matter: native functions name no tool of the library.
     """
     told = prompt_type.partition(":")[0] in PLANNED_PROMPT_TYPES or tools == "listed" or privileged
     return "known_probabilities" if told else "known_after_search"
