@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from resilisim import benchmark_tasks
-from resilisim.datasets.preferences import PreferenceSource, PreferenceSpec
-from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
+from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.schema import check_record
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import LOSS_LABELS
@@ -20,33 +19,11 @@ from resilisim.simulator.exact.optimum import compute_optimum
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import check_parameters
-from tests.datasets.rollout_tools import (
-    FILTER,
-    PARSER,
-    READER,
-    TRANSFORMER,
-    WRITER,
-    WordSearcher,
-    replay,
-    task_of,
-    tasks,
-    word_searcher,
-)
+from tests.datasets import rollout_tools
+from tests.datasets.rollout_tools import FILTER, PARSER, READER, TRANSFORMER, WRITER, Record, replay, task_of, tasks
 
-Record = dict[str, Any]
-
-
-def source_of(**options: Any) -> PreferenceSource:
-    """Return a source; options that the spec does not have are the environment's."""
-    own = {name: options.pop(name) for name in tuple(options) if name in PreferenceSpec.__dataclass_fields__}
-    own = {"alternatives": False, **own}  # those are found by a model
-    spec = PreferenceSpec(environment=replace(TRAINING_ENVIRONMENT, **options), **own)
-    return PreferenceSource(spec, default_library(), word_searcher())
-
-
-def records_of(**options: Any) -> list[Record]:
-    source = source_of(**options)
-    return [record for task in tasks() for record in source.records(task)]
+records_of = functools.partial(rollout_tools.records_of, PreferenceSpec)
+source_of = functools.partial(rollout_tools.source_of, PreferenceSpec)
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
@@ -91,13 +68,8 @@ def test_reasons_and_states_are_varied() -> None:
     reasons = {record["rejected_reason"] for record in records}
     possible = set(LOSS_LABELS) - {"information", "obeyed_flaw"}
     assert possible - {"repeated_search"} <= reasons <= possible
-    assert {record["rejected_kind"] for record in records} == {
-        "execute",
-        "finish",
-        "search",
-        "rejected",
-        "format_error",
-    }
+    kinds = {"execute", "finish", "search", "rejected", "format_error"}
+    assert {record["rejected_kind"] for record in records} == kinds
     assert {record["num_mistakes"] for record in records} >= {0, 1, 2, 3}
     after_a_failure = [record for record in records if "has not been executed" in record["prompt"][-1]["content"]]
     assert after_a_failure  # a dependency that was missing
@@ -139,10 +111,7 @@ def test_a_margin_within_what_the_optimum_may_be_wrong_by_is_not_used() -> None:
             tool["success_probability"] = 0.95
     library = ToolLibrary.from_json(json.dumps(content))
     task = Task.from_mapping({"required_tools": [READER], "description": "Read it."}, library)
-    source = PreferenceSource(
-        PreferenceSpec(prompts=("optimal",), seeds=20, alternatives=False), library, WordSearcher(library)
-    )
-    records = list(source.records(task))
+    records = list(source_of(library, prompts=("optimal",), seeds=20).records(task))
     assert records
     for record in records:
         assert record["margin"] >= record["optimum_gap"] > 0.01
@@ -152,9 +121,7 @@ def test_refused_calls_are_refused_whatever_the_library_calls_its_tools_and_para
     tool = {"name": "mend", "description": "Mends.", "parameters": [{"name": "input", "required": False}]}
     library = ToolLibrary.from_json(json.dumps({"tools": [tool, {"name": "rest", "description": "Rests."}]}))
     task = Task.from_mapping({"required_tools": ["mend"], "description": "Mend it."}, library)
-    environment = replace(TRAINING_ENVIRONMENT, max_turns=3)
-    spec = PreferenceSpec(prompts=("optimal",), seeds=40, alternatives=False, environment=environment)
-    records = PreferenceSource(spec, library, WordSearcher(library)).records(task)
+    records = source_of(library, prompts=("optimal",), seeds=40, max_turns=3).records(task)
     refused = {record["rejected"][0]["content"] for record in records if record["rejected_kind"] == "rejected"}
     assert refused == {"<tool_call>mend_tool</tool_call>", '<tool_call>mend {"input_value": "mend"}</tool_call>'}
 
@@ -230,9 +197,7 @@ def test_a_call_that_nobody_can_fill_in_is_in_no_pair() -> None:
     ]
     library = ToolLibrary.from_json(json.dumps({"tools": tools}))
     task = Task.from_mapping({"required_tools": ["mend"], "description": "Mend it."}, library)
-    environment = replace(TRAINING_ENVIRONMENT, max_turns=3, parameters="strict")
-    spec = PreferenceSpec(prompts=("optimal",), seeds=40, alternatives=False, environment=environment)
-    pairs = list(PreferenceSource(spec, library, WordSearcher(library)).records(task))
+    pairs = list(source_of(library, prompts=("optimal",), seeds=40, max_turns=3, parameters="strict").records(task))
     executed = {record["rejected_tool"] for record in pairs if record["rejected_kind"] == "execute"}
     assert executed == {"mend", "wait"}  # not "rest"
 
