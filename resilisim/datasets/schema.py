@@ -90,10 +90,20 @@ class RecordSchema:
 
 
 @functools.cache
+def _shipped() -> dict[str, Any]:
+    text = resources.files("resilisim.datasets").joinpath("schemas.json").read_text(encoding="utf-8")
+    shipped: dict[str, Any] = json.loads(text)
+    return shipped
+
+
 def shipped_columns(kind: str) -> tuple[Column, ...]:
     """Return the columns that `schemas.json` lists for a kind of record or table: name, type, meaning."""
-    text = resources.files("resilisim.datasets").joinpath("schemas.json").read_text(encoding="utf-8")
-    return tuple(Column(*column) for column in json.loads(text)[kind])
+    return tuple(Column(*column) for column in _shipped()[kind])
+
+
+def shipped_values(column: str) -> dict[str, str]:
+    """Return the values of a column, each with its meaning."""
+    return dict(_shipped()["values"][column])
 
 
 def check_record(schema: RecordSchema, record: object) -> str | None:
