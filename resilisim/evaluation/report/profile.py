@@ -19,7 +19,6 @@ from resilisim.evaluation.report.page import (
     Block,
     Card,
     Cell,
-    CellLike,
     Definitions,
     Fold,
     Note,
@@ -298,10 +297,10 @@ def _curve_cell(curve: Curve, several_prompts: bool) -> Cell:
 def _areas_table(result: ProfileResult) -> Table:
     """Return the mean success along each axis as a share of the mean ceiling."""
     several = len(result.arguments["prompts"]) > 1
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for curves in zip(*(axis.curves for axis in result.axes), strict=True):
         areas = [estimate for curve in curves for estimate in (curve.area.raw, curve.area.adjusted)]
-        rows.append([_curve_cell(curves[0], several), *map(with_interval, areas)])
+        rows.append([_curve_cell(curves[0], several), *areas])
     spans = []
     for axis in result.axes:
         first, last = value_text(axis.axis, axis.values[0]), value_text(axis.axis, axis.values[-1])
@@ -316,14 +315,13 @@ def _areas_table(result: ProfileResult) -> Table:
 
 def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
     """Return raw success at each point, with the exact references."""
-    rows: list[list[CellLike]] = [
-        [_curve_cell(curve, several_prompts), *(with_interval(point.success) for point in curve.points)]
-        for curve in axis.curves
+    rows: list[list[object]] = [
+        [_curve_cell(curve, several_prompts), *(point.success for point in curve.points)] for curve in axis.curves
     ]
-    rows.append(["optimum V*", *map(percent, axis.optimum)])
+    rows.append(["optimum V*", *axis.optimum])
     if axis.searches:
-        rows.append([AFTER_SEARCH, *map(percent, axis.after_search)])
-    rows.append([REQUIRED_RETRIED, *map(percent, axis.plan_following)])
+        rows.append([AFTER_SEARCH, *axis.after_search])
+    rows.append([REQUIRED_RETRIED, *axis.plan_following])
     value = value_text(axis.axis, axis.standard)
     standard = f"a reliability of {value}" if axis.axis == RELIABILITY else f"{value} {axis.axis}"
     return Table(
@@ -338,12 +336,12 @@ def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
 
 def _axis_details_table(axis: AxisProfile, several_prompts: bool) -> Table:
     """Return everything about each point: raw, adjusted, share of the ceiling, change against the standard setting."""
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for curve in axis.curves:
         for point, ceiling in zip(curve.points, axis.ceiling_of(curve), strict=True):
             name, place = _curve_cell(curve, several_prompts), value_text(axis.axis, point.value)
-            rates = map(with_interval, (point.success, point.adjusted, point.share_of_ceiling))
-            rows.append([name, place, percent(ceiling), *rates, *_change_cells(point, "standard")])
+            rates = (point.success, point.adjusted, point.share_of_ceiling)
+            rows.append([name, place, ceiling, *rates, *_change_cells(point, "standard")])
     return Table(
         say("profile_axis_details_table", axis=axis.axis),
         ("policy", axis.axis, "ceiling", "success", "luck-adjusted", "share of ceiling", *CHANGES),
@@ -353,7 +351,7 @@ def _axis_details_table(axis: AxisProfile, several_prompts: bool) -> Table:
     )
 
 
-def _change_cells(result: CurvePoint | FlawCell, without: str) -> list[CellLike]:
+def _change_cells(result: CurvePoint | FlawCell, without: str) -> list[Cell | str]:
     change = result.change
     if change is None:
         return [without, without]
@@ -366,12 +364,12 @@ def _severity_text(reference: FlawReference) -> str:
 
 def _drops_table(flaws: FlawsProfile) -> Table:
     """Return what flaws cost each policy, and where they cost most."""
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for policy in flaws.policies:
         drops = [policy.drop_by_severity[name].better for name in flaws.severities if policy.worst]
         estimates = (policy.worst_success, policy.optimal, *drops, policy.drop.better, policy.recovered.better)
         name = name_cell(policy.who.policy, policy.who.privileged)
-        rows.append([name, worst_text(policy), *map(with_interval, estimates)])
+        rows.append([name, worst_text(policy), *estimates])
     num_cells = sum(reference.num_tasks > 0 for reference in flaws.references if reference.severity != SOUND)
     severities = [f"drop, {name}" for name in flaws.severities]
     return Table(
@@ -386,11 +384,11 @@ def _drops_table(flaws: FlawsProfile) -> Table:
 
 def _flaws_table(flaws: FlawsProfile) -> Table:
     """Return raw success under each flaw and severity, with the exact references."""
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for reference in flaws.references:
-        exact = (f"{reference.num_tasks:,}", percent(reference.obey), percent(reference.deviate))
+        exact = (reference.num_tasks, reference.obey, reference.deviate)
         found = [policy.cell(reference.flaw, reference.severity) for policy in flaws.policies]
-        cells = [NOTHING if cell is None else with_interval(cell.success) for cell in found]
+        cells = [None if cell is None else cell.success for cell in found]
         rows.append([plain(reference.flaw), _severity_text(reference), *exact, *cells])
     left_out = [
         f"{plain(reference.flaw)} ({count_of(reference.left_out, 'task')})"
@@ -413,10 +411,10 @@ def _flaws_table(flaws: FlawsProfile) -> Table:
 
 def _flaw_details_table(policy: FlawProfile) -> Table:
     """Return everything about one policy under each flaw and severity."""
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for cell in policy.cells:
-        recovered = NOTHING if cell.recovered is None else with_interval(cell.recovered.better)
-        rates = (with_interval(cell.success), with_interval(cell.adjusted))
+        recovered = None if cell.recovered is None else cell.recovered.better
+        rates = (cell.success, cell.adjusted)
         names = (plain(cell.reference.flaw), _severity_text(cell.reference))
         rows.append([*names, *rates, *_change_cells(cell, NOTHING), recovered])
     return Table(
@@ -442,10 +440,10 @@ def _runs_table(result: ProfileResult) -> Table:
         result.runs,
         [
             ("folder", name),
-            ("what it changes", lambda run: run.title),
+            ("what it changes", "title"),
             ("state", state),
-            ("tasks", lambda run: f"{run.num_tasks:,}"),
-            ("episodes", lambda run: f"{run.num_episodes:,}"),
+            ("tasks", "num_tasks"),
+            ("episodes", "num_episodes"),
         ],
         text_columns=3,
         notes=(say("profile_runs"),),
