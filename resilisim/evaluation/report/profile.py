@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.report.body import names_of
-from resilisim.evaluation.report.charts import dot, element, legend, level_line, series_style, upright_line
+from resilisim.evaluation.report.charts import dot_symbol, element, legend, line_symbol, raw_symbol, series_style
 from resilisim.evaluation.report.charts.lines import Level, Series, curve_panel, group_panel
 from resilisim.evaluation.report.page import (
     NOTHING,
@@ -206,10 +206,10 @@ def _axis_section(axis: AxisProfile, result: ProfileResult) -> Section:
         label = partial(value_text, axis.axis)
         charts.append(curve_panel(one.name, axis.values, axis.axis, label, levels, others, one, axis.standard))
     symbols = legend(
-        *((_line_symbol(level.style), level.name) for level in levels),
-        (_dot_symbol(series_style(0)), "the policy, luck-adjusted, with its 95% interval"),
-        (_raw_symbol(), "raw success"),
-        (_line_symbol("other"), "the other policies"),
+        *((line_symbol(f"curve {level.style}"), level.name) for level in levels),
+        (dot_symbol(series_style(0)), "the policy, luck-adjusted, with its 95% interval"),
+        (raw_symbol(), "raw success"),
+        (line_symbol("curve other"), "the other policies"),
     )
     details = Fold("Every point with its change against the standard setting", [_axis_details_table(axis, several)])
     panels = element("div", charts, class_="panels")
@@ -229,16 +229,16 @@ def _series(
 def _flaws_section(flaws: FlawsProfile) -> Section:
     """Return what the flaws do: a small chart for each flaw, the table, every policy in detail."""
     carried = [flaw for flaw in flaws.flaws if flaws.reference(flaw, SOUND).num_tasks]
-    entries = [(_line_symbol("optimum"), "deviate: V*"), (_line_symbol("obey"), "obey")]
+    entries = [(line_symbol("curve optimum"), "deviate: V*"), (line_symbol("curve obey"), "obey")]
     for number, policy in enumerate(flaws.policies):
         name = f"{policy.who.policy} *" if policy.who.privileged else policy.who.policy
-        entries.append((_dot_symbol(series_style(number) + " hollow" * policy.who.privileged), name))
+        entries.append((dot_symbol(series_style(number) + " hollow" * policy.who.privileged), name))
     return Section(
         "flaws",
         "When the plan is wrong",
         [
             say("profile_flaws"),
-            legend(*entries, (_raw_symbol(), "raw success")),
+            legend(*entries, (raw_symbol(), "raw success")),
             element("div", [_flaw_chart(flaws, flaw) for flaw in carried], class_="panels"),
             _flaws_table(flaws),
             Fold("Every policy in detail", [_flaw_details_table(policy) for policy in flaws.policies]),
@@ -268,24 +268,6 @@ def _flaw_chart(flaws: FlawsProfile, flaw: str) -> Markup:
         described.append(f"{one.name}: {', '.join(shares)}")
     heading = f"{plain(flaw)}, {count_of(references[0].num_tasks, 'task')}"
     return group_panel(heading, shown, levels, series, "; ".join(described))
-
-
-def _dot_symbol(style: str) -> Markup:
-    line = upright_line(6, 0.5, 12.5, f"interval {style.removesuffix(' hollow')}")
-    return _symbol(12, line + dot(6, 6.5, f"dot {style}", radius=4.0))
-
-
-def _raw_symbol() -> Markup:
-    return _symbol(12, dot(6, 6.5, "raw-dot", radius=2.2))
-
-
-def _line_symbol(style: str) -> Markup:
-    return _symbol(24, level_line(1, 23, 6.5, f"curve {style}"))
-
-
-def _symbol(width: int, content: Markup) -> Markup:
-    drawn = element("svg", content, width=width, height=13, viewBox=f"0 0 {width} 13", aria_hidden="true")
-    return element("span", drawn, class_="chart-symbol")
 
 
 def _curve_cell(curve: Curve, several_prompts: bool) -> Cell:

@@ -31,6 +31,7 @@ from resilisim.evaluation.report.page import (
     NOTHING,
     Block,
     Cell,
+    Column,
     Fold,
     Note,
     Section,
