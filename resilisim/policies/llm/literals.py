@@ -10,6 +10,7 @@ import ast
 import json
 import re
 import warnings
+from collections.abc import Iterator
 from typing import Any, Final
 
 from resilisim.chat.json_answers import LENIENT_DECODER
@@ -34,6 +35,19 @@ class NotALiteral(ValueError):
 def without_surrogates(text: str) -> str:
     """Return a text that can be encoded: halves of characters become question marks."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def texts_in(value: Any) -> Iterator[tuple[str, bool]]:
+    """Yield every text in a JSON value, and whether it is a name of an object."""
+    if isinstance(value, str):
+        yield value, False
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts_in(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield name, True
+            yield from texts_in(item)
 
 
 def json_value_at(text: str, position: int) -> tuple[Any, int]:

@@ -21,6 +21,8 @@ from resilisim.policies.llm.tools import ToolSpec
 
 EXCERPT_LENGTH: Final = 300
 LONGEST_THOUGHT: Final = 4_000  # characters of a thought that are kept
+LONGEST_WORDS: Final = 2_000  # characters that a conversation keeps of a reply that could not be used
+NO_WORDS: Final = "(an empty reply)"
 
 _THOUGHT_TAGS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</think>", re.IGNORECASE)
@@ -112,6 +114,11 @@ def visible(text: str) -> str:
     if headless is not None and "<think>" not in text[: headless.start()].lower():
         text = text[headless.end() :]
     return without_surrogates(_THOUGHT_TAGS.sub("", text)).strip()
+
+
+def kept_words(text: str) -> str:
+    """Return what a conversation keeps of a reply that could not be used."""
+    return excerpt(visible(text), LONGEST_WORDS) or NO_WORDS
 
 
 def read_json(text: str, keys: Sequence[str] = ()) -> dict[str, Any] | Unreadable:

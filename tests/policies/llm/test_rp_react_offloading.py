@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.chat.types import estimated_tokens
-from resilisim.policies.llm.agents.offloading import first_tokens
+from resilisim.policies.llm.agents.rp_react import first_tokens
 from resilisim.policies.llm.tools import ToolResult
 from tests.policies.llm.rp_react_scripts import act, ask, done, end, play
 

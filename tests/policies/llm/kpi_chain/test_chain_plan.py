@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.policies.llm.kpi_chain.chain_plan import (
+from resilisim.policies.llm.kpi_chain.plan import (
     ChainPlan,
     Memory,
     PlanTask,
@@ -19,7 +19,7 @@ from resilisim.policies.llm.kpi_chain.chain_plan import (
     references_in,
     resolve,
 )
-from resilisim.policies.llm.kpi_chain.plan_reading import PlanRules, read_plan
+from resilisim.policies.llm.kpi_chain.plan import PlanRules, read_plan
 from tests.guards import no_endless_work
 from tests.policies.llm.kpi_chain.chains import answer_task, plan_of, ref, tool_task
 

@@ -12,7 +12,7 @@ from resilisim.chat.types import estimated_tokens
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.kpi_chain import LabelledExtraction, threshold_sweep
 from resilisim.policies.llm.kpi_chain.entities import EntitySpec, Finding, evaluate_kpi, merge_findings
-from resilisim.policies.llm.kpi_chain.worker import chunks_of, read_extraction, read_reasoning
+from resilisim.policies.llm.kpi_chain.entities import chunks_of, read_extraction, read_reasoning
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
 from tests.policies.llm.kpi_chain.chains import extraction, reasoning
 

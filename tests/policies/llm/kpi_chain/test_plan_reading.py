@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given as given_by_hypothesis
 from hypothesis import strategies as st
 
-from resilisim.policies.llm.kpi_chain.chain_plan import FINAL_ANSWER, OUTPUT, REASONING, TOOL_CALL
-from resilisim.policies.llm.kpi_chain.plan_reading import MAX_TASKS, PlanRules, read_plan
+from resilisim.policies.llm.kpi_chain.plan import FINAL_ANSWER, MAX_TASKS, OUTPUT, REASONING, TOOL_CALL, PlanRules, read_plan
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
 from tests.policies.llm.kpi_chain.chains import SEARCH, answer_task, entity, given, plan_of, ref, tool_task
 from tests.policies.llm.toolboxes import spec
@@ -221,8 +220,8 @@ def test_without_entities_every_task_brings_its_output():
 
 def continuation_rules():
     first, last = read_plan(plan_of(FIRST, LAST), RULES)[0].tasks
-    failed = read_plan(plan_of(tool_task("T3", "x", "final_answer")), RULES)[0].failed("T3", "why").tasks[0]
-    done = read_plan(plan_of(FIRST, LAST), RULES)[0].done("T1", {"name": "Kim"}).tasks[0]
+    failed = read_plan(plan_of(tool_task("T3", "x", "final_answer")), RULES)[0].with_task("T3", status="failed", failure="why").tasks[0]
+    done = read_plan(plan_of(FIRST, LAST), RULES)[0].with_task("T1", status="done", result={"name": "Kim"}).tasks[0]
     return PlanRules(specs=(SEARCH,), kept=(done, failed), used_ids=(first.task_id, last.task_id, "T3"))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from resilisim.chat import ScriptedChatModel
 from resilisim.policies.llm.kpi_chain import KpiChain
-from resilisim.policies.llm.kpi_chain.plan_reading import PlanRules, read_plan
+from resilisim.policies.llm.kpi_chain.plan import PlanRules, read_plan
 from tests.policies.llm.kpi_chain.chains import extracted, planned, play, searching, tool_task
 from tests.policies.llm.toolboxes import spec
 
