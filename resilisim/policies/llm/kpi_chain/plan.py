@@ -134,10 +134,6 @@ class ChainPlan:
 
     tasks: tuple[PlanTask, ...] = ()
 
-    def get(self, task_id: str) -> PlanTask | None:
-        """Return a task, or None if there is none of that name."""
-        return next((task for task in self.tasks if task.task_id == task_id), None)
-
     def next_task(self) -> PlanTask | None:
         """Return the first task that is still to be done."""
         return next((task for task in self.tasks if task.status == PENDING), None)
