@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, RoleModels
+from resilisim.chat.json_answers import without_surrogates
 from resilisim.chat.middleware import PriceTable
 from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.policies.llm.agents.code_act import note_code
 from resilisim.policies.llm.agents.react import loop_tools, react_loop, read_end
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
-from resilisim.policies.llm.literals import without_surrogates
 from resilisim.policies.llm.options import AgentOptions, limit, number, text
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, kept_words, visible
@@ -69,12 +69,8 @@ CALLS_ANY_TOOL: Final = "tool_call"  # who has it may also call a tool of the li
 class RPReActOptions(AgentOptions):
     """Options of RP-ReAct."""
 
-    temperature: float | None = number(
-        0.6, "sampling temperature; none leaves it to the model", least=0.0, most=2.0, optional=True
-    )
-    top_p: float | None = number(
-        1.0, "nucleus sampling; none leaves it to the model", least=0.0, most=1.0, optional=True
-    )
+    temperature: float | None = number(0.6, "sampling temperature; none leaves it to the model", least=0.0, most=2.0)
+    top_p: float | None = number(1.0, "nucleus sampling; none leaves it to the model", least=0.0, most=1.0)
     steps: int = limit(10, "replies of the planner", least=1)
     subquestions: int = limit(10, "sub-questions in one task", least=1)
     executor_steps: int = limit(10, "steps of an executor for one sub-question", least=1)

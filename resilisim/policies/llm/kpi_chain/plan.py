@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from resilisim.chat.json_answers import texts_in
 from resilisim.errors import nearest_name
 from resilisim.policies.llm.kpi_chain.entities import (
     ANY,
@@ -32,7 +33,6 @@ from resilisim.policies.llm.kpi_chain.entities import (
     wanted_value,
 )
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, field_problems, read_yaml, typed, yaml_with
-from resilisim.policies.llm.literals import texts_in
 from resilisim.policies.llm.tools import ToolSpec
 
 TaskType = Literal["Tool call", "Reasoning"]
