@@ -79,7 +79,7 @@ class RunOptions:
 @takes(options=OptionGroup(RunOptions, panel="Configuration"))
 def train(
     context: typer.Context,
-    options: RunOptions,
+    *,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -88,6 +88,7 @@ def train(
             rich_help_panel=OUTPUT_GROUP,
         ),
     ] = None,
+    options: RunOptions,
     as_json: JsonFlag = False,
 ) -> None:
     """Train a policy with PPO, and measure a trained one against the exact optimum."""
