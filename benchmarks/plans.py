@@ -14,7 +14,7 @@ from resilisim.policies.ppo.checkpoint import LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.policy import Mirror, all_success_calls
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import best_limits, known_probabilities, obey_plan
-from resilisim.statistics import FloatArray
+from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.model import split_of

@@ -25,7 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.contest_files import SALT, contest_of
-from resilisim.statistics import NUM_FOLDS, adjusted_terms, cross_fitted_betas, fold_of, tasks_needed
+from resilisim.statistics import cross_fitted_betas, fold_of, tasks_needed
+from resilisim.statistics.comparison import adjusted_terms
+from resilisim.statistics.luck import NUM_FOLDS
 from verification.contest import Contest, pairs_of
 from verification.contestants import CONTESTANTS
 from verification.experiments import fold_sums

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.contest_files import contest_of
-from resilisim.statistics import PAIRED, PAIRED_LUCK_ADJUSTED
+from resilisim.statistics.comparison import PAIRED, PAIRED_LUCK_ADJUSTED
 from verification.contestants import CONTESTANTS
 from verification.experiments import Experiments, World, compared, world_of
 

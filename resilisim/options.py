@@ -33,6 +33,7 @@ class Option:
         help: One sentence for people.
         least: Smallest number.
         most: Largest number.
+        choices: The only values of a text whose type does not say them.
         noun: What a value is called where it does not exist ("unknown parameter mode 'x'"); the field's name if empty.
         flag: How the command line spells it; as the field if empty.
         switch: The value that its flag alone stands for on the command line; empty for options that take a value.
@@ -45,6 +46,7 @@ class Option:
     help: str
     least: float | None = None
     most: float | None = None
+    choices: tuple[str, ...] = ()
     noun: str = ""
     flag: str = ""
     switch: str = ""
@@ -142,7 +144,7 @@ def _declared(settings: type) -> Iterator[OptionField]:
         kind = next(kind for kind in kinds if kind is not NoneType)
         is_tuple = get_origin(kind) is tuple
         kind = get_args(kind)[0] if is_tuple else kind
-        choices = get_args(kind) if get_origin(kind) is Literal else ()
+        choices = get_args(kind) if get_origin(kind) is Literal else known.choices
         kind = str if choices else kind
         yield OptionField(field.name, field.default, kind, choices, NoneType in kinds, is_tuple, known)
 

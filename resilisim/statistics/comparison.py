@@ -1,4 +1,10 @@
-"""Two policies compared on matched episodes, and what the noise of the difference is made of."""
+"""Two policies compared on matched episodes: the difference by four methods, each with interval and p-value.
+
+The luck of a call is a function of task, seed, tool and attempt, so two policies on the same task and seed meet the
+same luck. Pairing removes what is common to both (the difficulty of the task, and luck as far as both called the same
+tools); the control variate removes what luck is left (`adjusted_terms`), which makes the luck-adjusted paired
+difference the sharpest of the four.
+"""
 
 from __future__ import annotations
 
@@ -10,39 +16,317 @@ from typing import Any
 
 import numpy as np
 
-from resilisim.statistics.differences import (
-    INDEPENDENT,
-    MCNEMAR,
-    NO_LUCK,
-    PAIRED,
-    PAIRED_LUCK_ADJUSTED,
-    Difference,
-    Pairs,
-    adjusted_terms,
-    clustered_difference,
-    independent_difference,
-    mcnemar_difference,
-    no_surer,
-    not_offered,
-    paired_difference,
-)
 from resilisim.statistics.estimates import (
     CONFIDENCE_LEVEL,
+    ROUNDING,
     Estimate,
     FloatArray,
+    IntArray,
     clustered_mean,
     clustered_proportion,
     finite_or_none,
 )
-from resilisim.statistics.luck import FoldSums, fit_beta
+from resilisim.statistics.luck import NUM_FOLDS, fold_of
 
-# The usual practice: both policies on the same tasks, each with luck of its own. No method of analysis, a way to play.
-SAME_TASKS = "same_tasks_independent_luck"
+INDEPENDENT = "independent"
+PAIRED = "paired"
+PAIRED_LUCK_ADJUSTED = "paired_luck_adjusted"
+MCNEMAR = "mcnemar"
+METHODS = (INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, MCNEMAR)
+
+NO_EPISODE_DIFFERS = (
+    "no episode came out differently: the interval is that of differences too rare to turn up in that many tasks"
+)
+TOO_FEW_TASKS = "one task says nothing about others: at least two are needed for an interval"
+NO_LUCK = "an agent that tries again in fresh episodes has no luck to be adjusted for"
+
+PRIOR_BETA = 1.0
+PRIOR_PAIRS = 20.0  # from trials with 5 to 100 tasks: fewer are noisy below 20 tasks, more are slow to learn
+MANY_PAIRS = 50
+_ZERO = 1e-15  # means of squares below this are zero
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Episodes of A and B with one task and one seed each, so on the same luck; `match_episodes` makes them of runs.
+
+    Attributes:
+        tasks: Ids of the tasks that have pairs.
+        task: (num_pairs,) place of the task in `tasks`.
+        seed: (num_pairs,) episode seed.
+        outcome_a: (num_pairs,) 1.0 where A succeeded, else 0.0.
+        outcome_b: (num_pairs,) the same of B.
+        luck_a: (num_pairs,) luck of A.
+        luck_b: (num_pairs,) luck of B.
+        optimum: (num_pairs,) V* of the start, which is the same for both.
+        ceiling_a: (num_pairs,) the ceiling that fits what A was told.
+        ceiling_b: (num_pairs,) the same of B.
+        tries_again: Whether either may try again in fresh episodes, so that luck means nothing.
+        num_without_partner: Episodes of A and of B that the other has not played.
+
+    Example:
+        >>> import numpy as np
+        >>> from resilisim.statistics import Pairs
+        >>> a, b, zero = np.array([1.0, 1.0, 0.0]), np.array([1.0, 0.0, 0.0]), np.zeros(3)
+        >>> task, seed = np.array([0, 0, 1]), np.array([0, 1, 0])
+        >>> pairs = Pairs(("first", "second"), task, seed, a, b, zero, zero, zero + 0.9, zero + 0.9, zero + 0.9)
+        >>> len(pairs), pairs.num_tasks
+        (3, 2)
+    """
+
+    tasks: tuple[str, ...] = field(repr=False)
+    task: IntArray = field(repr=False)
+    seed: IntArray = field(repr=False)
+    outcome_a: FloatArray = field(repr=False)
+    outcome_b: FloatArray = field(repr=False)
+    luck_a: FloatArray = field(repr=False)
+    luck_b: FloatArray = field(repr=False)
+    optimum: FloatArray = field(repr=False)
+    ceiling_a: FloatArray = field(repr=False)
+    ceiling_b: FloatArray = field(repr=False)
+    tries_again: bool = False
+    num_without_partner: tuple[int, int] = (0, 0)
+
+    def __len__(self) -> int:
+        """Number of pairs."""
+        return len(self.task)
+
+    @property
+    def num_tasks(self) -> int:
+        """Number of tasks with pairs."""
+        return len(self.tasks)
+
+    @property
+    def folds(self) -> IntArray:
+        """Fold of each pair's task; shape (num_pairs,)."""
+        by_task = np.array([fold_of(task) for task in self.tasks], dtype=np.int64)
+        return by_task[self.task]
+
+    def task_sums(self, values: FloatArray) -> FloatArray:
+        """Return the sum of one number per pair over the pairs of each task; shape (num_tasks,)."""
+        return np.bincount(self.task, weights=values, minlength=self.num_tasks).astype(np.float64)
+
+    @property
+    def task_counts(self) -> FloatArray:
+        """Return the number of pairs of each task; shape (num_tasks,)."""
+        return np.bincount(self.task, minlength=self.num_tasks).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Success rate of A minus success rate of B, as one method sees it.
+
+    Attributes:
+        method: One of `METHODS`.
+        difference: A - B, as a share of episodes (0.03 is 3 points).
+        standard_error: Its standard error; NaN with fewer than two tasks.
+        interval: Interval at the level of the comparison; NaN where the standard error is.
+        p_value: Two-sided, against no difference.
+        episodes: Pairs of episodes behind it.
+        num_tasks: Tasks behind it.
+        note: What has to be known about these numbers, or why there are none; None if nothing.
+    """
+
+    method: str
+    difference: float
+    standard_error: float
+    interval: tuple[float, float]
+    p_value: float
+    episodes: int
+    num_tasks: int
+    note: str | None = None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the fields as JSON values; NaN becomes None, an interval without ends is None."""
+        low, high = self.interval
+        return {
+            "difference": finite_or_none(self.difference),
+            "interval": None if math.isnan(low) or math.isnan(high) else [low, high],
+            "p_value": finite_or_none(self.p_value),
+            "episodes": self.episodes,
+            "standard_error": finite_or_none(self.standard_error),
+            "num_tasks": self.num_tasks,
+            "note": self.note,
+        }
+
+
+def _nothing(method: str, pairs: Pairs, note: str, difference: float = math.nan) -> Difference:
+    return Difference(method, difference, math.nan, (math.nan, math.nan), math.nan, len(pairs), pairs.num_tasks, note)
+
+
+def independent_difference(pairs: Pairs, level: float) -> Difference:
+    """Compare as if nothing were shared: two samples of tasks, each with luck of its own.
+
+    The squared standard error is the sum of both clustered ones (Miller 2024, section on unpaired comparisons). That is
+    what two error bars in a table of results amount to. Tasks count as a random sample, as they do in the other
+    methods. It is right for two runs on different tasks; for two runs on the same tasks with independent luck it is
+    too wide where the two policies find the same tasks hard, and far too wide where luck is shared as well.
+
+    The interval puts those of the two rates together (Zou and Donner 2008): it equals the t interval where both rates
+    have one, and stays honest where a rate is 0 or 1 in the sample. The p-value is that of t with one degree of
+    freedom less than tasks.
+    """
+    counts = pairs.task_counts
+    a = clustered_proportion(pairs.task_sums(pairs.outcome_a), counts, level)
+    b = clustered_proportion(pairs.task_sums(pairs.outcome_b), counts, level)
+    difference = a.value - b.value
+    if pairs.num_tasks < 2:
+        return _nothing(INDEPENDENT, pairs, TOO_FEW_TASKS, difference)
+    error = math.hypot(a.standard_error, b.standard_error)
+    interval = (
+        difference - math.hypot(a.value - a.low, b.high - b.value),
+        difference + math.hypot(a.high - a.value, b.value - b.low),
+    )
+    if error <= ROUNDING:
+        p_value = without_variation(difference, pairs.num_tasks, level)[1]
+    else:
+        p_value = t_p_value(difference / error, pairs.num_tasks)
+    return Difference(INDEPENDENT, difference, error, interval, p_value, len(pairs), pairs.num_tasks)
+
+
+def clustered_difference(
+    method: str, pairs: Pairs, terms: FloatArray, level: float, note: str | None = None
+) -> Difference:
+    """Estimate the mean of one term per pair, shape (num_pairs,), clustered by task, with a t interval and its p-value.
+
+    If the terms of all tasks agree, their standard error of 0 would claim a certainty that nobody has;
+    `without_variation` gives the interval then.
+    """
+    # No rates differ by more than 1.
+    estimate = clustered_mean(pairs.task_sums(terms), pairs.task_counts, level).cut(-1.0, 1.0)
+    value, error = estimate.value, estimate.standard_error
+    if pairs.num_tasks < 2:
+        return _nothing(method, pairs, TOO_FEW_TASKS, value)
+    if error > ROUNDING:
+        interval = (estimate.low, estimate.high)
+        p_value = t_p_value(value / error, pairs.num_tasks)
+    else:
+        value = 0.0 if abs(value) <= ROUNDING else value
+        interval, p_value = without_variation(value, pairs.num_tasks, level)
+        note = note or "no task differs from the others: the interval says what that many tasks can rule out"
+    return Difference(method, value, error, interval, p_value, len(pairs), pairs.num_tasks, note)
+
+
+def without_variation(
+    value: float, num_tasks: int, level: float = CONFIDENCE_LEVEL
+) -> tuple[tuple[float, float], float]:
+    """Return interval and p-value of a mean over tasks that all have the same difference.
+
+    All that is known is that a task which differs from the others did not turn up in `num_tasks` draws, so at most a
+    share of 1 - (tail)^(1 / num_tasks) of all tasks does (Clopper and Pearson 1934). What those tasks have can be
+    anything from -1 to 1. The p-value is the smallest error rate whose interval leaves 0 out; with a difference of 1
+    everywhere it is that of the sign test.
+    """
+    value = min(max(value, -1.0), 1.0)
+    share = 1.0 - (0.5 - level / 2.0) ** (1.0 / num_tasks)
+    interval = (value - share * (1.0 + value), value + share * (1.0 - value))
+    return interval, min(1.0, 2.0 * (1.0 + abs(value)) ** -num_tasks)
+
+
+def paired_difference(pairs: Pairs, level: float) -> Difference:
+    """Compare episode by episode: the mean of A's outcome minus B's on the same task and luck, clustered by task."""
+    terms = pairs.outcome_a - pairs.outcome_b
+    return clustered_difference(PAIRED, pairs, terms, level, None if terms.any() else NO_EPISODE_DIFFERS)
+
+
+def _no_surer(adjusted: Difference, paired: Difference) -> Difference:
+    """Widen a luck-adjusted interval to the paired one where no task differs from the others in its outcomes.
+
+    Then the episodes in which the two policies part ways have not turned up yet, and what is left after luck is taken
+    off hardly varies: its standard error would claim a certainty that nobody has.
+    """
+    if math.isnan(adjusted.difference) or not paired.standard_error <= ROUNDING:
+        return adjusted
+    interval = (min(adjusted.interval[0], paired.interval[0]), max(adjusted.interval[1], paired.interval[1]))
+    return replace(adjusted, interval=interval, p_value=max(adjusted.p_value, paired.p_value), note=paired.note)
+
+
+def mcnemar_difference(pairs: Pairs, level: float) -> Difference:
+    """Compare by the pairs in which only one of both succeeded: McNemar's test in its exact form (McNemar 1947).
+
+    Without a difference each such pair is a fair coin, so the p-value is binomial. The interval is Agresti and Min's
+    (2005): half a pair is added to each of the four cells, which keeps it honest where few pairs differ. It takes all
+    pairs as independent; episodes of one task are not, so with several seeds it claims too much. It is a plain check.
+    """
+    from scipy.special import bdtr, ndtri  # a quarter of a second, which only a comparison should pay
+
+    count = len(pairs)
+    only_a = int(np.count_nonzero(pairs.outcome_a > pairs.outcome_b))
+    only_b = int(np.count_nonzero(pairs.outcome_b > pairs.outcome_a))
+    if count < 2:
+        return _nothing(MCNEMAR, pairs, "one pair of episodes says nothing about others")
+    discordant = only_a + only_b
+    p_value = 1.0 if discordant == 0 else min(1.0, 2.0 * float(bdtr(min(only_a, only_b), discordant, 0.5)))
+    centre = (only_a - only_b) / (count + 2.0)
+    error = math.sqrt(discordant + 1.0 - (only_a - only_b) ** 2 / (count + 2.0)) / (count + 2.0)
+    half_width = float(ndtri(0.5 + level / 2.0)) * error
+    note = f"{only_a:,} episodes only A solved, {only_b:,} only B; takes all episodes as independent"
+    interval = (max(centre - half_width, -1.0), min(centre + half_width, 1.0))
+    return Difference(MCNEMAR, (only_a - only_b) / count, error, interval, p_value, count, pairs.num_tasks, note)
+
+
+def t_p_value(score: float, num_tasks: int) -> float:
+    """Return the two-sided p-value of Student's t with one degree of freedom less than tasks."""
+    from scipy.special import stdtr
+
+    return 2.0 * float(stdtr(num_tasks - 1, -abs(score)))
+
+
+def adjusted_terms(pairs: Pairs) -> tuple[FloatArray, FloatArray]:
+    """Return the luck-adjusted difference of every pair, and the betas that were used.
+
+    Both lucks have mean zero on every task, so mean(D - beta_a L_a + beta_b L_b), D being the difference of outcomes,
+    has the mean of D for all betas that do not look at the same luck. The best betas are those of the regression of D
+    on both lucks together: where two policies act alike their lucks cancel in D, and the betas of each alone would not
+    see it.
+
+    A regression on a few tasks can give any slope, and a wrong slope adds noise. Two things keep it from that:
+    - it is drawn to beta = 1, which is right for agents whose regret does not depend on their luck, with the weight of
+      `PRIOR_PAIRS` pairs of ordinary luck (ridge regression, Hoerl and Kennard 1970); with nothing to fit it is 1;
+    - where many other pairs always have the same difference of outcomes (both policies always fail, say) though their
+      lucks differ, luck explains nothing, and the betas are 0.
+    Neither looks at the tasks that are scored, so neither can bias the difference.
+
+    Returns:
+        terms: (num_pairs,) D - (beta_a L_a - beta_b L_b), with the betas of the pair's fold.
+        betas: (num_pairs, 2) beta_a and beta_b of every pair.
+    """
+    folds = pairs.folds
+    lucks = np.stack([pairs.luck_a, -pairs.luck_b], axis=1)  # (num_pairs, 2)
+    difference = pairs.outcome_a - pairs.outcome_b
+    betas = _joint_betas(difference, lucks, folds)[folds]
+    return difference - np.einsum("ij,ij->i", betas, lucks), betas
+
+
+def _joint_betas(difference: FloatArray, lucks: FloatArray, folds: IntArray) -> FloatArray:
+    """Return the betas of each fold, fitted on the pairs of all other folds (lucks: L_a and -L_b); (NUM_FOLDS, 2)."""
+    numbers = np.column_stack([np.ones_like(difference), difference, lucks])  # (num_pairs, 4)
+    moments = np.zeros((NUM_FOLDS, 4, 4))  # by fold, sums of all products of 1, D, L_a, -L_b
+    for fold in range(NUM_FOLDS):
+        own = numbers[folds == fold]
+        moments[fold] = own.T @ own
+    # Added up anew for each fold: a total minus the fold's own sums would keep their rounding, and a look at them.
+    return np.array([_fit(np.delete(moments, fold, axis=0).sum(axis=0)) for fold in range(NUM_FOLDS)])
+
+
+def _fit(moments: FloatArray) -> FloatArray:
+    """Return beta_a and beta_b from sums over pairs: of the products of 1, D, L_a and -L_b, shape (4, 4)."""
+    count, squares = float(moments[0, 0]), moments[2:, 2:]
+    size = float(np.trace(squares))
+    if size <= _ZERO * count:
+        return np.full(2, PRIOR_BETA)
+    luck_of_difference = float(squares.sum())  # of L_a - L_b
+    spread = float(moments[1, 1] - moments[0, 1] ** 2 / count)  # of D around its mean
+    if count >= MANY_PAIRS and spread <= _ZERO * count < luck_of_difference:
+        return np.zeros(2)
+    products = moments[1, 2:] - moments[0, 1] / count * moments[0, 2:]  # of D - mean(D) with both lucks
+    weight = PRIOR_PAIRS * size / (2.0 * count)
+    return np.linalg.solve(squares + weight * np.eye(2), products + weight * PRIOR_BETA)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two groups of episodes say about the difference between them.
+    """What two groups of episodes say about the difference between them; `compare_pairs` makes one.
 
     Attributes:
         label_a: What A is called.
@@ -82,9 +366,9 @@ class Comparison:
         pairs, level = self.pairs, self.level
         paired = paired_difference(pairs, level)
         if self.terms is None:
-            adjusted = not_offered(PAIRED_LUCK_ADJUSTED, len(pairs), pairs.num_tasks, NO_LUCK)
+            adjusted = _nothing(PAIRED_LUCK_ADJUSTED, pairs, NO_LUCK)
         else:
-            adjusted = no_surer(clustered_difference(PAIRED_LUCK_ADJUSTED, pairs, self.terms, level), paired)
+            adjusted = _no_surer(clustered_difference(PAIRED_LUCK_ADJUSTED, pairs, self.terms, level), paired)
         return {
             INDEPENDENT: independent_difference(pairs, level),
             PAIRED: paired,
@@ -101,12 +385,12 @@ class Comparison:
     @cached_property
     def success_a(self) -> Estimate:
         """Success rate of A in the matched episodes."""
-        return clustered_proportion(self.pairs.task_sums(self.pairs.outcome_a), self.pairs.task_counts, self.level)
+        return self._rate(self.pairs.outcome_a)
 
     @cached_property
     def success_b(self) -> Estimate:
         """Success rate of B."""
-        return clustered_proportion(self.pairs.task_sums(self.pairs.outcome_b), self.pairs.task_counts, self.level)
+        return self._rate(self.pairs.outcome_b)
 
     @cached_property
     def optimum(self) -> Estimate:
@@ -122,6 +406,9 @@ class Comparison:
     def ceiling_b(self) -> Estimate:
         """The same of B."""
         return self._mean(self.pairs.ceiling_b)
+
+    def _rate(self, outcomes: FloatArray) -> Estimate:
+        return clustered_proportion(self.pairs.task_sums(outcomes), self.pairs.task_counts, self.level)
 
     def _mean(self, values: FloatArray) -> Estimate:
         if self.terms is None:
@@ -158,7 +445,17 @@ def compare_pairs(
     privileged: tuple[bool, bool] = (False, False),
     level: float = CONFIDENCE_LEVEL,
 ) -> Comparison:
-    """Compare the two sides of matched episodes; the arguments are the fields of `Comparison`."""
+    """Compare the two sides of matched episodes; the arguments are the fields of `Comparison`.
+
+    Example:
+        >>> import numpy as np
+        >>> from resilisim.statistics import Pairs, compare_pairs
+        >>> a, b, zero = np.array([1.0, 1.0, 0.0]), np.array([1.0, 0.0, 0.0]), np.zeros(3)
+        >>> places = np.arange(3)
+        >>> pairs = Pairs(("x", "y", "z"), places, places, a, b, zero, zero, zero + 0.9, zero + 0.9, zero + 0.9)
+        >>> round(compare_pairs(pairs, "mine", "yours", "optimal").best.difference, 3)
+        0.333
+    """
     if pairs.tries_again:
         return Comparison(label_a, label_b, prompt, privileged, pairs, None, math.nan, math.nan, level)
     terms, betas = adjusted_terms(pairs)
@@ -172,14 +469,7 @@ _JOINED = ("seed", "outcome_a", "outcome_b", "luck_a", "luck_b", "optimum", "cei
 def pool_comparisons(
     comparisons: Sequence[Comparison], label_a: str, label_b: str, level: float = CONFIDENCE_LEVEL
 ) -> Comparison:
-    """Put comparisons together: all their pairs count, clustered by task; luck is taken off in each of them apart.
-
-    Args:
-        comparisons: At least one.
-        label_a: What A is called.
-        label_b: What B is called.
-        level: Confidence level of the intervals.
-    """
+    """Put comparisons, at least one, together: all their pairs count; luck is taken off in each of them apart."""
     if len(comparisons) == 1:
         return replace(comparisons[0], label_a=label_a, label_b=label_b, level=level)
     parts = [comparison.pairs for comparison in comparisons]
@@ -210,132 +500,3 @@ def pool_comparisons(
         float(beta_b),
         level,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class VarianceParts:
-    """Variance of what one pair of episodes adds to a difference: tasks that differ, and luck within a task.
-
-    More tasks make both parts smaller, more seeds only the second. The parts are those of a one-way analysis of
-    variance with random tasks (Searle, Casella and McCulloch 1992), for any number of episodes per task.
-
-    Attributes:
-        between: Part by which tasks differ; NaN if every task of the pilot has one pair only.
-        within: Part by which episodes of one task differ; NaN likewise.
-        total: Both together: the variance with one seed per task.
-        relative_error: Standard error of the variance of a task's mean, divided by that variance; NaN below two tasks.
-        num_tasks: Tasks of the pilot.
-    """
-
-    between: float
-    within: float
-    total: float
-    relative_error: float
-    num_tasks: int
-
-    def of_task_mean(self, num_seeds: float) -> float:
-        """Return the variance of the mean over that many seeds of a task; NaN where the parts cannot be told apart."""
-        return self.total if num_seeds == 1 else self.between + self.within / num_seeds
-
-    def scaled(self, factor: float) -> VarianceParts:
-        """Return the parts times a factor."""
-        return replace(self, between=self.between * factor, within=self.within * factor, total=self.total * factor)
-
-
-def parts_of(values: FloatArray, pairs: Pairs) -> VarianceParts:
-    """Split the variance of one number per pair.
-
-    Args:
-        values: (num_pairs,) the numbers.
-        pairs: The pairs they belong to.
-    """
-    counts = pairs.task_counts  # (num_tasks,)
-    num_pairs, num_tasks = len(pairs), pairs.num_tasks
-    if num_tasks < 2:
-        return VarianceParts(math.nan, math.nan, math.nan, math.nan, num_tasks)
-    means = pairs.task_sums(values) / counts
-    around = means - float(values.mean())
-    among = float(counts @ around**2)
-    spread = _relative_error(means)
-    if num_pairs == num_tasks:
-        return VarianceParts(math.nan, math.nan, among / (num_tasks - 1), spread, num_tasks)
-    inside = float(np.sum((values - means[pairs.task]) ** 2))
-    mean_among, mean_inside = among / (num_tasks - 1), inside / (num_pairs - num_tasks)
-    usual = (num_pairs - float(counts @ counts) / num_pairs) / (num_tasks - 1)  # pairs of a task, were all alike
-    between, within = (mean_among - mean_inside) / usual, mean_inside
-    if between < 0.0:  # tasks differ less than luck alone would make them: then luck is all there is
-        between, within = 0.0, (among + inside) / (num_pairs - 1)
-    return VarianceParts(between, within, between + within, spread, num_tasks)
-
-
-def variance_parts(comparison: Comparison) -> dict[str, VarianceParts]:
-    """Return the parts under each method, and under the usual practice (`SAME_TASKS`), of which no record exists.
-
-    For the usual practice tasks differ as they do in pairs, while the lucks of both policies add up: the within part is
-    that of A plus that of B. With one seed per task the parts are unknown, and how much the common luck has taken away
-    is estimated by the lucks: 2 Cov(A, B) within a task, the covariance being E[y_A beta_B L_B] and E[y_B beta_A L_A].
-
-    Args:
-        comparison: A comparison of a pilot.
-    """
-    pairs = comparison.pairs
-    a, b = parts_of(pairs.outcome_a, pairs), parts_of(pairs.outcome_b, pairs)
-    paired = parts_of(pairs.outcome_a - pairs.outcome_b, pairs)
-    apart = _sum(a, b)
-    parts = {INDEPENDENT: apart, SAME_TASKS: _same_tasks(comparison, apart, paired), PAIRED: paired}
-    if comparison.terms is not None:
-        parts[PAIRED_LUCK_ADJUSTED] = parts_of(comparison.terms, pairs)
-    return parts
-
-
-def independent_luck_episodes(comparison: Comparison) -> float:
-    """Estimate how many pairs of episodes on independent luck would give as short an interval as the best method has.
-
-    They would be on the same number of seeds per task, and on as many tasks as it takes. NaN where it cannot be told.
-    """
-    best, pairs = comparison.best, comparison.pairs
-    if not (best.standard_error > 0.0 and comparison.differences[PAIRED].standard_error > 0.0):
-        return math.nan  # the interval does not come from the standard error then
-    num_seeds = len(pairs) / pairs.num_tasks
-    needed = variance_parts(comparison)[SAME_TASKS].of_task_mean(num_seeds)
-    return needed / best.standard_error**2 * num_seeds
-
-
-def _sum(a: VarianceParts, b: VarianceParts) -> VarianceParts:
-    return VarianceParts(
-        a.between + b.between,
-        a.within + b.within,
-        a.total + b.total,
-        max(a.relative_error, b.relative_error),  # cautious: as if both were off to the same side
-        a.num_tasks,
-    )
-
-
-def _same_tasks(comparison: Comparison, apart: VarianceParts, paired: VarianceParts) -> VarianceParts:
-    if not math.isnan(paired.between):
-        total = paired.between + apart.within
-        return VarianceParts(paired.between, apart.within, total, apart.relative_error, apart.num_tasks)
-    total = math.nan
-    if not comparison.pairs.tries_again:
-        total = min(max(paired.total + 2.0 * _common_luck(comparison.pairs), paired.total), apart.total)
-    return VarianceParts(math.nan, math.nan, total, apart.relative_error, apart.num_tasks)
-
-
-def _common_luck(pairs: Pairs) -> float:
-    """Return the covariance of both outcomes within a task, by how each goes with the other's luck."""
-
-    def beta(outcome: FloatArray, luck: FloatArray) -> float:
-        return fit_beta(FoldSums.of_episodes(outcome, pairs.optimum, luck))
-
-    with_b = beta(pairs.outcome_b, pairs.luck_b) * float(pairs.outcome_a @ pairs.luck_b)
-    with_a = beta(pairs.outcome_a, pairs.luck_a) * float(pairs.outcome_b @ pairs.luck_a)
-    return (with_a + with_b) / (2.0 * len(pairs))
-
-
-def _relative_error(means: FloatArray) -> float:
-    """Return the standard error of the variance of numbers divided by it, from their fourth moment."""
-    around = means - means.mean()
-    variance, fourth = float(np.mean(around**2)), float(np.mean(around**4))
-    if variance <= 0.0:
-        return math.nan
-    return math.sqrt(max(fourth / variance**2 - 1.0, 0.0) / len(means))

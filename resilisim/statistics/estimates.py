@@ -36,6 +36,11 @@ class Estimate:
         high: Upper end.
         num_clusters: Number of tasks behind it.
         num_episodes: Number of episodes behind it.
+
+    Example:
+        >>> from resilisim.statistics import Estimate
+        >>> Estimate(0.5, 0.1, 0.3, 0.7, num_clusters=20, num_episodes=60).to_mapping()["value"]
+        0.5
     """
 
     value: float
@@ -49,6 +54,16 @@ class Estimate:
     def nothing(cls, num_clusters: int = 0, num_episodes: int = 0, value: float = math.nan) -> Estimate:
         """Return an estimate without an interval, and without a value where none is given."""
         return cls(value, math.nan, math.nan, math.nan, num_clusters, num_episodes)
+
+    def cut(self, least: float = 0.0, most: float = math.inf) -> Estimate:
+        """Cut off what the interval has where the quantity cannot be, but never the value itself.
+
+        An adjusted value may lie outside by luck; then the interval ends there.
+        """
+        if math.isnan(self.low):
+            return self
+        low, high = min(max(self.low, least), self.value), max(min(self.high, most), self.value)
+        return replace(self, low=low, high=high)
 
     def to_mapping(self) -> dict[str, float | int | None]:
         """Return the fields as JSON values; NaN becomes None."""
@@ -105,6 +120,7 @@ def clustered_ratio(
         level: Confidence level of the interval.
 
     Example:
+        >>> from resilisim.statistics import clustered_ratio
         >>> rate = clustered_ratio([1, 2, 0], [2, 2, 2], num_episodes=6)
         >>> round(rate.value, 3), rate.num_clusters
         (0.5, 3)
@@ -125,7 +141,13 @@ def clustered_ratio(
 
 
 def clustered_mean(sums: Numbers, counts: Numbers, level: float = CONFIDENCE_LEVEL) -> Estimate:
-    """Estimate the mean over episodes from one sum and one count per cluster, with a clustered t interval."""
+    """Estimate the mean over episodes from one sum and one count per cluster, with a clustered t interval.
+
+    Example:
+        >>> from resilisim.statistics import clustered_mean
+        >>> clustered_mean([3.0, 1.0], counts=[2, 2]).value
+        1.0
+    """
     weights = np.asarray(counts, dtype=np.float64)
     return clustered_ratio(sums, weights, int(weights.sum()), level)
 
@@ -138,6 +160,12 @@ def clustered_proportion(successes: Numbers, counts: Numbers, level: float = CON
     error. If all tasks have the same rate, as where all episodes succeed or none does, the error is 0 and tells
     nothing; then the tasks are what is counted, which is on the safe side and, at the edges, also holds for a single
     task.
+
+    Example:
+        >>> from resilisim.statistics import clustered_proportion
+        >>> rate = clustered_proportion([3, 3, 3], counts=[3, 3, 3])
+        >>> rate.value, round(rate.low, 3), rate.high
+        (1.0, 0.292, 1.0)
     """
     plain = clustered_mean(successes, counts, level)
     rate, clusters = plain.value, plain.num_clusters
@@ -167,7 +195,14 @@ def within_range(plain: Estimate, most: float = math.inf, level: float = CONFIDE
 
 
 def clopper_pearson(successes: float, trials: float, level: float = CONFIDENCE_LEVEL) -> tuple[float, float]:
-    """Return the exact interval of a success rate (Clopper and Pearson 1934); both numbers may be fractions."""
+    """Return the exact interval of a success rate (Clopper and Pearson 1934); both numbers may be fractions.
+
+    Example:
+        >>> from resilisim.statistics import clopper_pearson
+        >>> low, high = clopper_pearson(8, 20)
+        >>> round(low, 4), round(high, 4)
+        (0.1912, 0.6395)
+    """
     from scipy.special import betaincinv  # see t_quantile
 
     tail, failures = 0.5 - level / 2.0, trials - successes
@@ -179,16 +214,16 @@ def clopper_pearson(successes: float, trials: float, level: float = CONFIDENCE_L
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values that keep the chance of any false discovery at the level, whatever their dependence.
 
-    Holm (1979): the smallest of m is multiplied by m, the next by m - 1, and so on, never below its forerunner.
-
-    Args:
-        p_values: Raw p-values; NaN stays NaN and does not count as a test.
-
-    Returns:
-        The adjusted p-values in the same order.
+    Holm (1979): the smallest of m is multiplied by m, the next by m - 1, and so on, never below its forerunner. NaN
+    stays NaN and does not count as a test.
 
     Raises:
         InvalidInputError: One is not between 0 and 1.
+
+    Example:
+        >>> from resilisim.statistics import holm
+        >>> holm([0.01, 0.2, 0.02])
+        [0.03, 0.2, 0.04]
     """
     raw = np.asarray(p_values, dtype=np.float64)
     for value in raw:
@@ -201,49 +236,46 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in result]
 
 
-def pass_at_k_by_task(successes: Numbers, episodes: Numbers, k: int) -> FloatArray:
-    """Return for each task the chance that at least one of k episodes succeeds; NaN with fewer than k episodes.
+def pass_at_k(successes: Numbers, episodes: Numbers, k: int, level: float = CONFIDENCE_LEVEL) -> Estimate:
+    """Estimate pass@k: the mean over tasks of the chance that at least one of k episodes succeeds.
 
     A try is an episode of the task with another seed. With c successes in n episodes of a task, the share of all
     choices of k episodes without a success is C(n - c, k) / C(n, k) (Chen et al. 2021), that of choices with nothing
     but successes is C(c, k) / C(n, k) (Yao et al. 2024, `pass_hat_k`). Both are unbiased for any n >= k, which
     (c / n)^k and 1 - (1 - c / n)^k are not.
 
+    Tasks with fewer than k episodes say nothing about it and are left out; `num_clusters` and `num_episodes` of the
+    result count the others. The interval is that of `clustered_proportion` over tasks, and NaN with fewer than two of
+    them unless all agree.
+
     Args:
         successes: c, full successes per task; shape (num_tasks,).
         episodes: n, episodes per task; shape (num_tasks,).
         k: Number of tries.
+        level: Confidence level of the interval.
 
     Raises:
         InvalidInputError: k is below 1, or a task has more successes than episodes.
-    """
-    won, tried = _counts(successes, episodes, k)
-    return 1.0 - _share_of_choices(tried - won, tried, k)
-
-
-def pass_hat_k_by_task(successes: Numbers, episodes: Numbers, k: int) -> FloatArray:
-    """Return for each task the chance that all of k episodes succeed; see `pass_at_k_by_task`."""
-    won, tried = _counts(successes, episodes, k)
-    return _share_of_choices(won, tried, k)
-
-
-def pass_at_k(successes: Numbers, episodes: Numbers, k: int, level: float = CONFIDENCE_LEVEL) -> Estimate:
-    """Estimate pass@k: the mean over tasks of the chance that at least one of k episodes succeeds.
-
-    Tasks with fewer than k episodes say nothing about it and are left out; `num_clusters` and `num_episodes` of the
-    result count the others. The interval is that of `clustered_proportion` over tasks, and NaN with fewer than two of
-    them unless all agree. Arguments and errors are those of `pass_at_k_by_task`.
 
     Example:
+        >>> from resilisim.statistics import pass_at_k
         >>> pass_at_k([1, 2], [2, 2], k=2).value
         1.0
     """
-    return _mean_over_tasks(pass_at_k_by_task(successes, episodes, k), episodes, level)
+    won, tried = _counts(successes, episodes, k)
+    return _mean_over_tasks(1.0 - _share_of_choices(tried - won, tried, k), tried, k, level)
 
 
 def pass_hat_k(successes: Numbers, episodes: Numbers, k: int, level: float = CONFIDENCE_LEVEL) -> Estimate:
-    """Estimate pass^k: the mean over tasks of the chance that all of k episodes succeed; see `pass_at_k`."""
-    return _mean_over_tasks(pass_hat_k_by_task(successes, episodes, k), episodes, level)
+    """Estimate pass^k: the mean over tasks of the chance that all of k episodes succeed; otherwise as `pass_at_k`.
+
+    Example:
+        >>> from resilisim.statistics import pass_hat_k
+        >>> pass_hat_k([1, 2], [2, 2], k=2).value
+        0.5
+    """
+    won, tried = _counts(successes, episodes, k)
+    return _mean_over_tasks(_share_of_choices(won, tried, k), tried, k, level)
 
 
 def _counts(successes: Numbers, episodes: Numbers, k: int) -> tuple[FloatArray, FloatArray]:
@@ -260,18 +292,16 @@ def _counts(successes: Numbers, episodes: Numbers, k: int) -> tuple[FloatArray, 
 
 
 def _share_of_choices(good: FloatArray, total: FloatArray, k: int) -> FloatArray:
-    """Return C(good, k) / C(total, k) by task, as a product that cannot overflow; NaN where total < k."""
+    """Return C(good, k) / C(total, k) by task, as a product that cannot overflow; without meaning where total < k."""
     shares = np.ones_like(total)
     for drawn in range(k):
         left = np.maximum(total - drawn, 1.0)
         shares *= np.maximum(good - drawn, 0.0) / left
-    return np.where(total >= k, shares, math.nan)
+    return shares
 
 
-def _mean_over_tasks(by_task: FloatArray, episodes: Numbers, level: float) -> Estimate:
-    known = ~np.isnan(by_task)
-    num_episodes = int(np.asarray(episodes, dtype=np.float64)[known].sum())
+def _mean_over_tasks(by_task: FloatArray, episodes: FloatArray, k: int, level: float) -> Estimate:
+    known = episodes >= k
     values = by_task[known]
-    if len(values) == 0:
-        return Estimate.nothing(0, num_episodes)
-    return replace(clustered_proportion(values, np.ones_like(values), level), num_episodes=num_episodes)
+    estimate = clustered_proportion(values, np.ones_like(values), level)
+    return replace(estimate, num_episodes=int(episodes[known].sum()))

@@ -8,7 +8,7 @@ import pytest
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.seeding import Draws
-from resilisim.statistics import adjusted_terms
+from resilisim.statistics.comparison import adjusted_terms
 from resilisim.workflows import ExactPlanner
 from verification.contest import distinct_tasks, joined, pairs_of, play_contest, weighted_luck
 from verification.contestants import CONTESTANTS, Impatient, NoisyOptimum, OutOfOrder, Searcher

@@ -7,7 +7,9 @@ import pytest
 from scipy import stats
 
 from benchmarks import contest_files, sample_sizes, small_samples
-from resilisim.statistics import PAIRED, PAIRED_LUCK_ADJUSTED, SAME_TASKS, compare_pairs, variance_parts
+from resilisim.statistics import compare_pairs
+from resilisim.statistics.comparison import PAIRED, PAIRED_LUCK_ADJUSTED
+from resilisim.statistics.power import SAME_TASKS, variance_parts
 from verification.contest import NUM_WEIGHTS, Contest, pairs_of
 from verification.contestants import CONTESTANTS
 from verification.experiments import world_of

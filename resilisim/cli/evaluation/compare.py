@@ -18,17 +18,9 @@ from resilisim.evaluation.table.comparing import RunComparison, compare_runs
 from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
 from resilisim.evaluation.table.summary import ceiling_note, format_interval, format_percent, overshoot_note
 from resilisim.options import OUTPUT_GROUP
-from resilisim.statistics import (
-    NO_EPISODE_DIFFERS,
-    NO_LUCK,
-    PAIRED_LUCK_ADJUSTED,
-    SEEDS,
-    Comparison,
-    Difference,
-    PowerPlan,
-    independent_luck_episodes,
-    plan_sample,
-)
+from resilisim.statistics import plan_sample
+from resilisim.statistics.comparison import NO_EPISODE_DIFFERS, NO_LUCK, PAIRED_LUCK_ADJUSTED, Comparison, Difference
+from resilisim.statistics.power import SEEDS, PowerPlan, independent_luck_episodes
 
 PolicyAOption = Annotated[str | None, typer.Option("--policy-a", help="Policy of RUN_A.")]
 PolicyBOption = Annotated[str | None, typer.Option("--policy-b", help="Policy of RUN_B.")]

@@ -31,16 +31,8 @@ from resilisim.evaluation.robustness.profile_result import (
 from resilisim.evaluation.robustness.references import SettingReferences
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
-from resilisim.statistics import (
-    CONFIDENCE_LEVEL,
-    ROUNDING,
-    Estimate,
-    FloatArray,
-    clopper_pearson,
-    clustered_proportion,
-    clustered_ratio,
-    cross_fitted_betas,
-)
+from resilisim.statistics import Estimate, clopper_pearson, clustered_proportion, clustered_ratio, cross_fitted_betas
+from resilisim.statistics.estimates import CONFIDENCE_LEVEL, ROUNDING, FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +85,7 @@ def mean_of_changes(pairs: Sequence[tuple[TaskScores, TaskScores]], chosen: Sequ
         adjusted += np.where(common, here.adjusted - standard.adjusted, 0.0)
         count += np.where(common, here.count, 0.0)
     change = twofold_ratio(raw, adjusted, count, int(count.sum()))
-    return Twofold(_within(change.raw, -1.0, 1.0), _within(change.adjusted, -1.0, 1.0))
+    return Twofold(change.raw.cut(-1.0, 1.0), change.adjusted.cut(-1.0, 1.0))
 
 
 def finished_in_both(here: TaskScores, standard: TaskScores) -> NDArray[np.bool_]:
@@ -166,7 +158,7 @@ def share_of_area(scores: Sequence[TaskScores], ceilings: Sequence[FloatArray], 
     total = float(area.sum())
     scale = int(finished.sum()) / total if total else math.nan
     share = twofold_ratio(raw, adjusted, area, episodes, scale)
-    return Twofold(_within(share.raw, 0.0, math.inf), _within(share.adjusted, 0.0, math.inf))
+    return Twofold(share.raw.cut(), share.adjusted.cut())
 
 
 def recovered_share(
@@ -190,14 +182,6 @@ def recovered_share(
     parts = (here.outcome - expected, here.adjusted - expected, price)
     raw, adjusted, weights = (np.where(chosen, part, 0.0) for part in parts)
     return raw, adjusted, weights
-
-
-def _within(estimate: Estimate, least: float, most: float) -> Estimate:
-    """Cut off what an interval has where the quantity cannot be, but never the value itself."""
-    if math.isnan(estimate.low):
-        return estimate
-    low = min(max(estimate.low, least), estimate.value)
-    return replace(estimate, low=low, high=max(min(estimate.high, most), estimate.value))
 
 
 BoolArray = NDArray[np.bool_]

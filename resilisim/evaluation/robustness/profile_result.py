@@ -10,7 +10,8 @@ from typing import Any
 
 from resilisim.errors import unknown_name
 from resilisim.evaluation.episode.record import Ceiling
-from resilisim.statistics import Estimate, fields_to_json, to_json
+from resilisim.statistics import Estimate
+from resilisim.statistics.estimates import fields_to_json, to_json
 
 SOUND = "none"  # in the place of a severity: the plan without a flaw
 

@@ -54,7 +54,7 @@ from resilisim.evaluation.run.plan import (
 )
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.table.episodes import EpisodeTable
-from resilisim.statistics import FloatArray
+from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tasks.searches import all_searches_needed

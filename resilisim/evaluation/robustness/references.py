@@ -13,7 +13,7 @@ from resilisim.errors import ExactLimitError
 from resilisim.evaluation.robustness.points import flawed_prompt
 from resilisim.simulator import Problem, build_problem
 from resilisim.simulator.exact import solved_references
-from resilisim.statistics import FloatArray
+from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.flaws import FlawedWorkflow, Perturber

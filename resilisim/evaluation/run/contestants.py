@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from resilisim.chat import ChatModelSettings, ResponseCache, RoleModels
-from resilisim.chat.middleware import PriceTable
-from resilisim.chat.models import MAX_CONCURRENCY, split_specs
+from resilisim.chat.middleware import MAX_CONCURRENCY, PriceTable
+from resilisim.chat.models import split_specs
 from resilisim.errors import MAX_COUNT, InvalidInputError
 from resilisim.options import option
 from resilisim.policies.base import Policy, policy_name

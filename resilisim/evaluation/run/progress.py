@@ -17,7 +17,7 @@ from rich.text import Text
 
 from resilisim.evaluation.episode.record import FailureRecord
 from resilisim.evaluation.table.facts import RunCollector
-from resilisim.statistics import FloatArray
+from resilisim.statistics.estimates import FloatArray
 
 QUIET_SECONDS = 2.0  # a run that takes no longer says nothing
 RATE_SECONDS = 2.0  # a rate that was measured for less time is no basis for an estimate

@@ -13,7 +13,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord
 
 # An episode that failed although no component gave up: the agent was wrong and did not notice.
@@ -26,9 +25,6 @@ class AgentSums:
     """Sums over the episodes of one LLM agent under one prompt type.
 
     Attributes:
-        policy: Name of the policy.
-        prompt_type: Prompt type.
-        num_episodes: Episodes.
         num_right: Episodes that were a full success.
         protocols: Episodes by how the model called tools.
         components: Component -> sums of `SUM_FIELDS`.
@@ -70,7 +66,7 @@ class AgentSums:
             sums = self.components.setdefault(role, dict.fromkeys(SUM_FIELDS, 0))
             for name in SUM_FIELDS:
                 sums[name] += usage[name]
-            self.has_estimates = self.has_estimates or usage["is_estimate"]
+            self.has_estimates |= usage["is_estimate"]
             self.cost = None if self.cost is None or usage["cost"] is None else self.cost + usage["cost"]
         if not is_right:
             self.first_failures[_blamed(record)] += 1
@@ -135,19 +131,14 @@ def agent_table(agents: Sequence[AgentSums]) -> Table:
     for sums in agents:
         rows = list(sums.components.items()) or [("none", dict.fromkeys(SUM_FIELDS, 0.0))]
         for place, (role, values) in enumerate(rows):
-            head = (sums.policy, sums.prompt_type, ", ".join(sums.protocols)) if place == 0 else ("", "", "")
-            per_episode = [values[name] / sums.num_episodes for name in SUM_FIELDS]
-            cells = [
-                f"{per_episode[0]:.1f}",
-                f"{per_episode[1]:,.0f}",
-                f"{per_episode[2]:,.0f}",
-                f"{per_episode[3]:.1f}",
-            ]
-            blame = _shares(sums.first_failures) if place == 0 else ""
-            if shows_cost:
-                known = "" if sums.cost is None else f"{sums.cost / sums.num_episodes:.4f}"
-                cells.append(known if place == 0 else "")
-            table.add_row(*(Text(cell) for cell in (*head, role, *cells, blame)))
+            calls, prompt, reply, seconds, _ = (values[name] / sums.num_episodes for name in SUM_FIELDS)
+            cells = [role, f"{calls:.1f}", f"{prompt:,.0f}", f"{reply:,.0f}", f"{seconds:.1f}"]
+            head, dollars, blame = ["", "", ""], "", ""
+            if place == 0:
+                head = [sums.policy, sums.prompt_type, ", ".join(sums.protocols)]
+                dollars = "" if sums.cost is None else f"{sums.cost / sums.num_episodes:.4f}"
+                blame = _shares(sums.first_failures)
+            table.add_row(*map(Text, [*head, *cells, *([dollars] if shows_cost else []), blame]))
     notes = [_replans(sums) for sums in agents if any(sums.replans["all"].keys() - {0})]
     notes += [_cut_off(sums) for sums in agents if sums.cut_replies]
     table.caption = "\n".join(notes) or None
@@ -179,44 +170,20 @@ def _shares(failures: Mapping[str, int]) -> str:
 def saturation(accuracies: Sequence[float]) -> float:
     """Return 1 - (highest - mean accuracy) of one agent over models: 1 if all models do equally well with it.
 
-    As in Molinari and Ciravegna (2026), "Evaluation Metrics".
-
-    Args:
-        accuracies: The agent's accuracy with each model, from 0 to 1.
-
-    Returns:
-        The saturation, or NaN for no model.
-
-    Raises:
-        InvalidInputError: An accuracy is no share.
+    As in Molinari and Ciravegna (2026), "Evaluation Metrics". Accuracies are shares from 0 to 1; no model gives NaN.
     """
-    shares = _checked(accuracies)
-    return 1.0 - (max(shares) - statistics.fmean(shares)) if shares else math.nan
+    return 1.0 - (max(accuracies) - statistics.fmean(accuracies)) if accuracies else math.nan
 
 
 def combined_performance_score(accuracies: Sequence[float]) -> float:
-    """Return the CPS of one agent: its saturation times its highest accuracy.
-
-    As in Molinari and Ciravegna (2026), "Evaluation Metrics".
-
-    Arguments and errors are those of `saturation`.
-    """
+    """Return the CPS of one agent (Molinari and Ciravegna 2026): its saturation times its highest accuracy."""
     return saturation(accuracies) * max(accuracies) if accuracies else math.nan
 
 
 def deviation_over_models(accuracies: Sequence[float]) -> float:
-    """Return the sample standard deviation (one degree of freedom less) of one agent's accuracy over models.
+    """Return the sample standard deviation of one agent's accuracy over models; NaN with fewer than two.
 
-    Molinari and Ciravegna (2026) do not say which deviation theirs is; their tables fit this one.
-
-    Arguments and errors are those of `saturation`; fewer than two models give NaN.
+    Molinari and Ciravegna (2026) do not say which deviation theirs is; their tables fit this one (one degree of freedom
+    less).
     """
-    shares = _checked(accuracies)
-    return statistics.stdev(shares) if len(shares) > 1 else math.nan
-
-
-def _checked(accuracies: Sequence[float]) -> list[float]:
-    for accuracy in accuracies:
-        if not 0.0 <= accuracy <= 1.0:
-            raise InvalidInputError(f"accuracy {accuracy!r}: expected a share from 0 to 1")
-    return [float(accuracy) for accuracy in accuracies]
+    return statistics.stdev(accuracies) if len(accuracies) > 1 else math.nan

@@ -7,26 +7,20 @@ the finest division; every other one is added up from it, or from the table of e
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, NamedTuple, get_args
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.errors import unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
 from resilisim.evaluation.table.episodes import EpisodeTable
 
-Dimension = Literal["policy", "prompt", "flaw", "task_type", "tool"]
-DIMENSIONS: Final[tuple[str, ...]] = get_args(Dimension)
+NO_TOOL: Final = ""  # key of messages that ran no tool
 
-# Keys of rows for what has no name of its own.
-NO_TOOL: Final = ""  # messages that ran no tool
-
-NUM_KEPT: Final = 100  # costly calls of each policy
+NUM_KEPT: Final = 100  # costly calls
 EXCERPT_LENGTH: Final = 200  # characters of a message that are kept
 
 # Finding out what the prompt does not say has a price, which is nobody's fault.
@@ -59,52 +53,18 @@ class BreakdownRow:
     losses: Mapping[str, float]
     luck: float
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the row as JSON values."""
-        return asdict(self)
 
-
-@dataclass(frozen=True, slots=True)
-class ToolUse:
-    """How often a tool was run, and how often that succeeded."""
-
-    executions: int
-    successes: int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class CostlyCall:
-    """One message that cost something.
-
-    Attributes:
-        policy: Who sent it.
-        prompt_type: Under which prompt.
-        instance_id: The task's id.
-        seed: The episode's seed.
-        index: The episode's place in the plan of its run.
-        turn: The message's number, from 1.
-        kind: What the message was (execute, search, ...).
-        tool: The tool that it named, if it named one.
-        message: The message, cut at `EXCERPT_LENGTH` characters.
-        label: Why it cost something (`record.LOSS_LABELS`).
-        regret: What it cost, as a probability of full success.
-    """
+    """One message that cost something: `index` is the episode's place in its run, `turn` counts messages from 1."""
 
     policy: str
     prompt_type: str
-    instance_id: str
-    seed: int
     index: int
     turn: int
-    kind: str
-    tool: str | None
     message: str
     label: str
     regret: float
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the call as JSON values."""
-        return asdict(self)
 
 
 class _CallKey(NamedTuple):
@@ -134,18 +94,20 @@ class _Cell:
 
 
 class CallSums:
-    """Sums over the single calls of a run, and its costliest ones."""
+    """Sums over the single calls of a run, and its costliest ones.
+
+    Calls are ordered by regret (rounded), then the earlier episode and message, so that the choice does not depend on
+    the order in which episodes come. Searches that the prompt made necessary are left out.
+    """
 
     def __init__(self) -> None:
         self.cells: dict[_CallKey, _Cell] = {}
-        self.costly: dict[str, _CostliestCalls] = {}
+        self._costly: list[tuple[tuple[float, int, int], CostlyCall]] = []  # a heap, the cheapest first
+        self._lowest = 0.0  # below this nothing can enter any more
 
     def add(self, record: EpisodeRecord) -> None:
         """Take in the calls of one episode."""
         policy, prompt_type = record["policy"], record["prompt_type"]
-        costly = self.costly.get(policy)
-        if costly is None:
-            costly = self.costly[policy] = _CostliestCalls()
         ran_no_tool = False
         for step in record["steps"]:
             success, label = step["success"], step["label"]
@@ -165,7 +127,20 @@ class CallSums:
                 cell.luck += step["luck"]
             if label is not None:
                 cell.losses[label] = cell.losses.get(label, 0.0) + step["regret"]
-                costly.add(record, step)
+                if label != _NO_BLAME and step["regret"] >= self._lowest:
+                    self._keep(record, step, label)
+
+    def _keep(self, record: EpisodeRecord, step: StepRecord, label: str) -> None:
+        index, turn, message = record["index"], step["turn"], step["message"][:EXCERPT_LENGTH]
+        call = CostlyCall(record["policy"], record["prompt_type"], index, turn, message, label, step["regret"])
+        heapq.heappush(self._costly, ((round(call.regret, _DIGITS), -index, -turn), call))
+        if len(self._costly) > NUM_KEPT:
+            heapq.heappop(self._costly)
+            self._lowest = self._costly[0][0][0] - 10.0**-_DIGITS
+
+    def costliest(self) -> tuple[CostlyCall, ...]:
+        """Return the calls with the highest regret, at most `NUM_KEPT`."""
+        return tuple(call for _, call in sorted(self._costly, reverse=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,16 +156,11 @@ class Breakdown:
     calls: CallSums = field(repr=False)
 
     def totals(self, dimension: str) -> list[BreakdownRow]:
-        """Return one row for each part of a dimension, in the order in which parts were first met.
+        """Return one row for each part of a dimension (policy, prompt, flaw, task_type, tool), as they were first met.
 
         Rows by "policy" count all prompts of a policy together; all others are by policy and prompt type. The key is
         the flaw's type ("" for episodes without one), the task type, or the tool ("" for messages that ran none).
-
-        Raises:
-            InvalidInputError: There is no such dimension.
         """
-        if dimension not in DIMENSIONS:
-            raise unknown_name("dimension", dimension, DIMENSIONS)
         if dimension == "tool":
             return [
                 BreakdownRow(*names, cell.episodes, cell.calls, cell.losses, cell.luck)
@@ -219,41 +189,30 @@ class Breakdown:
     @property
     def errors(self) -> Mapping[tuple[str, str, str], int]:
         """Failed executions by policy, prompt type and type of error."""
-        counts: Counter[tuple[str, str, str]] = Counter()
-        for key, cell in self.calls.cells.items():
-            if key.success is False:
-                counts[key.policy, key.prompt_type, key.error] += cell.calls
-        return counts
+        return self._counts(lambda key: key.error if key.success is False else None)
 
     @property
     def kinds(self) -> Mapping[tuple[str, str, str], int]:
         """Messages by policy, prompt type and kind (execute, search, info, format_error, rejected, finish, stop)."""
-        counts: Counter[tuple[str, str, str]] = Counter()
-        for key, cell in self.calls.cells.items():
-            counts[key.policy, key.prompt_type, key.kind] += cell.calls
-        return counts
+        return self._counts(lambda key: key.kind)
 
     @property
-    def tool_uses(self) -> Mapping[tuple[str, str, str], ToolUse]:
-        """Executions and successes by policy, prompt type and tool."""
-        successes: Counter[tuple[str, str, str]] = Counter()
-        for key, cell in self.calls.cells.items():
-            if key.success:
-                successes[key.policy, key.prompt_type, key.tool] += cell.calls
-        return {
-            names: ToolUse(cell.calls, successes[names]) for names, cell in self._tools().items() if names[2] != NO_TOOL
-        }
+    def executions(self) -> Mapping[tuple[str, str, str], int]:
+        """Executions by policy, prompt type and tool."""
+        return self._counts(lambda key: None if key.success is None else key.tool)
 
     @property
     def costliest(self) -> tuple[CostlyCall, ...]:
-        """The calls of all policies with the highest regret, at most `NUM_KEPT`."""
-        entries = (entry for calls in self.calls.costly.values() for entry in calls.heap)
-        return tuple(call for _, call in sorted(entries, key=lambda entry: entry[0], reverse=True)[:NUM_KEPT])
+        """The calls with the highest regret, at most `NUM_KEPT`."""
+        return self.calls.costliest()
 
-    def costliest_of(self, policy: str) -> tuple[CostlyCall, ...]:
-        """Return the calls of one policy with the highest regret, at most `NUM_KEPT`."""
-        calls = self.calls.costly.get(policy)
-        return () if calls is None else tuple(call for _, call in sorted(calls.heap, reverse=True))
+    def _counts(self, name_of: Callable[[_CallKey], str | None]) -> Counter[tuple[str, str, str]]:
+        counts: Counter[tuple[str, str, str]] = Counter()
+        for key, cell in self.calls.cells.items():
+            name = name_of(key)
+            if name is not None:
+                counts[key.policy, key.prompt_type, name] += cell.calls
+        return counts
 
     def _tools(self) -> dict[tuple[str, str, str], _Cell]:
         """Return the sums by policy, prompt type and tool: groups as they were first met, tools by name."""
@@ -274,47 +233,3 @@ class Breakdown:
         keys = list(dict.fromkeys(names))
         of_name = np.array([keys.index(name) for name in names], dtype=np.int64)
         return keys, of_name[table.flaw] if by_flaw else of_name[table.task]
-
-
-class _CostliestCalls:
-    """Keeps the calls with the highest regret, searches that the prompt made necessary left out.
-
-    The order is by regret (rounded), then the earlier episode and message: a total order, as no episode stands twice in
-    a run. So it does not depend on the order in which episodes come.
-    """
-
-    __slots__ = ("_lowest", "_numbers", "heap")
-
-    def __init__(self) -> None:
-        self.heap: list[tuple[tuple[float, int, int, int], CostlyCall]] = []
-        self._numbers = itertools.count()  # keeps the order total where a file holds an episode twice after all
-        self._lowest = 0.0  # below this nothing can enter any more
-
-    def add(self, record: EpisodeRecord, step: StepRecord) -> None:
-        """Look at one call that has a label."""
-        regret = step["regret"]
-        if regret < self._lowest or step["label"] == _NO_BLAME:
-            return
-        key = (round(regret, _DIGITS), -record["index"], -step["turn"], -next(self._numbers))
-        if len(self.heap) < NUM_KEPT:
-            heapq.heappush(self.heap, (key, _costly_call(record, step)))
-        elif key > self.heap[0][0]:
-            heapq.heapreplace(self.heap, (key, _costly_call(record, step)))
-        if len(self.heap) == NUM_KEPT:
-            self._lowest = self.heap[0][0][0] - 10.0**-_DIGITS
-
-
-def _costly_call(record: EpisodeRecord, step: StepRecord) -> CostlyCall:
-    return CostlyCall(
-        policy=record["policy"],
-        prompt_type=record["prompt_type"],
-        instance_id=record["instance_id"],
-        seed=record["seed"],
-        index=record["index"],
-        turn=step["turn"],
-        kind=step["kind"],
-        tool=step["tool"],
-        message=step["message"][:EXCERPT_LENGTH],
-        label=step["label"] or "",
-        regret=step["regret"],
-    )

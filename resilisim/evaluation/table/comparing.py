@@ -13,17 +13,9 @@ from numpy.typing import NDArray
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.table.episodes import EpisodeTable, read_episode_table
 from resilisim.run_folder import ABSENT, first_difference
-from resilisim.statistics import (
-    CONFIDENCE_LEVEL,
-    METHODS,
-    Comparison,
-    IntArray,
-    Pairs,
-    compare_pairs,
-    finite_or_none,
-    holm,
-    pool_comparisons,
-)
+from resilisim.statistics import METHODS, Pairs, compare_pairs, holm
+from resilisim.statistics.comparison import Comparison, pool_comparisons
+from resilisim.statistics.estimates import CONFIDENCE_LEVEL, IntArray, finite_or_none
 from resilisim.tasks.benchmark import texts_revision
 
 OPTIMUM_TOLERANCE = 1e-9  # V* is stored with all its digits, so only other machines' rounding may differ
@@ -96,13 +88,10 @@ class RunComparison:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values: each method pooled, then each comparison; NaN becomes None."""
-        corrected = {method: self.holm_p_values(method) for method in METHODS}
-        rows = []
-        for place, comparison in enumerate(self.comparisons):
-            row = comparison.to_mapping()
-            for method in METHODS:
-                row[method]["p_value_holm"] = finite_or_none(corrected[method][place])
-            rows.append(row)
+        rows = [comparison.to_mapping() for comparison in self.comparisons]
+        for method in METHODS:
+            for row, p_value in zip(rows, self.holm_p_values(method), strict=True):
+                row[method]["p_value_holm"] = finite_or_none(p_value)
         return {
             **self.pooled.to_mapping(),
             "comparisons": rows,
@@ -151,11 +140,7 @@ def compare_run_tables(
     names: tuple[str, str] = ("A", "B"),
     same_run: bool = False,
 ) -> RunComparison:
-    """Compare the episodes of two runs that have been read; see `compare_runs`.
-
-    Raises:
-        InvalidInputError: See `compare_runs`.
-    """
+    """Compare the episodes of two runs that have been read, as `compare_runs` does."""
     refuse_incomparable([a.manifest, b.manifest], names)
     matched = match_policies(a, b, policy_a, policy_b, names, same_run)
     comparisons: list[Comparison] = []
@@ -164,15 +149,10 @@ def compare_run_tables(
         comparisons.append(compare_tables(a.group(one, prompt_type), b.group(other, prompt_type), label_a, label_b))
     labels = (comparisons[0].label_a, comparisons[0].label_b) if len(matched) == 1 else names
     unfinished = (max(a.num_planned - len(a), 0), max(b.num_planned - len(b), 0))
-    return RunComparison(
-        pool_comparisons(comparisons, *labels), tuple(comparisons), unfinished, same_run, _tasks_differ(a, b)
-    )
-
-
-def _tasks_differ(a: EpisodeTable, b: EpisodeTable) -> bool:
-    one, other = (table.manifest.get("arguments", {}).get("tasks", {}) for table in (a, b))
-    same_ids = one.get("count") == other.get("count") and set(_ids(a)) == set(_ids(b))
-    return same_ids and one.get("sha256") != other.get("sha256")
+    tasks_a, tasks_b = (table.manifest.get("arguments", {}).get("tasks", {}) for table in (a, b))
+    same_ids = tasks_a.get("count") == tasks_b.get("count") and set(_ids(a)) == set(_ids(b))
+    tasks_differ = same_ids and tasks_a.get("sha256") != tasks_b.get("sha256")
+    return RunComparison(pool_comparisons(comparisons, *labels), tuple(comparisons), unfinished, same_run, tasks_differ)
 
 
 def match_policies(
@@ -194,36 +174,27 @@ def match_policies(
     for table, policy, name in ((a, policy_a, names[0]), (b, policy_b, names[1])):
         if policy is not None and policy not in table.policies:
             raise unknown_name("policy", policy, table.policies, name)
-    if policy_a is None and policy_b is None and not same_run:
-        if len(a.policies) == 1 and len(b.policies) == 1:
-            return [(a.policies[0], b.policies[0])]
-        common = [policy for policy in _in_order(a) if policy in b.policies]
-        if common:
-            return [(policy, policy) for policy in common]
-    if policy_a is None and policy_b is None and len(a.policies) == 2 and same_run:
-        policy_a, policy_b = _in_order(a)
-    one = policy_a or _other(a, policy_b, same_run)
-    other = policy_b or _other(b, one if same_run else policy_a, same_run)
     if same_run and len(a.policies) == 1:
         raise InvalidInputError(
             f"{names[0]} holds only one policy, {a.policies[0]}: expected a run of two policies, or another run"
         )
-    if one is None or other is None or (same_run and one == other):
-        held = f"{names[0]} holds {_listed(_in_order(a))}"
+    held_a, held_b = (list(dict.fromkeys(policy for policy, _ in table.groups())) for table in (a, b))
+    pairs = [
+        (one, other)
+        for one in held_a
+        for other in held_b
+        if policy_a in (None, one) and policy_b in (None, other) and not (same_run and one == other)
+    ]
+    if same_run:  # either order says the same of two policies; of more nobody can tell
+        pairs = pairs[:1] if len(held_a) == 2 or len(pairs) == 1 else []
+    elif len(pairs) > 1:
+        pairs = [(one, other) for one, other in pairs if one == other]
+    if not pairs:
+        held = f"{names[0]} holds {_listed(held_a)}"
         if not same_run:
-            held += f" and {names[1]} holds {_listed(_in_order(b))}"
+            held += f" and {names[1]} holds {_listed(held_b)}"
         raise InvalidInputError(f"{held}: say which two to compare with --policy-a and --policy-b")
-    return [(one, other)]
-
-
-def _other(table: EpisodeTable, named: str | None, same_run: bool) -> str | None:
-    """Return the policy that is meant when only the other side was named, or None if several could be."""
-    if same_run:
-        left = [policy for policy in table.policies if policy != named]
-        return left[0] if named is not None and len(left) == 1 else None
-    if len(table.policies) == 1:
-        return table.policies[0]
-    return named if named in table.policies else None
+    return pairs
 
 
 def _matched_groups(
@@ -249,10 +220,6 @@ def _matched_groups(
             f"{names[0]} and {names[1]} have no prompt type in common: {_listed(a.prompts)} and {_listed(b.prompts)}"
         )
     return found
-
-
-def _in_order(table: EpisodeTable) -> list[str]:
-    return list(dict.fromkeys(policy for policy, _ in table.groups()))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -295,11 +262,7 @@ def _only_group(table: EpisodeTable, side: str) -> tuple[str, str]:
 
 
 def match_episodes(a: EpisodeTable, b: EpisodeTable) -> Pairs:
-    """Match the episodes of two groups by task and seed, in the order of task id and seed.
-
-    Args:
-        a: Episodes of one policy under one prompt type.
-        b: Episodes of another policy, or of the same one under another prompt type, or of another run.
+    """Match the episodes of two groups, each one policy under one prompt type, in the order of task id and seed.
 
     Raises:
         InvalidInputError: They have no episode in common, a group holds an episode twice (several policies or prompt
@@ -358,8 +321,6 @@ def _refuse_other_tasks(a: EpisodeTable, b: EpisodeTable, names: list[str]) -> N
 def _keys(table: EpisodeTable, places: dict[str, int], seeds: NDArray[np.int64]) -> tuple[IntArray, IntArray]:
     """Return the rows whose task is common, and one number for each row's task and seed."""
     numbers = np.array([places.get(name, -1) for name in _ids(table)], dtype=np.int64)
-    if len(table) == 0:
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     task = numbers[table.task]
     rows = np.flatnonzero(task >= 0)
     keys = task[rows] * len(seeds) + np.searchsorted(seeds, table.seed[rows])

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from resilisim.errors import unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of, lacks_ceiling, tries_again
 from resilisim.evaluation.run.store import read_manifest, read_own_records
-from resilisim.statistics import NUM_FOLDS, FloatArray, FoldSums, IntArray, fold_of, moments_of
+from resilisim.statistics import FoldSums, fold_of
+from resilisim.statistics.estimates import FloatArray, IntArray
+from resilisim.statistics.luck import NUM_FOLDS, moments_of
 
 Flaw = tuple[str, str, str]  # flaw type, severity, method
 NO_FLAW: Final[Flaw] = ("", "", "")
@@ -44,8 +46,6 @@ class GroupFacts:
     """One policy under one prompt type.
 
     Attributes:
-        policy: Name of the policy.
-        prompt_type: Prompt type.
         planner: Who made the plan in the prompt, or None.
         architecture: Of an LLM agent, its architecture; None for other policies.
         model: Of an LLM agent, the model that it asks; several are joined by " + ". None for other policies.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder
 from resilisim.evaluation.table.summary import GroupSummary, summarise
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunFacts:
     """What results are made of, the report and all others.
 
@@ -26,18 +27,17 @@ class RunFacts:
         agents: What its LLM agents used, by policy and prompt type.
         examples: For each policy the episode in which its calls cost most, or the unluckiest one if none cost anything.
         breakdown: Where the points went, by policy, prompt, flaw, task type and tool.
-        rows: Summary of each policy under each prompt type, in the order of the command that made them.
     """
 
     table: EpisodeTable
     agents: Mapping[tuple[str, str], AgentSums]
     examples: Mapping[str, EpisodeRecord]
     breakdown: Breakdown
-    rows: list[GroupSummary] = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Summarise the groups."""
-        object.__setattr__(self, "rows", summarise(self.table))
+    @cached_property
+    def rows(self) -> list[GroupSummary]:
+        """Summary of each policy under each prompt type, in the order of the command that made them."""
+        return summarise(self.table)
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -91,11 +91,7 @@ def _interest(record: EpisodeRecord) -> tuple[float, float, int]:
 
 
 def read_facts(directory: Path | str, on_record: Callable[[EpisodeRecord], None] | None = None) -> RunFacts:
-    """Return the facts of a folder of results, finished or not, reading its episodes once, one at a time.
-
-    Args:
-        directory: Folder of the results.
-        on_record: Called with every episode, for those who want more of them than facts.
+    """Return the facts of a folder of results, finished or not, reading its episodes once; `on_record` gets each.
 
     Raises:
         StoreError: It is no folder of results, cannot be read, or holds an episode of another run.

@@ -17,7 +17,9 @@ from resilisim.evaluation.run.store import read_manifest, read_own_records
 from resilisim.evaluation.table.comparing import compare_tables, refuse_incomparable
 from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder
 from resilisim.evaluation.table.summary import GroupSummary, summarise
-from resilisim.statistics import CONFIDENCE_LEVEL, Difference, holm
+from resilisim.statistics import holm
+from resilisim.statistics.comparison import Difference
+from resilisim.statistics.estimates import CONFIDENCE_LEVEL, finite_or_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +70,15 @@ class Row:
         """Return everything as JSON values; NaN becomes None."""
         against = None
         if self.behind_above is not None:
-            p_value = None if math.isnan(self.p_value) else self.p_value
-            against = {"method": self.behind_above.method, **self.behind_above.to_mapping(), "p_value_holm": p_value}
+            found = self.behind_above
+            against = {"method": found.method, **found.to_mapping(), "p_value_holm": finite_or_none(self.p_value)}
         return {
             "rank": self.rank,
             "rank_range": list(self.rank_range),
             "label": self.label,
             "run": self.entry.run,
             "num_unfinished": self.entry.num_unfinished,
-            "score": None if math.isnan(self.entry.score) else self.entry.score,
+            "score": finite_or_none(self.entry.score),
             **self.entry.summary.to_mapping(),
             "against_above": against,
         }
@@ -129,11 +131,7 @@ def read_leaderboard(
 
 
 def read_entries(directory: str) -> list[Entry]:
-    """Return what a run holds, one entry for each policy and prompt type.
-
-    Raises:
-        StoreError: It is no folder of results.
-    """
+    """Return what a run holds, one entry for each policy and prompt type."""
     manifest = read_manifest(directory)
     sums, episodes = TableBuilder(), TableBuilder(sums=False)
     for record in read_own_records(directory, manifest):
@@ -153,11 +151,6 @@ def rank(entries: Sequence[Entry], prompt: str | None = None, level: float = 1.0
     Each pair is compared by the best method there is for it on the episodes that both have played, and the p-values of
     all pairs are corrected together. Counting who is significantly better and worse gives ranges of ranks that all hold
     at once with the confidence of the tests (Al Mohamad, Goeman and van Zwet 2022).
-
-    Args:
-        entries: What is ranked.
-        prompt: Only this prompt type.
-        level: Level of the tests.
 
     Raises:
         InvalidInputError: There is no entry, none has the prompt type, or two have no episode in common.

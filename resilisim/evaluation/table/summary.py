@@ -16,18 +16,15 @@ from rich.text import Text
 from resilisim.evaluation.episode.record import LOSS_LABELS, Ceiling
 from resilisim.evaluation.table.episodes import BoolArray, EpisodeTable
 from resilisim.statistics import (
-    ROUNDING,
     Estimate,
-    FloatArray,
     clopper_pearson,
     clustered_mean,
     clustered_proportion,
     clustered_ratio,
     cross_fitted_betas,
-    fields_to_json,
     luck_adjusted_mean,
-    within_range,
 )
+from resilisim.statistics.estimates import ROUNDING, FloatArray, fields_to_json, within_range
 
 # Characters below which intervals go to a second line, and the share of the ceiling is left out.
 WIDE_TERMINAL = 120
@@ -45,13 +42,10 @@ class GroupSummary:
     """One policy under one prompt type, over all tasks or a part of them.
 
     Attributes:
-        policy: Name of the policy.
-        prompt_type: Prompt type.
         privileged: Whether the policy saw the state; its results are no fair comparison with the others.
         tries_again: Whether it may try again in fresh episodes: then it has no ceiling and no luck adjustment (NaN).
         planner: Who made the plan in the prompt, or None.
         num_tasks: Tasks with at least one episode.
-        num_episodes: Episodes.
         success: Share of full successes.
         partial_success: Share of partial successes.
         optimum: Mean V* of the start: the best success rate that any agent can reach on these tasks.
@@ -132,10 +126,10 @@ class GroupSummary:
 def summarise_group(
     group: EpisodeTable, chosen: BoolArray | None = None, prompt_type: str | None = None
 ) -> GroupSummary:
-    """Turn the table of sums of one policy under one prompt type (`EpisodeTable.group`) into estimates.
+    """Turn the table of sums of one policy (`EpisodeTable.group` or `flawed`) into estimates.
 
     Args:
-        group: The table; of episodes under several prompts, or of flawed plans, likewise.
+        group: The table.
         chosen: Which tasks count, shape (num_tasks,); all if omitted. Beta is always fitted on all tasks (of other
             folds), so that a small part does not get a noisy one.
         prompt_type: What several prompts are called together.
@@ -152,7 +146,8 @@ def summarise_group(
     ceilings = column(group.ceiling)
     betas = np.array(cross_fitted_betas(group.folds))  # (NUM_FOLDS,)
     task_betas = betas[group.task_folds[present]]  # (num_present,)
-    losses = {label: clustered_mean(column(group.losses[label]), count) for label in _ordered(group.losses)}
+    labels = [*filter(group.losses.__contains__, LOSS_LABELS), *sorted(group.losses.keys() - LOSS_LABELS)]
+    losses = {label: clustered_mean(column(group.losses[label]), count) for label in labels}
     num_episodes = int(count.sum())
     success = clustered_proportion(outcome, count)
     ceiling = clustered_mean(ceilings, count)
@@ -173,20 +168,18 @@ def summarise_group(
         ceiling=ceiling,
         ceiling_name="known_after_search" if group.after_search.any() else "known_probabilities",
         num_without_ceiling=int(group.without_ceiling.sum()),
-        share_of_ceiling=_not_negative(
-            _no_narrower(clustered_ratio(outcome, ceilings, num_episodes), success, ceiling.value)
-        ),
+        share_of_ceiling=_no_narrower(clustered_ratio(outcome, ceilings, num_episodes), success, ceiling.value).cut(),
         adjusted_share=_adjusted_share(
             outcome - task_betas * luck, ceilings, success, num_episodes, is_bound=not group.after_search.any()
         ),
-        luck_adjusted=_rate(
-            _no_narrower(within_range(luck_adjusted_mean(outcome, luck, count, task_betas)), success, 1.0)
-        ),
-        luck_adjusted_beta_1=_rate(within_range(luck_adjusted_mean(outcome, luck, count, 1.0))),
+        luck_adjusted=_no_narrower(
+            within_range(luck_adjusted_mean(outcome, luck, count, task_betas)), success, 1.0
+        ).cut(most=1.0),
+        luck_adjusted_beta_1=within_range(luck_adjusted_mean(outcome, luck, count, 1.0)).cut(most=1.0),
         mean_beta=float(task_betas @ count) / num_episodes if num_episodes else math.nan,
         luck=clustered_mean(luck, count),
-        regret=_not_negative(clustered_mean(optimum - outcome + luck, count)),  # the identity, summed over each task
-        losses={label: _not_negative(loss) for label, loss in losses.items() if loss.value > 0.0},
+        regret=clustered_mean(optimum - outcome + luck, count).cut(),  # the identity, summed over each task
+        losses={label: loss.cut() for label, loss in losses.items() if loss.value > 0.0},
         turns=clustered_mean(column(group.turns), count),
         ended_by={name: number / sum(ended.values()) for name, number in ended.items()},
     )
@@ -204,14 +197,8 @@ def _adjusted_share(
     """Return luck-adjusted successes divided by ceilings.
 
     Where every task has the same share, as with the exact optimum, the error of 0 is no certainty: the interval is then
-    that of a rate with one observation a task (Clopper and Pearson 1934).
-
-    Args:
-        adjusted: Luck-adjusted successes of each task; shape (num_tasks,).
-        ceilings: Its ceilings, added up over the same episodes; shape (num_tasks,).
-        success: The raw rate.
-        num_episodes: How many episodes these are.
-        is_bound: Whether nobody can be better than the ceiling, as it is with V*.
+    that of a rate with one observation a task (Clopper and Pearson 1934). `is_bound` tells whether nobody can be better
+    than the ceiling, as it is with V*. Both arrays hold sums over the episodes of each task, shape (num_tasks,).
     """
     share = within_range(clustered_ratio(adjusted, ceilings, num_episodes))
     if math.isnan(share.low):
@@ -222,8 +209,8 @@ def _adjusted_share(
         share = replace(share, low=min(low, share.value), high=max(high, share.value))
     mean_ceiling = float(ceilings.sum()) / num_episodes
     possible = replace(success, low=min(success.low, mean_ceiling), high=min(success.high, mean_ceiling))
-    share = _no_narrower(share, possible, mean_ceiling)
-    return _rate(share) if is_bound else _not_negative(share)
+    # Shares of a ceiling that can be beaten are not cut at 1, which would hide that a sample was lucky.
+    return _no_narrower(share, possible, mean_ceiling).cut(most=1.0 if is_bound else math.inf)
 
 
 def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimate:
@@ -239,31 +226,9 @@ def _no_narrower(estimate: Estimate, success: Estimate, scale: float) -> Estimat
     return replace(estimate, low=min(ends), high=max(ends))
 
 
-def _rate(estimate: Estimate) -> Estimate:
-    """Cut off what an interval of a success rate has outside 0 and 1, where none can be.
-
-    An adjusted value may itself lie outside by luck; then the interval ends there. Shares of the ceiling are not
-    cut at 1, which would hide that a sample was lucky.
-    """
-    if math.isnan(estimate.low):
-        return estimate
-    low, high = min(max(estimate.low, 0.0), estimate.value), max(min(estimate.high, 1.0), estimate.value)
-    return replace(estimate, low=low, high=high)
-
-
-def _not_negative(estimate: Estimate) -> Estimate:
-    """Cut off what an interval has below 0, where no loss or share can be (but for a value within V*'s own bound)."""
-    return replace(estimate, low=max(estimate.low, min(estimate.value, 0.0))) if estimate.low < 0.0 else estimate
-
-
 def summarise(table: EpisodeTable) -> list[GroupSummary]:
     """Return a summary of each policy under each prompt type, in the order of the run's command."""
     return [summarise_group(table.group(*names)) for names in table.groups()]
-
-
-def _ordered(labels: Mapping[str, object]) -> list[str]:
-    known = [label for label in LOSS_LABELS if label in labels]
-    return known + sorted(label for label in labels if label not in LOSS_LABELS)
 
 
 def bound_note(rows: Sequence[GroupSummary]) -> str | None:
@@ -279,12 +244,7 @@ def bound_note(rows: Sequence[GroupSummary]) -> str | None:
 
 
 def ceiling_note(rows: Sequence[GroupSummary], shown: bool = False) -> str:
-    """Return the sentences that say what V* and the ceilings of some rows are.
-
-    Args:
-        rows: The rows.
-        shown: Whether ceilings are shown even if all of them are V*.
-    """
+    """Return the sentences that say what V* and ceilings are; `shown` if ceilings stand there though all are V*."""
     note = "V*: the best that any agent can reach."
     if shown or any(row.ceiling_name == "known_after_search" for row in rows):
         note += (
@@ -395,17 +355,12 @@ class SummaryTable:
             f"Percent, with 95% intervals clustered by task. {ceiling_note(self._rows)} {values} by luck, "
             f"which the luck-adjusted column takes out{shared}."
         )
-        bound = bound_note(self._rows)
-        if bound is not None:
-            note += f" {bound}"
-        overshoot = overshoot_note(self._rows)
-        if overshoot is not None:
-            note += f" {overshoot}"
+        notes = [bound_note(self._rows), overshoot_note(self._rows)]
         if any(row.privileged for row in self._rows):
-            note += " * privileged: sees the state."
+            notes.append("* privileged: sees the state.")
         if any(row.tries_again for row in self._rows):
-            note += " † tries again in fresh episodes: no ceiling, no luck adjustment."
-        yield Text(note, style="dim")
+            notes.append("† tries again in fresh episodes: no ceiling, no luck adjustment.")
+        yield Text(" ".join([note, *filter(None, notes)]), style="dim")
         fewest = min((row.num_tasks for row in self._rows), default=FEW_TASKS)
         if fewest < FEW_TASKS:
             yield Text(f"only {fewest} task{'' if fewest == 1 else 's'}: intervals say little")

@@ -14,8 +14,16 @@ from scipy import stats
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.table.comparing import compare_tables, match_episodes
 from resilisim.evaluation.table.episodes import GroupFacts, table_of
-from resilisim.statistics import METHODS, Comparison, adjusted_terms, fold_of, pool_comparisons, without_variation
-from resilisim.statistics.differences import MANY_PAIRS, PRIOR_BETA, PRIOR_PAIRS
+from resilisim.statistics import METHODS, fold_of
+from resilisim.statistics.comparison import (
+    MANY_PAIRS,
+    PRIOR_BETA,
+    PRIOR_PAIRS,
+    Comparison,
+    adjusted_terms,
+    pool_comparisons,
+    without_variation,
+)
 from tests.evaluation.table.tables import Pair, pair_lists, record, shuffled, tables_of, with_tries
 
 

@@ -22,6 +22,7 @@ from resilisim.evaluation.table.summary import (
     summarise_group,
 )
 from resilisim.statistics import Estimate, FoldSums, cross_fitted_betas, fold_of
+from resilisim.statistics.luck import moments_of
 from tests.evaluation.synthetic import CARELESSNESS, synthetic_record, synthetic_run
 
 
@@ -69,7 +70,7 @@ def test_the_adjusted_score_is_its_definition_episode_by_episode(records: list[E
     folds = [FoldSums()] * 10
     for r in own:
         fold = fold_of(r["instance_id"])
-        folds[fold] = folds[fold] + FoldSums.of(r["outcome"], r["optimum"], r["luck"])
+        folds[fold] = folds[fold] + FoldSums(*moments_of(r["outcome"], r["optimum"], r["luck"]))
     betas = cross_fitted_betas(folds)
     adjusted = [r["outcome"] - betas[fold_of(r["instance_id"])] * r["luck"] for r in own]
     assert row.luck_adjusted.value == pytest.approx(mean(adjusted))

@@ -28,9 +28,10 @@ from resilisim.simulator.state import start_state
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.tool_library.parameters import check_parameters
-from resilisim.workflows import Workflow, no_similar_tools, resolve_planner
+from resilisim.workflows import Workflow, resolve_planner
 from resilisim.workflows import planner as planners_module
 from resilisim.workflows.plan_value import follow_steps
+from resilisim.workflows.planner import no_similar_tools
 from tests.workflows.toy_workflows import LIBRARY, task
 
 TASKS = benchmark_tasks()[::500]

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, RoleModels
+from resilisim.chat.json_answers import without_surrogates
 from resilisim.chat.middleware import PriceTable
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.policies.llm.agents.offloading import ExecutorToolbox, Offloading, Variables, first_tokens
 from resilisim.policies.llm.agents.react import LoopResult, LoopStep, loop_tools, react_loop, read_end
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
-from resilisim.policies.llm.literals import without_surrogates
 from resilisim.policies.llm.options import AgentOptions, limit, number, text
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, visible
@@ -59,12 +59,8 @@ _THINKING = re.compile(r"<think>(.*?)(</think>|\Z)", re.DOTALL | re.IGNORECASE)
 class RPReActOptions(AgentOptions):
     """Options of RP-ReAct."""
 
-    temperature: float | None = number(
-        0.6, "sampling temperature; none leaves it to the model", least=0.0, most=2.0, optional=True
-    )
-    top_p: float | None = number(
-        1.0, "nucleus sampling; none leaves it to the model", least=0.0, most=1.0, optional=True
-    )
+    temperature: float | None = number(0.6, "sampling temperature; none leaves it to the model", least=0.0, most=2.0)
+    top_p: float | None = number(1.0, "nucleus sampling; none leaves it to the model", least=0.0, most=1.0)
     steps: int = limit(10, "replies of the planner", least=1)
     subquestions: int = limit(10, "sub-questions in one task", least=1)
     executor_steps: int = limit(10, "steps of an executor for one sub-question", least=1)

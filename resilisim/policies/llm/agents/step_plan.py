@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from resilisim.chat.json_answers import LONGEST_READ, NotALiteral, json_value_at
 from resilisim.policies.llm.agents.react import read_end
-from resilisim.policies.llm.literals import LONGEST_READ, NotALiteral, json_value_at
 from resilisim.policies.llm.reading import (
     EXCERPT_LENGTH,
     Unreadable,
