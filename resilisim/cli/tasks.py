@@ -53,7 +53,7 @@ from resilisim.tasks.generation import generate_tasks, write_tasks
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tasks.sources import read_tasks
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.embedding_cache import default_cache_dir
+from resilisim.tool_library.retrieval import default_cache_dir
 
 app = command_group()
 
