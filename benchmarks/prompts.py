@@ -15,7 +15,7 @@ import json, os, tempfile, time
 from pathlib import Path
 from resilisim import benchmark_tasks, default_library
 from resilisim.datasets.prompts import PromptSpec
-from resilisim.datasets.record_file import write_record_file
+from resilisim.datasets.export import write_record_file
 from resilisim.tool_library.retrieval import default_retriever
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ from resilisim.workflows.flaws import (
     FlawedWorkflow,
     Perturber,
     ToolSimilarity,
-    functional_equivalence,
 )
+from resilisim.workflows.flaws.model import functional_equivalence
 from resilisim.workflows.plan_value import CostCalculator
 from verification.findings import Check, Finding
 from verification.statistics import binomial_groups, clustered_mean_is, worst_cell

@@ -202,8 +202,8 @@ def note(text: str) -> None:
 
 
 if TYPE_CHECKING:
-    from resilisim.evaluation.report.content import CellLike
-    from resilisim.evaluation.report.content import Table as ReportTable
+    from resilisim.evaluation.report.page import CellLike
+    from resilisim.evaluation.report.page import Table as ReportTable
 
 T = TypeVar("T")
 

@@ -28,8 +28,8 @@ from resilisim.cli.options import (
     takes,
 )
 from resilisim.cli.output import Progressing, console, note, plain, print_json, table
+from resilisim.datasets.export import write_record_file
 from resilisim.datasets.prompts import PromptSource, PromptSpec
-from resilisim.datasets.record_file import write_record_file
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.options import OUTPUT_GROUP
@@ -163,7 +163,7 @@ def show(
     if as_json:
         print_json(record)
     else:
-        print_flawed(record, source.text(found, "optimal", sound), source.costs(found, sound))
+        print_flawed(record, source.prompt(found, "optimal", sound).text, source.costs(found, sound))
 
 
 @app.command("costs")

@@ -51,7 +51,7 @@ from resilisim.tasks.enhancement.modes import templates_hash
 from resilisim.tasks.generation import generate_tasks, write_tasks
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tasks.sources import read_tasks
-from resilisim.tool_library.embedding_cache import default_cache_dir
+from resilisim.tool_library.retrieval import default_cache_dir
 
 app = command_group()
 

@@ -1,4 +1,8 @@
-"""Datasets: records for training and evaluation, written as folders that others load."""
+"""Datasets: records for training and evaluation, written as folders that others load.
+
+What the records of a dataset are is a spec: `prompts.PromptSpec`, `conversations.ConversationSpec`,
+`preferences.PreferenceSpec`, or one of your own (`SourceSpec`).
+"""
 
 from resilisim.datasets.export import ExportInterrupted, ExportResult, export_dataset
 from resilisim.datasets.folder import Verification, read_records, verify_dataset

@@ -62,8 +62,19 @@ def values_table(kind: str) -> str:
     """Return the values of a kind's columns as a Markdown table; empty for kinds without such columns."""
     if kind not in VALUES:
         return ""
-    rows = [f"| `{column}` | {name} | {text} |" for column, texts in VALUES[kind] for name, text in texts.items()]
-    return "\n".join(["| column | value | meaning |", "|---|---|---|", *rows])
+    rows = [[f"`{column}`", name, text] for column, texts in VALUES[kind] for name, text in texts.items()]
+    return _table(["column", "value", "meaning"], rows, num_texts=3)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[object]], num_texts: int) -> str:
+    """Return a Markdown table; columns behind the first texts hold numbers."""
+    marks = ["---"] * num_texts + ["---:"] * (len(heads) - num_texts)
+    lines = [f"|{'|'.join(marks)}|", *(_row(row) for row in rows)]
+    return "\n".join([_row(heads), *lines])
+
+
+def _row(cells: Iterable[object]) -> str:
+    return "| " + " | ".join(cell if isinstance(cell, str) else f"{cell:,}" for cell in cells) + " |"
 
 
 NO_TOKENIZER = "none"
@@ -78,16 +89,7 @@ Lengths = dict[tuple[str, str], list[int]]
 
 
 def token_counter(tokenizer: str | Path | None) -> TokenCounter | None:
-    """Return what counts tokens.
-
-    Args:
-        tokenizer: A `tokenizer.json`, a folder that holds one, or a GGUF file; "none" for no counting; None takes the
-            tokenizer of the SmolLM2 that ships, and no counting where it is not installed.
-
-    Raises:
-        InvalidInputError: There is no such tokenizer.
-        MissingExtraError: One was named, and the package that reads it is not installed.
-    """
+    """Return what counts tokens, as `export_dataset` names it; None for no counting."""
     if tokenizer is not None:
         return None if str(tokenizer) == NO_TOKENIZER else TokenCounter(Path(tokenizer))
     try:
@@ -97,30 +99,18 @@ def token_counter(tokenizer: str | Path | None) -> TokenCounter | None:
 
 
 def measure_lengths(records: Iterable[Record], tasks: Iterable[Task], counter: TokenCounter) -> Lengths:
-    """Return the lengths of records, ascending, by split and prompt type; empty for kinds without messages.
-
-    Args:
-        records: Records of prompts, conversations or preference pairs, or of a kind of one's own.
-        tasks: Their tasks, which say what split they belong to.
-        counter: What counts tokens.
-    """
+    """Return the lengths of records, ascending, by split and prompt type; empty for kinds without messages."""
     splits = {task.instance_id: split_of(task.required_tools) for task in tasks}
     found: Lengths = {}
     for record in records:
         length = record_length(record, counter)
         if length is not None:
-            key = (splits[record["instance_id"]], str(record["prompt_type"]))
-            found.setdefault(key, []).append(length)
+            found.setdefault((splits[record["instance_id"]], str(record["prompt_type"])), []).append(length)
     return {key: sorted(lengths) for key, lengths in found.items()}
 
 
 def record_length(record: Record, counter: TokenCounter) -> int | None:
-    """Return the tokens of a record as one sequence, of a preference pair those of its longer side; None without text.
-
-    Args:
-        record: A record.
-        counter: What counts tokens.
-    """
+    """Return the tokens of a record as one sequence, of a pair those of its longer side; None without text."""
     if "messages" in record:
         return _tokens_of(record["messages"], counter) + _tokens_of_tools(record, counter)
     if "chosen" in record and "rejected" in record:
@@ -132,12 +122,7 @@ def record_length(record: Record, counter: TokenCounter) -> int | None:
 
 
 def describe_lengths(lengths: Lengths, counter: TokenCounter | None) -> str:
-    """Return what the dataset card says of lengths; empty where there is nothing to say.
-
-    Args:
-        lengths: What `measure_lengths` returned.
-        counter: What counted; None if nothing did.
-    """
+    """Return what the dataset card says of lengths; empty where there is nothing to say."""
     if counter is None:
         return _template("lengths.none.md").strip()
     if not lengths:
@@ -145,17 +130,14 @@ def describe_lengths(lengths: Lengths, counter: TokenCounter | None) -> str:
     everything = np.concatenate([np.array(values) for values in lengths.values()])
     longest = int(everything.max())
     heads = ["split", "prompt type", "records", "median", *(f"{share} %" for share in PERCENTILES[1:]), "longest"]
-    rows = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(heads) - 2)]
-    for split in SPLITS:
-        for (of_split, prompt_type), values in lengths.items():
-            if of_split == split:
-                # A length that a record has, not one between two of them.
-                shares = np.percentile(values, PERCENTILES, method="inverted_cdf").astype(int)
-                cells = [len(values), *shares, max(values)]
-                rows.append(f"| {split} | {prompt_type} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
+    rows = []
+    for key in sorted(lengths, key=lambda key: SPLITS.index(key[0])):
+        # A length that a record has, not one between two of them.
+        shares = np.percentile(lengths[key], PERCENTILES, method="inverted_cdf").astype(int)
+        rows.append([*key, len(lengths[key]), *shares, max(lengths[key])])
     return string.Template(_template("lengths.md").strip()).substitute(
         tokenizer=counter.name,
-        table="\n".join(rows),
+        table=_table(heads, rows, num_texts=2),
         max_length=f"{-(-longest // ROUNDED_TO) * ROUNDED_TO:,}",
         usual=f"{USUAL_MAX_LENGTH:,}",
         cut=f"{100 * float((everything > USUAL_MAX_LENGTH).mean()):.0f} %",
@@ -218,38 +200,31 @@ def render_card(
 ) -> str:
     """Return the card of a finished dataset.
 
-    Args:
-        manifest: The dataset's manifest.
-        schema: What its records look like.
-        facts: What is in each shard.
-        license_name: License, as the hub names it ("apache-2.0").
-        command: The command that made the dataset, without what does not decide its bytes; empty if no command did.
-        lengths: What there is to say about lengths in tokens (`lengths.describe_lengths`).
+    `command` is the one that made it, without what does not decide its bytes, or empty; `lengths` is what
+    `describe_lengths` says.
     """
     front = "\n".join(yaml_lines(_front_matter(manifest, schema, facts, license_name)))
-    kind = manifest["arguments"]["kind"]
+    arguments = manifest["arguments"]
+    kind = arguments["kind"]
     about = string.Template(_template(f"about.{kind if kind in KINDS_WITH_A_TEXT else 'other'}.md"))
+    # How rows of played episodes become what chat templates take.
+    rows = _template(f"rows.{arguments.get('source', {}).get('call_arguments', 'object')}.md").strip()
     versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
     body = string.Template(_template("card.md")).substitute(
-        about=about.substitute(kind=kind, values=values_table(kind), rows=_rows_text(manifest["arguments"])).strip(),
+        about=about.substitute(kind=kind, values=values_table(kind), rows=rows).strip(),
         splits=_split_table(manifest, facts),
         schema_name=schema.name,
         columns=describe(schema),
         lengths=f"{lengths}\n\n" if lengths else "",
         command=f"```console\n$ {command}\n```\n\n" if command else "",
         provenance=f"| versions | {versions} |\n| hash of the arguments | `{manifest['hash']}` |",
-        arguments=encode_json(manifest["arguments"], indent=2, sort_keys=True).decode(),
+        arguments=encode_json(arguments, indent=2, sort_keys=True).decode(),
     )
     return f"---\n{front}\n---\n\n{body}"
 
 
 def yaml_lines(value: Any, indent: str = "") -> list[str]:
-    """Return mappings, lists, texts and whole numbers as lines of YAML, in the style of the hub.
-
-    Args:
-        value: A mapping or a list that is not empty.
-        indent: What each line begins with.
-    """
+    """Return mappings, lists, texts and whole numbers as lines of YAML, in the style of the hub; none is empty."""
     lines: list[str] = []
     pairs = value.items() if isinstance(value, Mapping) else ((None, item) for item in value)
     for name, item in pairs:
@@ -268,38 +243,43 @@ def _front_matter(
     manifest: Mapping[str, Any], schema: RecordSchema, facts: Sequence[ShardFacts], license_name: str
 ) -> dict[str, Any]:
     arguments = manifest["arguments"]
-    num_records = sum(fact.num_records for fact in facts)
     tags = ["resilisim", "synthetic", "tool-use", "agents", arguments["kind"]]
+    by_split = _by_split(facts)
     return {
         "license": license_name,
         "language": ["en"],
         "pretty_name": f"ResiliSim {arguments['kind']}",
         "task_categories": ["text-generation"],
         "tags": tags,
-        "size_categories": [_size_category(num_records)],
-        "configs": [{"config_name": "default", "data_files": _data_files(facts)}],
+        "size_categories": [_size_category(sum(fact.num_records for fact in facts))],
+        # Every part of a file's name but the number, so that the pattern takes in nothing that does not belong here.
+        "configs": [
+            {
+                "config_name": "default",
+                "data_files": [
+                    {"split": split, "path": f"{DATA_NAME}/" + re.sub(r"^(\w+)-\d+-", r"\1-*-", own[0].file)}
+                    for split, own in by_split.items()
+                ],
+            }
+        ],
         # The loader would otherwise guess types from the first lines, and a column of nulls has none to guess.
         "dataset_info": {
             "features": [_feature(column.name, column.type) for column in schema.columns],
             "splits": [
                 {
                     "name": split,
-                    "num_bytes": _sum(facts, split, "num_bytes"),
-                    "num_examples": _sum(facts, split, "num_records"),
+                    "num_bytes": sum(fact.num_bytes for fact in own),
+                    "num_examples": sum(fact.num_records for fact in own),
                 }
-                for split in _splits_with_files(facts)
+                for split, own in by_split.items()
             ],
         },
     }
 
 
-def _data_files(facts: Sequence[ShardFacts]) -> list[dict[str, str]]:
-    files = []
-    for split in _splits_with_files(facts):
-        # Every part of the name but the number, so that the pattern takes in nothing that does not belong here.
-        name = next(fact.file for fact in facts if fact.split == split)
-        files.append({"split": split, "path": f"{DATA_NAME}/" + re.sub(r"^(\w+)-\d+-", r"\1-*-", name)})
-    return files
+def _by_split(facts: Sequence[ShardFacts]) -> dict[str, list[ShardFacts]]:
+    found = {split: [fact for fact in facts if fact.split == split] for split in SPLITS}
+    return {split: own for split, own in found.items() if own}
 
 
 def _feature(name: str | None, data_type: DataType) -> Any:
@@ -309,38 +289,22 @@ def _feature(name: str | None, data_type: DataType) -> Any:
         return {**named, "dtype": data_type}
     if isinstance(data_type, Mapping):
         return {**named, "struct": [_feature(field, inner) for field, inner in data_type.items()]}
-    item = data_type[0]
-    if isinstance(item, str):
-        return {**named, "list": item}
-    if isinstance(item, Mapping):
-        return {**named, "list": [_feature(field, inner) for field, inner in item.items()]}
-    return {**named, "list": _feature(None, item)}
-
-
-def _rows_text(arguments: Mapping[str, Any]) -> str:
-    """Return how rows of played episodes become what chat templates take."""
-    form = arguments.get("source", {}).get("call_arguments", "object")
-    return _template(f"rows.{form}.md").strip()
+    inner = _feature(None, data_type[0])
+    return {**named, "list": inner.get("dtype", inner.get("struct", inner))}
 
 
 def _split_table(manifest: Mapping[str, Any], facts: Sequence[ShardFacts]) -> str:
-    rows = ["| split | tasks | records | files | bytes |", "|---|---:|---:|---:|---:|"]
-    for split in _splits_with_files(facts):
-        files = sum(fact.split == split for fact in facts)
-        tasks = manifest["tasks_per_split"][split]
-        rows.append(
-            f"| {split} | {tasks:,} | {_sum(facts, split, 'num_records'):,} | {files:,} "
-            f"| {_sum(facts, split, 'num_bytes'):,} |"
-        )
-    return "\n".join(rows)
-
-
-def _splits_with_files(facts: Sequence[ShardFacts]) -> list[str]:
-    return [split for split in SPLITS if any(fact.split == split for fact in facts)]
-
-
-def _sum(facts: Sequence[ShardFacts], split: str, name: str) -> int:
-    return sum(getattr(fact, name) for fact in facts if fact.split == split)
+    rows = [
+        [
+            split,
+            manifest["tasks_per_split"][split],
+            sum(fact.num_records for fact in own),
+            len(own),
+            sum(fact.num_bytes for fact in own),
+        ]
+        for split, own in _by_split(facts).items()
+    ]
+    return _table(["split", "tasks", "records", "files", "bytes"], rows, num_texts=1)
 
 
 def _size_category(num_records: int) -> str:

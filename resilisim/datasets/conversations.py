@@ -16,7 +16,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from resilisim.datasets.demonstrator import Demonstrator
-from resilisim.datasets.rollout import EPISODES_GROUP, FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
+from resilisim.datasets.rollout import (
+    EPISODES_GROUP,
+    GAP_COLUMN,
+    LUCK_COLUMNS,
+    PROMPT_COLUMNS,
+    TASK_COLUMNS,
+    ArgumentsForm,
+    RolloutSpec,
+    Stage,
+    Start,
+)
 from resilisim.datasets.schema import JSON_TYPE, Column, DataType, Record, RecordSchema, json_problem
 from resilisim.envs.protocol import read_native, read_text
 from resilisim.envs.session import Info
@@ -27,6 +37,7 @@ from resilisim.policies.registry import make_policy
 from resilisim.simulator import Message
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of
+from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
 
 _TAG = re.compile(r"<(tool_search|tool_info|tool_call)>.*?</\1>|<finish\s*/>", re.DOTALL | re.IGNORECASE)
@@ -61,17 +72,10 @@ def schema_name(kind: str, protocol: str, arguments: ArgumentsForm) -> str:
 
 
 class Transcript:
-    """An episode as chat messages, in the form of `message_type`.
+    """An episode as chat messages, in the form of `message_type`, the prompt first; arguments of calls as JSON text.
 
     What a policy says in the text protocol becomes a native call where the stage's protocol is native, so that every
     policy can be recorded in both.
-
-    Args:
-        stage: Where the episode is played.
-        prompt: The prompt, the first message.
-
-    Attributes:
-        messages: The messages so far, arguments of calls as JSON text.
     """
 
     def __init__(self, stage: Stage, prompt: str) -> None:
@@ -80,8 +84,7 @@ class Transcript:
 
     def column(self, messages: Sequence[Record] | None = None) -> list[Record]:
         """Return messages, those so far if none are given, as they stand in records."""
-        chosen = self.messages if messages is None else messages
-        return [self._record(message) for message in chosen]
+        return [self._record(message) for message in (self.messages if messages is None else messages)]
 
     def _record(self, message: Record) -> Record:
         if self._stage.protocol == "text" or self._stage.arguments == "text":
@@ -98,7 +101,8 @@ class Transcript:
         given = action if isinstance(action, Mapping) else _json_object(action)
         if given is not None:
             return _native_message(given)
-        return _translate(cast("str", action), self._stage, call_id(len(self.messages)))
+        # An id of nine letters and digits is what the pickiest chat templates want.
+        return _translate(cast("str", action), self._stage, f"call{len(self.messages):05d}")
 
     def say(self, action: str | Mapping[str, Any]) -> Any:
         """Add a policy's action, and return what to send to the environment: a text, or a native message."""
@@ -111,14 +115,10 @@ class Transcript:
         if self._stage.protocol == "text":
             self.messages.append(_message("text", "user", observation))
             return
-        for reply in json.loads(observation):
-            answered = reply.get("tool_call_id")
-            self.messages.append(_message("native", reply["role"], reply["content"], call_id=answered))
-
-
-def call_id(number: int) -> str:
-    """Return an id for a call: nine letters and digits, which is what the pickiest chat templates want."""
-    return f"call{number:05d}"
+        self.messages += [
+            _message("native", reply["role"], reply["content"], call_id=reply.get("tool_call_id"))
+            for reply in json.loads(observation)
+        ]
 
 
 def _message(
@@ -204,31 +204,25 @@ DEMONSTRATOR = "exact-optimum"
 class ConversationSpec(RolloutSpec):
     """What conversations are made of; the records are a function of it and of the task.
 
-    Attributes:
-        policy: Who plays: "exact-optimum" (`demonstrator.Demonstrator`, which `search` and `pass_parameters` are
-            about), or any policy that `make_policy` knows, for worse demonstrations with their regrets.
+    The exact optimum plays (`demonstrator.Demonstrator`, which `search` and `pass_parameters` are about), or any policy
+    that `make_policy` knows, for worse demonstrations with their regrets.
+
+    Example:
+        >>> from resilisim.datasets.conversations import ConversationSpec
+        >>> ConversationSpec(prompts=("optimal",), seeds=3).policy
+        'exact-optimum'
     """
 
     kind: ClassVar[str] = "conversations"
     policy: str = option(DEMONSTRATOR, "Who plays conversations: exact-optimum, or any policy.", group=EPISODES_GROUP)
 
     def make(self, library: ToolLibrary) -> ConversationSource:
-        """Return the source of the records.
-
-        Raises:
-            InvalidInputError: The policy does not exist, or the environment refuses an option.
-        """
+        """Return the source of the records."""
         return ConversationSource(self, library)
 
 
 class ConversationSource:
-    """Plays the episodes of one task after the other.
-
-    Args:
-        spec: What to play.
-        library: The tool library.
-        searcher: What answers searches; retrieval over the library if omitted.
-    """
+    """Plays the episodes of one task after the other; searches are answered by retrieval unless told otherwise."""
 
     def __init__(self, spec: ConversationSpec, library: ToolLibrary, searcher: Searcher | None = None) -> None:
         self.schema = conversation_schema(spec.environment.protocol, spec.call_arguments)
@@ -242,45 +236,31 @@ class ConversationSource:
         Raises:
             ExactLimitError: The task is too large to be solved exactly.
         """
-        spec, stage = self._spec, self._stage
-        player = self._policy or Demonstrator(stage, task, spec.search, spec.pass_parameters)
+        stage, salt = self._stage, self._spec.environment.salt
+        player = self._policy or Demonstrator(stage, task, self._spec.search, self._spec.pass_parameters)
         for start in stage.starts(task):
             recorder = _Recorder(player, stage)
-            episode = play_episode(
-                stage.environment, recorder, task, start.prompt, start.seed, salt=spec.environment.salt
-            )
+            episode = play_episode(stage.environment, recorder, task, start.prompt, start.seed, salt=salt)
             yield self._record(episode, start, recorder)
 
     def _record(self, episode: EpisodeRecord, start: Start, recorder: _Recorder) -> Record:
-        return {
-            "instance_id": episode["instance_id"],
-            "task_type": episode["task_type"],
-            "complexity": episode["complexity"],
+        own = {
             "split": split_of(episode["required_tools"]),
-            "required_tools": episode["required_tools"],
-            "prompt_type": episode["prompt_type"],
-            "planner": episode["planner"],
             "flaw": start.flaw_column(),
             "protocol": self._stage.protocol,
-            "policy": episode["policy"],
-            "seed": episode["seed"],
-            "salt": episode["salt"],
             "messages": recorder.transcript.column(),
             "tools": self._stage.tools_column,
             "reward": float(episode["outcome"]),
             "success": episode["outcome"] == 1,
             "level": episode["score"]["level"],
-            "ended_by": episode["ended_by"],
             "num_turns": len(episode["steps"]),
-            "optimum": episode["optimum"],
-            "optimum_gap": episode["optimum_gap"],
-            "regret": episode["regret"],
-            "luck": episode["luck"],
             "turns": [
                 {"message_index": place, **{name: step[name] for name in _TURN_TYPES}}
                 for step, place in zip(map(dict, episode["steps"]), recorder.places, strict=True)
             ],
         }
+        values: Mapping[str, Any] = {**episode, **own}
+        return {name: values[name] for name in self.schema.struct}
 
 
 class _Recorder:
@@ -326,18 +306,11 @@ _TURN_TYPES = {
 def conversation_schema(protocol: str, arguments: ArgumentsForm) -> RecordSchema:
     """Return the columns of a conversation; messages and tools depend on the protocol and the form of arguments."""
     columns = (
-        Column("instance_id", "string", "Id of the task."),
-        Column("task_type", "string", "Type of the task."),
-        Column("complexity", "string", "easy, medium or hard."),
-        Column("split", "string", "Part of the data that the task's set of tools belongs to: train, validation, test."),
+        *TASK_COLUMNS,
         Column("required_tools", ["string"], "Tools that have to succeed, in this order."),
-        Column("prompt_type", "string", "Type of the prompt, the first message."),
-        Column("planner", "string", "Who made the plan in the prompt; null without one."),
-        Column("flaw", FLAW_TYPE, "What is wrong with that plan; null unless prompt_type is flawed."),
-        Column("protocol", "string", "text (calls are tags in the text) or native (calls are function calls)."),
+        *PROMPT_COLUMNS,
         Column("policy", "string", "Who plays the assistant: the name that the policy gives itself."),
-        Column("seed", "int64", "Seed of the episode."),
-        Column("salt", "string", "Salt of the luck; with seed and task it fixes every draw."),
+        *LUCK_COLUMNS,
         Column("messages", [message_type(protocol, arguments)], "The episode up to the assistant's last message."),
         tools_column(protocol, arguments),
         Column("reward", "float64", "1.0 for full success, else 0.0."),
@@ -346,9 +319,7 @@ def conversation_schema(protocol: str, arguments: ArgumentsForm) -> RecordSchema
         Column("ended_by", "string", "completion, turns, consecutive_failures, loop or stopped (table of values)."),
         Column("num_turns", "int64", "The assistant's messages, a stop counted as one."),
         Column("optimum", "float64", "V* of the start: chance of full success of the best agent."),
-        Column(
-            "optimum_gap", "float64", "How far V* may lie below the optimum; 0 where it is exact, as nearly always."
-        ),
+        GAP_COLUMN,
         Column("regret", "float64", "What the choices gave away, summed: 1 - reward = (1 - optimum) + regret - luck."),
         Column("luck", "float64", "What the draws brought, summed."),
         Column(

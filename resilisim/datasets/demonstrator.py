@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from resilisim.datasets.rollout import Searcher, Stage
+from resilisim.datasets.rollout import Stage
 from resilisim.envs.session import Info
 from resilisim.policies import messages
 from resilisim.policies.scripted import ordered_steps
@@ -23,7 +23,7 @@ from resilisim.simulator.law import FAILED, SUCCEEDED
 from resilisim.simulator.messages import Message, execution
 from resilisim.simulator.state import NEXT_PLACE, EpisodeState, is_awaiting_closing, is_done
 from resilisim.tasks import Task
-from resilisim.tasks.wording import SEARCH_SIZE, clauses, solving_clauses
+from resilisim.tasks.wording import SEARCH_SIZE, Searcher, clauses, solving_clauses
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import parse_steps
@@ -52,13 +52,8 @@ class Demonstrator:
     """Plays the exact optimum of one task, within what it has read.
 
     It signals completion only when everything is done; with the closing message alone left, it says that it is not.
-    Under a chain-of-thought prompt it gives its reason with each message.
-
-    Args:
-        stage: Where it plays.
-        task: The task.
-        search: Whether it looks up what it has not read of; without, it plays the exact optimum as it is.
-        pass_parameters: Whether it passes the parameters of a plan, as far as it has read of them.
+    Under a chain-of-thought prompt it gives its reason with each message. Without `search` it looks nothing up and
+    plays the exact optimum as it is.
     """
 
     privileged = True
@@ -86,11 +81,7 @@ class Demonstrator:
         self._last_success = None
 
     def act(self, observation: str, info: Info) -> str:
-        """Return the next message.
-
-        Raises:
-            ExactLimitError: The task is too large to be solved exactly.
-        """
+        """Return the next message."""
         self._read_reply(info)
         message = self._next_message(info["problem"], info["state"])
         if info["prompt_type"] != "chain_of_thought":  # most prompts; the reason would be thrown away
@@ -228,11 +219,6 @@ def search_queries(task: Task, library: ToolLibrary, searcher: Searcher) -> dict
     """Return for each required tool what to search for: words of the work order, or its own where none lead to it.
 
     Clauses that order work come first: there are few different ones, so that their embeddings are known already.
-
-    Args:
-        task: The task.
-        library: The library of its tools.
-        searcher: Retrieval over that library.
     """
     for texts in (ordered_steps(task.description), clauses(task.description)):
         places = solving_clauses("\n".join(texts), task.required_tools, searcher)
@@ -271,12 +257,9 @@ def opening(description: str) -> str:
 
 
 def reasoning(problem: Problem, state: EpisodeState, message: Message) -> str:
-    """Return the reason for a message; foreign text in it is escaped, so that it holds no tag.
+    """Return the reason for an optimal message, a look-up, or the closing message of an episode that failed.
 
-    Args:
-        problem: The task's numbers.
-        state: The state in which the message is sent.
-        message: An optimal message, one that looks something up, or the closing message of an episode that failed.
+    Foreign text in it is escaped, so that it holds no tag.
     """
     if message.kind == "search":
         return f"I look for a tool that does this: {escape_line(message.query or '')}."

@@ -1,13 +1,14 @@
-"""`export_dataset`: the records of many tasks as a folder of shards that others load and train on.
+"""The records of many tasks written: as a folder of shards that others load and train on, or as one file.
 
-A shard is streamed into a hidden file that gets its name when it is whole, and hashed on the way; shards are written in
-this process or in several.
+A shard is streamed into a hidden file that gets its name when it is whole. A single file of JSON Lines grows task by
+task, and Parquet is made of it at the end. Either goes on where it was stopped, and records are made in this process
+or in several.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import io
 import json
 import os
 import pickle
@@ -15,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from resilisim.datasets.card import describe_lengths, measure_lengths, render_card, token_counter
 from resilisim.datasets.folder import (
@@ -25,6 +26,7 @@ from resilisim.datasets.folder import (
     Shard,
     ShardFacts,
     facts_of_file,
+    identity,
     make_manifest,
     plan_shards,
     read_facts,
@@ -37,7 +39,7 @@ from resilisim.datasets.schema import (
     SourceSpec,
     check_record,
     convert_json,
-    require,
+    import_parquet,
     to_arrow,
 )
 from resilisim.errors import (
@@ -50,9 +52,10 @@ from resilisim.errors import (
     unknown_name,
 )
 from resilisim.evaluation.run.plan import check_tasks
-from resilisim.processes import Jobs, answers_of_processes
+from resilisim.processes import answers_in_order, answers_of_processes, one_by_one
 from resilisim.provenance import describe_os_error
-from resilisim.run_folder import temporary_path
+from resilisim.run_folder import JsonLinesWriter, claim, is_stream, read_json_lines, temporary_path
+from resilisim.tasks import Task
 from resilisim.tool_library.library import ToolLibrary, default_library
 
 ROWS_PER_GROUP = 1_000  # of a Parquet file: what is held in memory at a time
@@ -62,7 +65,7 @@ _LINE_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allo
 
 
 class ShardWriter:
-    """Writes one shard; used as a context, which leaves nothing behind unless `commit` was called.
+    """Writes one file of records; used as a context, which leaves nothing behind unless `commit` was called.
 
     Args:
         path: The file; it appears when it is whole.
@@ -72,7 +75,7 @@ class ShardWriter:
         advice: What a refusal says of what was written before.
 
     Raises:
-        StoreError: The file cannot be written.
+        StoreError: The file cannot be written; so in all methods, when the disk is full or the like.
         MissingExtraError: Parquet was asked for, and pyarrow is not installed.
     """
 
@@ -86,21 +89,19 @@ class ShardWriter:
         advice: str = "shards that were finished are kept, and the same command goes on from there",
     ) -> None:
         self.path = path
-        self.num_records = 0
         self._advice = advice
         self._schema = schema
         self._temporary = temporary_path(path)
+        self._parquet: _ParquetWriter | None = None
+        with self._refusing():
+            self._file = _File(self._temporary, "wb")
+        self._stream = io.BufferedWriter(self._file, BUFFER_BYTES)
         try:
-            self._sink = _HashedFile(self._temporary)
-        except OSError as error:
-            raise self._refusal(error) from error
-        try:
-            self._encoder: _Encoder = ENCODERS[file_format](self._sink, schema, metadata or {})
-        except BaseException as error:
-            self._sink.abandon()
-            self._temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise self._refusal(error) from error
+            with self._refusing():
+                if file_format == "parquet":
+                    self._parquet = _ParquetWriter(self._stream, schema, metadata or {})
+        except BaseException:
+            self._give_up()
             raise
 
     def write(self, record: Record) -> None:
@@ -108,30 +109,24 @@ class ShardWriter:
 
         Raises:
             InvalidInputError: It does not fit the schema.
-            StoreError: The disk is full, or the like.
         """
-        problem = check_record(self._schema, record)
-        if problem is not None:
-            raise InvalidInputError(f"no record of the schema {self._schema.name!r}: {problem}")
-        try:
-            self._encoder.write(record)
-        except OSError as error:
-            raise self._refusal(error) from error
-        self.num_records += 1
+        _refuse_misfit(self._schema, record)
+        with self._refusing():
+            if self._parquet is None:
+                self._stream.write(encode_record(record))
+            else:
+                self._parquet.write(record)
 
     def commit(self) -> ShardFacts:
-        """Finish the file and give it its name.
-
-        Raises:
-            StoreError: The disk is full, or the like.
-        """
-        try:
-            self._encoder.finish()
-            self._sink.hand_to_disk()
+        """Finish the file and give it its name."""
+        with self._refusing():
+            if self._parquet is not None:
+                self._parquet.finish()
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+            self._stream.close()
             self._temporary.replace(self.path)
-        except OSError as error:
-            raise self._refusal(error) from error
-        return ShardFacts(self.path.name, self.num_records, self._sink.num_bytes, self._sink.digest.hexdigest())
+        return facts_of_file(self.path)
 
     def __enter__(self) -> ShardWriter:
         """Return the writer itself."""
@@ -141,12 +136,21 @@ class ShardWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Take away what is not whole."""
-        self._sink.abandon()
-        self._encoder.close()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self._file.is_given_up = True
+        if self._parquet is not None:
+            self._parquet.close()
+        self._stream.close()
         self._temporary.unlink(missing_ok=True)
 
-    def _refusal(self, error: OSError) -> StoreError:
-        return StoreError(f"cannot write {self.path}: {describe_os_error(error)}; {self._advice}")
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(f"cannot write {self.path}: {describe_os_error(error)}; {self._advice}") from error
 
 
 def encode_record(record: Record) -> bytes:
@@ -157,76 +161,32 @@ def encode_record(record: Record) -> bytes:
         return _LINE_ENCODER.encode(_without_surrogates(record)).encode() + b"\n"
 
 
-class _HashedFile:
-    """A file that counts and hashes what is written to it; pyarrow can write to it too."""
-
-    closed = False
-
-    def __init__(self, path: Path) -> None:
-        self._stream = path.open("wb", buffering=BUFFER_BYTES)
-        self._is_abandoned = False
-        self.digest = hashlib.sha256()
-        self.num_bytes = 0
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data)
-        if not self._is_abandoned:
-            self._stream.write(view)
-            self.digest.update(view)
-            self.num_bytes += view.nbytes
-        return view.nbytes
-
-    def tell(self) -> int:
-        return self.num_bytes
-
-    def flush(self) -> None:
-        """Do nothing: only whole files matter."""
-
-    def close(self) -> None:
-        """Do nothing: whoever made the file closes it."""
-
-    def hand_to_disk(self) -> None:
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-        self._stream.close()
-
-    def abandon(self) -> None:
-        """Close the file, whole or not; what is written from now on goes nowhere."""
-        self._is_abandoned = True
-        with contextlib.suppress(OSError):  # what is still in the buffer may not fit on a full disk
-            self._stream.close()
+def _refuse_misfit(schema: RecordSchema, record: Record) -> None:
+    problem = check_record(schema, record)
+    if problem is not None:
+        raise InvalidInputError(f"no record of the schema {schema.name!r}: {problem}")
 
 
-class _Encoder(Protocol):
-    def write(self, record: Record) -> None: ...
+class _File(io.FileIO):
+    """A file that takes nothing any more once it was given up.
 
-    def finish(self) -> None: ...
+    What is left in buffers may not fit on a full disk, and pyarrow writes a footer whenever a writer is let go of.
+    """
 
-    def close(self) -> None: ...
+    is_given_up = False
 
-
-class _JsonLines:
-    def __init__(self, sink: _HashedFile, schema: RecordSchema, metadata: Mapping[str, str]) -> None:
-        self._sink = sink
-
-    def write(self, record: Record) -> None:
-        self._sink.write(encode_record(record))
-
-    def finish(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+    def write(self, data: Any, /) -> int:
+        return memoryview(data).nbytes if self.is_given_up else super().write(data)
 
 
-class _Parquet:
-    def __init__(self, sink: _HashedFile, schema: RecordSchema, metadata: Mapping[str, str]) -> None:
-        self._pyarrow = require("pyarrow")
+class _ParquetWriter:
+    def __init__(self, stream: io.BufferedIOBase, schema: RecordSchema, metadata: Mapping[str, str]) -> None:
+        parquet, self._pyarrow = import_parquet(), import_parquet("pyarrow")
         self._types = schema.struct
         self._schema = to_arrow(schema).with_metadata(dict(metadata) or None)
         self._stored = to_arrow(schema, "string")  # tables are made of texts: pyarrow makes no JSON inside of lists
         self._rows: list[Record] = []
-        self._writer = require("pyarrow.parquet").ParquetWriter(sink, self._schema, compression="zstd")
+        self._writer = parquet.ParquetWriter(stream, self._schema, compression="zstd")
 
     def write(self, record: Record) -> None:
         self._rows.append(convert_json(record, self._types, _LINE_ENCODER.encode))
@@ -239,7 +199,6 @@ class _Parquet:
         self._writer.close()
 
     def close(self) -> None:
-        # A writer that was never closed writes its footer when it is collected: into a file that takes it no more.
         self._writer.close()
 
     def _write_group(self) -> None:
@@ -250,12 +209,6 @@ class _Parquet:
             table = table_of(_without_surrogates(self._rows), self._stored)
         self._writer.write_table(table.cast(self._schema))
         self._rows = []
-
-
-ENCODERS: Mapping[Format, Callable[[_HashedFile, RecordSchema, Mapping[str, str]], _Encoder]] = {
-    "jsonl": _JsonLines,
-    "parquet": _Parquet,
-}
 
 
 def _without_surrogates(value: Any) -> Any:
@@ -270,94 +223,77 @@ def _without_surrogates(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardSettings:
-    """What a process needs to know to write any shard of a dataset.
+class _Recipe:
+    """What makes records, fit to travel to other processes: there the source is made anew.
 
-    Attributes:
-        spec: Where the records come from.
-        library: The tool library as JSON, or None for the default one.
-        data: The folder of the shards.
-        file_format: "jsonl" or "parquet".
+    A library other than the default one travels as its JSON text.
     """
 
     spec: SourceSpec
     library: str | None
-    data: Path
-    file_format: Format
+    source: RecordSource | None = None
 
-    def make_source(self) -> RecordSource:
-        """Return the source of the records."""
+    def made(self) -> RecordSource:
+        if self.source is not None:
+            return self.source
         library = default_library() if self.library is None else ToolLibrary.from_json(self.library, source="library")
         return self.spec.make(library)
 
 
-class ShardMaker:
-    """Writes shards one after the other.
+def _recipe(spec: SourceSpec, library: ToolLibrary, source: RecordSource, workers: int) -> _Recipe:
+    text = None if library == default_library() else library.to_json()
+    return _Recipe(spec, text, None if workers > 1 else source)
 
-    Args:
-        settings: What the dataset is.
-        source: Where the records come from; made if it is not given.
-    """
 
-    def __init__(self, settings: ShardSettings, source: RecordSource | None = None) -> None:
-        self._settings = settings
-        self._source = source or settings.make_source()
+@contextlib.contextmanager
+def _naming(task: Task) -> Iterator[None]:
+    """Name the task in whatever its source raises, or in the refusal of a record."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except ResiliSimError as error:
+        raise type(error)(f"task {task.instance_id}: {error}") from error
+    except Exception as error:
+        error.add_note(f"ResiliSim: this was raised for task {task.instance_id}")
+        raise
+
+
+class _ShardMaker:
+    """Writes shards into a folder; yields 1 after each task, and at the end what the file holds."""
+
+    def __init__(self, setup: tuple[_Recipe, Path, Format]) -> None:
+        recipe, self._folder, self._format = setup
+        self._source = recipe.made()
 
     def __call__(self, shard: Shard) -> Iterator[int | ShardFacts]:
-        """Write a shard; yield 1 after each task, and at the end what the file holds.
-
-        Raises:
-            StoreError: The disk is full, or the like.
-            ResiliSimError: The source refused the task, or a record does not fit; the text names the task.
-            Exception: Whatever else the source raises, with a note that names the task.
-        """
-        settings = self._settings
-        path = settings.data / shard.file_name(settings.file_format)
-        with ShardWriter(path, settings.file_format, self._source.schema) as writer:
+        path = self._folder / shard.file_name(self._format)
+        with ShardWriter(path, self._format, self._source.schema) as writer:
             for task in shard.tasks:
-                try:
+                with _naming(task):
                     for record in self._source.records(task):
                         writer.write(record)
-                except StoreError:
-                    raise
-                except ResiliSimError as error:
-                    raise type(error)(f"task {task.instance_id}: {error}") from error
-                except Exception as error:
-                    error.add_note(f"ResiliSim: this was raised for task {task.instance_id}")
-                    raise
                 yield 1
             yield writer.commit()
 
 
-def write_shards(
-    settings: ShardSettings, source: RecordSource, shards: Sequence[Shard], workers: int
+def _write_shards(
+    recipe: _Recipe, folder: Path, file_format: Format, shards: Sequence[Shard], workers: int
 ) -> Generator[int | ShardFacts, None, None]:
-    """Write shards and yield numbers of tasks as they are done, and the facts of each shard that is whole.
-
-    Args:
-        settings: What the dataset is.
-        source: Where the records come from, as far as this process writes.
-        shards: What to write.
-        workers: Number of processes; 1 is this one.
-
-    Raises:
-        InvalidInputError: The source cannot travel to other processes.
-        InfrastructureError: A worker process died.
-        Exception: Whatever a shard raises; the others are stopped.
-    """
-    workers = min(workers, len(shards))
+    """Write shards and yield numbers of tasks as they are done, and the facts of each shard that is whole."""
+    setup = (recipe, folder, file_format)
     if workers <= 1:
-        maker = ShardMaker(settings, source)
+        make = _ShardMaker(setup)
         for shard in shards:
-            yield from maker(shard)
+            yield from make(shard)
         return
     try:
-        pickle.dumps(settings)
+        pickle.dumps(setup)
     except Exception as error:
         raise InvalidInputError(
             f"the source of the records cannot be handed to other processes ({error}): use one worker"
         ) from error
-    yield from answers_of_processes(ShardMaker, settings, Jobs(iter(shards)), workers)
+    yield from answers_of_processes(_ShardMaker, setup, one_by_one(shards), workers)
 
 
 TASKS_PER_SHARD = 50
@@ -365,11 +301,12 @@ DEFAULT_LICENSE = "apache-2.0"
 
 
 class ExportInterrupted(KeyboardInterrupt):
-    """Somebody stopped an export with Ctrl-C.
+    """Somebody stopped an export with Ctrl-C; `num_kept` of its `num_shards` shards are on disk.
 
-    Attributes:
-        num_kept: Shards that are on disk.
-        num_shards: Shards of the whole dataset.
+    Example:
+        >>> from resilisim.datasets import ExportInterrupted
+        >>> print(ExportInterrupted(num_kept=3, num_shards=8))
+        interrupted: 3 of 8 shards kept
     """
 
     def __init__(self, num_kept: int, num_shards: int) -> None:
@@ -387,6 +324,12 @@ class ExportResult:
         manifest: What it is: arguments, versions, schema.
         shards: What is in each of its files.
         num_already_there: Shards that an earlier call had left in the folder; they were not written again.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from resilisim.datasets import ExportResult
+        >>> ExportResult(Path("data/prompts"), manifest={}, shards=(), num_already_there=0).num_records
+        0
     """
 
     directory: Path
@@ -460,6 +403,12 @@ def export_dataset(
         MissingExtraError: A package is not installed.
         InfrastructureError: A worker process died; whole shards are kept.
         ExportInterrupted: On Ctrl-C; whole shards are kept.
+
+    Example:
+        >>> from resilisim.datasets import export_dataset
+        >>> from resilisim.datasets.prompts import PromptSpec
+        >>> export_dataset(PromptSpec(types=("optimal",)), 10, "data/prompts").num_records  # doctest: +SKIP
+        10
     """
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS)
@@ -468,7 +417,7 @@ def export_dataset(
     chosen_library = default_library() if library is None else library
     shards = plan_shards(check_tasks(tasks, chosen_library), tasks_per_shard)
     if format == "parquet":
-        require("pyarrow.parquet")
+        import_parquet()
     counter = token_counter(tokenizer)
     source = spec.make(chosen_library)
     all_tasks = [task for shard in shards for task in shard.tasks]
@@ -482,18 +431,19 @@ def export_dataset(
         tasks_per_shard=tasks_per_shard,
         tokenizer=None if counter is None else counter.name,
     )
+    report = progress or _say_nothing
     with DatasetFolder(Path(out), manifest, overwrite=overwrite) as folder:
-        kept = [shard for shard in shards if folder.holds(shard.file_name(format))]
-        missing = [shard for shard in shards if not folder.holds(shard.file_name(format))]
-        report = progress or _say_nothing
-        report(sum(len(shard.tasks) for shard in kept))
+        names = [shard.file_name(format) for shard in shards]
+        missing = [shard for shard, name in zip(shards, names, strict=True) if not folder.holds(name)]
+        num_kept = len(shards) - len(missing)
+        report(len(all_tasks) - sum(len(shard.tasks) for shard in missing))
         if not missing and folder.is_finished():
-            return ExportResult(folder.directory, manifest, tuple(read_facts(folder.directory)), len(kept))
-        library_text = None if chosen_library == default_library() else chosen_library.to_json()
-        settings = ShardSettings(spec, library_text, folder.data, format)
-        facts = {shard.file_name(format): facts_of_file(folder.data / shard.file_name(format)) for shard in kept}
+            return ExportResult(folder.directory, manifest, tuple(read_facts(folder.directory)), num_kept)
+        facts = {name: facts_of_file(folder.data / name) for name in names if folder.holds(name)}
+        workers = min(workers, len(missing))
+        recipe = _recipe(spec, chosen_library, source, workers)
         try:
-            with contextlib.closing(write_shards(settings, source, missing, workers)) as written:
+            with contextlib.closing(_write_shards(recipe, folder.data, format, missing, workers)) as written:
                 for done in written:
                     if isinstance(done, ShardFacts):
                         facts[done.file] = done
@@ -502,13 +452,172 @@ def export_dataset(
             lengths = {} if counter is None else measure_lengths(read_records(out), all_tasks, counter)
         except KeyboardInterrupt:
             # Asked of the disk: a worker may have finished a shard that it could not tell of any more.
-            num_kept = sum(folder.holds(shard.file_name(format)) for shard in shards)
-            raise ExportInterrupted(num_kept, len(shards)) from None
-        in_order = tuple(facts[shard.file_name(format)] for shard in shards)
+            raise ExportInterrupted(sum(map(folder.holds, names)), len(shards)) from None
+        in_order = tuple(facts[name] for name in names)
         said = describe_lengths(lengths, counter)
         folder.finish(in_order, render_card(manifest, source.schema, in_order, license, command, said))
-    return ExportResult(folder.directory, manifest, in_order, len(kept))
+    return ExportResult(folder.directory, manifest, in_order, num_kept)
 
 
 def _say_nothing(number: int) -> None:
     pass
+
+
+MANIFEST_SUFFIX = ".manifest.json"
+PARQUET_SUFFIX = ".parquet"
+# What the file would not be; any other name is taken for JSON Lines.
+OTHER_FORMATS = frozenset({".csv", ".tsv", ".xlsx", ".xml", ".yaml", ".gz", ".zip", ".zst"})
+PART_SUFFIX = ".part.jsonl"
+TASKS_PER_JOB = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """A finished file of records.
+
+    Attributes:
+        path: The file.
+        num_records: Records in it.
+        num_already_there: Those of them that an earlier call had written.
+        num_tasks: Tasks that they were made for.
+    """
+
+    path: Path
+    num_records: int
+    num_already_there: int
+    num_tasks: int
+
+
+def write_record_file(
+    spec: SourceSpec,
+    tasks: Sequence[Task],
+    out: Path | str,
+    *,
+    library: ToolLibrary | None = None,
+    workers: int = 1,
+    overwrite: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> FileResult:
+    """Write the records of tasks, in the order of the tasks, and beside the file its manifest.
+
+    The same arguments write the same bytes, whatever the number of workers, and go on where an earlier call was
+    stopped. A file whose name ends in `.parquet` is made from JSON Lines beside it once these are complete; a pipe or a
+    device is written to as it is, without a manifest. Arguments are those of `export_dataset`; each task stands once.
+
+    Raises:
+        InvalidInputError: The arguments make no sense.
+        StoreError: The file holds something else, or cannot be written; whole records are kept.
+        InfrastructureError: A worker process died; whole records are kept.
+        MissingExtraError: A package is not installed.
+    """
+    path = Path(out)
+    if path.is_dir():
+        raise InvalidInputError(f"{str(out)!r} is a folder: expected the name of a file, such as prompts.jsonl")
+    if path.suffix.lower() in OTHER_FORMATS:
+        raise InvalidInputError(f"{str(out)!r}: expected a name that ends in .jsonl or {PARQUET_SUFFIX}")
+    workers = check_integer("workers", workers, 1, MAX_WORKERS)
+    report = progress or _say_nothing
+    chosen_library = default_library() if library is None else library
+    source = spec.make(chosen_library)
+    recipe = _recipe(spec, chosen_library, source, workers)
+    if is_stream(path):
+        with JsonLinesWriter(path) as writer:
+            count = _append(writer, recipe, tasks, 0, workers, report)
+        return FileResult(path, count, 0, len(tasks))
+    is_parquet = path.suffix == PARQUET_SUFFIX
+    if is_parquet:
+        import_parquet()
+    lines = path.with_name(path.name + PART_SUFFIX) if is_parquet else path
+    manifest = make_manifest(spec, tasks, source.schema, chosen_library, "parquet" if is_parquet else "jsonl")
+    is_same = _claim(path, lines, manifest, overwrite)
+    if is_parquet and is_same and path.exists():
+        report(len(tasks))
+        count = facts_of_file(path).num_records
+        return FileResult(path, count, count, len(tasks))
+    with JsonLinesWriter(lines) as writer:
+        num_there, first, skipped = _written_so_far(lines, tasks)
+        report(first)
+        num_new = _append(writer, recipe, tasks[first:], skipped, workers, report)
+    if is_parquet:
+        with ShardWriter(path, "parquet", source.schema) as parquet:
+            for record in read_json_lines(lines):
+                parquet.write(record)
+            parquet.commit()
+        lines.unlink()
+    return FileResult(path, num_there + num_new, num_there, len(tasks))
+
+
+def _claim(path: Path, lines: Path, manifest: dict[str, Any], overwrite: bool) -> bool:
+    """Make sure that the file is ours to write; return whether it is the one that these arguments began."""
+
+    def replace() -> None:
+        for old in (path, lines):
+            old.unlink(missing_ok=True)
+
+    place = path.with_name(path.name + MANIFEST_SUFFIX)
+    is_taken = path.exists() and path.stat().st_size > 0
+    _, is_same = claim(
+        place,
+        manifest,
+        path,
+        found="something" if is_taken else None,
+        holds="other records",
+        advice="use another file, or allow overwriting",
+        identity=identity,
+        replace=replace if overwrite or not (is_taken or place.exists()) else None,
+    )
+    return is_same
+
+
+def _written_so_far(path: Path, tasks: Sequence[Task]) -> tuple[int, int, int]:
+    """Return how many records are there, which task comes next, and how many of that task's records are there."""
+    place = {task.instance_id: index for index, task in enumerate(tasks)}
+    number, last, of_last = 0, -1, 0
+    for record in read_json_lines(path):
+        index = place.get(str(record.get("instance_id"))) if isinstance(record, dict) else None
+        if index is None or index < last:
+            raise StoreError(f"line {number + 1} of {path} is not of this run: allow overwriting to write it anew")
+        of_last = of_last + 1 if index == last else 1
+        number, last = number + 1, index
+    return number, max(last, 0), of_last
+
+
+def _append(
+    writer: JsonLinesWriter,
+    recipe: _Recipe,
+    tasks: Sequence[Task],
+    skipped: int,
+    workers: int,
+    report: Callable[[int], None],
+) -> int:
+    """Append the records of tasks, without the first `skipped` ones; return how many were appended."""
+    size = TASKS_PER_JOB if workers > 1 else 1  # task by task in this process, so that a kill loses next to nothing
+    jobs = [tuple(tasks[start : start + size]) for start in range(0, len(tasks), size)]
+    count = 0
+    for made in answers_in_order(_LineMaker, recipe, jobs, min(workers, len(jobs))):
+        for lines in made:
+            new, skipped = lines[skipped:], max(skipped - len(lines), 0)
+            if new:
+                writer.write_encoded(b"".join(new))
+            count += len(new)
+            report(1)
+    return count
+
+
+class _LineMaker:
+    """Makes the encoded records of each of some tasks."""
+
+    def __init__(self, recipe: _Recipe) -> None:
+        self._source = recipe.made()
+
+    def __call__(self, job: tuple[int, tuple[Task, ...]]) -> Iterator[tuple[int, list[list[bytes]]]]:
+        number, tasks = job
+        yield number, [self._lines(task) for task in tasks]
+
+    def _lines(self, task: Task) -> list[bytes]:
+        lines = []
+        with _naming(task):
+            for record in self._source.records(task):
+                _refuse_misfit(self._source.schema, record)
+                lines.append(encode_record(record))
+        return lines

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, cast
 
-from resilisim.datasets.schema import DataType, Record, RecordSchema, SourceSpec, convert_json, require
+from resilisim.datasets.schema import DataType, Record, RecordSchema, SourceSpec, convert_json, import_parquet
 from resilisim.errors import StoreError, unknown_name
 from resilisim.evaluation.run.plan import hash_tasks
 from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json, package_versions
@@ -42,14 +42,7 @@ _FILE_NAME = re.compile(rf"({'|'.join(SPLITS)})-(\d{{5,}})-of-(\d{{5,}})\.({'|'.
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One file of a dataset.
-
-    Attributes:
-        split: The part of the data that it belongs to.
-        number: Its place among the shards of its split, from 0.
-        count: Number of shards of its split.
-        tasks: The tasks whose records it holds, in order.
-    """
+    """One file of a dataset: the number-th, from 0, of the `count` files of its split, for these tasks."""
 
     split: Split
     number: int
@@ -63,14 +56,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    """What is in the file of a shard.
-
-    Attributes:
-        file: Name of the file.
-        num_records: Records in it.
-        num_bytes: Its size.
-        sha256: Hash of its bytes, in hex.
-    """
+    """What is in a file of records; the hash is that of its bytes, in hex."""
 
     file: str
     num_records: int
@@ -79,7 +65,7 @@ class ShardFacts:
 
     @property
     def split(self) -> Split:
-        """The part of the data that it belongs to."""
+        """The part of the data that a shard belongs to."""
         return cast("Split", self.file.partition("-")[0])
 
     def to_mapping(self) -> dict[str, Any]:
@@ -93,12 +79,7 @@ class ShardFacts:
 
 
 def plan_shards(tasks: Sequence[Task], tasks_per_shard: int) -> list[Shard]:
-    """Divide tasks into shards, splits in the order train, validation, test, tasks in theirs.
-
-    Args:
-        tasks: Any tasks; each goes to the split of its required tools.
-        tasks_per_shard: Tasks of each shard but the last of a split, at least 1.
-    """
+    """Divide tasks into shards, splits in the order train, validation, test, tasks in theirs."""
     tasks_of: dict[Split, list[Task]] = {split: [] for split in SPLITS}
     for task in tasks:
         tasks_of[split_of(task.required_tools)].append(task)
@@ -128,20 +109,7 @@ def make_manifest(
     file_format: Format,
     **layout: Any,
 ) -> dict[str, Any]:
-    """Return the manifest of the records of some tasks.
-
-    Args:
-        spec: Where the records come from.
-        tasks: In the order in which their records stand.
-        schema: What each record looks like.
-        library: The tool library.
-        file_format: "jsonl" or "parquet".
-        **layout: Further arguments that decide bytes, as JSON values.
-
-    Returns:
-        A mapping with the keys schema, hash (of the arguments), arguments, versions (of the packages that write the
-        bytes), records (the schema of the records), tasks_per_split.
-    """
+    """Return the manifest of the records of tasks, in their order; `layout` are further arguments that decide bytes."""
     given = {
         "benchmark": benchmark_identity(),
         "format": file_format,
@@ -179,12 +147,8 @@ class DatasetFolder(Closing):
 
     Args:
         directory: The folder; it is made if needed.
-        manifest: What the dataset is to be: schema, hash, arguments, versions and more.
+        manifest: What the dataset is to be.
         overwrite: Whether another dataset that is there may be removed, and whether foreign files may stand beside.
-
-    Attributes:
-        directory: The folder.
-        data: The folder of the shards in it.
 
     Raises:
         StoreError: It holds another dataset or foreign files, somebody else is writing to it, or it cannot be written.
@@ -193,9 +157,7 @@ class DatasetFolder(Closing):
     def __init__(self, directory: Path, manifest: Mapping[str, Any], *, overwrite: bool) -> None:
         self.directory = directory
         self.data = directory / DATA_NAME
-        self._made = make_folder(
-            directory
-        )  # files and folders that were not there before, in the order of their making
+        self._made = make_folder(directory)  # what was not there before, in the order of its making
         self._lock = _lock(directory)
         try:
             self._prepare(manifest, overwrite)
@@ -215,7 +177,8 @@ class DatasetFolder(Closing):
 
     def finish(self, facts: Sequence[ShardFacts], card: str) -> None:
         """Write the list of shards and, last of all, the card."""
-        write_file_atomically(self.directory / SHARDS_NAME, _pretty([fact.to_mapping() for fact in facts]))
+        listed = encode_json([fact.to_mapping() for fact in facts], indent=2, sort_keys=True)
+        write_file_atomically(self.directory / SHARDS_NAME, listed + b"\n")
         write_file_atomically(self.directory / CARD_NAME, card.encode(errors="backslashreplace"))
 
     def close(self) -> None:
@@ -229,13 +192,10 @@ class DatasetFolder(Closing):
         """Close the folder; if an error ended the export before anything was written, leave nothing behind."""
         self._remove_temporaries()
         if error is not None and not _names_in(self.data):
-            self._unmake()
+            for path in reversed(self._made):
+                with contextlib.suppress(OSError):  # a folder into which somebody else has put something stays
+                    path.rmdir() if path.is_dir() else path.unlink()
         self.close()
-
-    def _unmake(self) -> None:
-        for path in reversed(self._made):
-            with contextlib.suppress(OSError):  # a folder into which somebody else has put something stays
-                path.rmdir() if path.is_dir() else path.unlink()
 
     def _release(self) -> None:
         if self._lock >= 0:
@@ -261,9 +221,7 @@ class DatasetFolder(Closing):
         )
         self._remove_temporaries()
         if is_new:
-            self._made.append(path)
-            if not self.data.exists():
-                self._made.append(self.data)
+            self._made += [path] if self.data.exists() else [path, self.data]
         self.data.mkdir(exist_ok=True)
 
     def _refuse_foreign_files(self, overwrite: bool) -> None:
@@ -273,8 +231,9 @@ class DatasetFolder(Closing):
             # Not even to be overwritten: it was somebody else who wrote it.
             raise StoreError(f"{self.directory} holds a {taken[0]} that no dataset export wrote: use another folder")
         if names and not overwrite:
+            listed = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
             raise StoreError(
-                f"{self.directory} holds {_listed(names)} that no dataset export wrote: "
+                f"{self.directory} holds {listed} that no dataset export wrote: "
                 "use another folder, or allow overwriting to write beside what is there"
             )
 
@@ -333,41 +292,29 @@ def _lock(directory: Path) -> int:
         raise StoreError(f"cannot read {directory}: {describe_os_error(error)}") from error
     try:
         lock(descriptor, directory)
-    except StoreError:
+    except (StoreError, OSError) as error:
         os.close(descriptor)
-        raise
-    except OSError:
-        os.close(descriptor)
+        if isinstance(error, StoreError):
+            raise
         return -1
     return descriptor
 
 
 def _names_in(folder: Path) -> list[str]:
-    with contextlib.suppress(FileNotFoundError):
-        return sorted(os.listdir(folder))
-    return []
+    return sorted(os.listdir(folder)) if folder.is_dir() else []
 
 
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _pretty(value: object) -> bytes:
-    return encode_json(value, indent=2, sort_keys=True) + b"\n"
-
-
-BLOCK_BYTES = 1 << 20
 ROWS_PER_BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What came out of a look at every byte of a dataset.
+    """What came out of a look at every byte of a dataset: files, records, and one line for each thing that is wrong.
 
-    Attributes:
-        num_shards: Files of records that the dataset has.
-        num_records: Records that it has.
-        problems: What is wrong, one line each; empty if nothing is.
+    Example:
+        >>> from resilisim.datasets import Verification
+        >>> Verification(num_shards=2, num_records=40, problems=()).to_mapping()
+        {'shards': 2, 'records': 40, 'problems': []}
     """
 
     num_shards: int
@@ -385,28 +332,32 @@ def verify_dataset(directory: Path | str) -> Verification:
     Raises:
         StoreError: The folder holds no dataset, or one that is not finished.
         MissingExtraError: It is Parquet, and pyarrow is not installed.
+
+    Example:
+        >>> from resilisim.datasets import verify_dataset
+        >>> verify_dataset("data/prompts").problems  # doctest: +SKIP
+        ()
     """
     folder = Path(directory)
     read_manifest(folder)
     expected = read_facts(folder)
-    problems: list[str] = []
-    for facts in expected:
-        path = folder / DATA_NAME / facts.file
-        if not path.is_file():
-            problems.append(f"{path} is missing: the same command makes it again")
-            continue
-        try:
-            found = facts_of_file(path)
-        except StoreError as error:
-            problems.append(str(error))
-            continue
-        if found != facts:
-            problems.append(f"{path} was changed: remove it, and the same command makes it again")
+    problems = [problem for facts in expected if (problem := _shard_problem(folder / DATA_NAME, facts)) is not None]
     known = {facts.file for facts in expected}
     for path in sorted((folder / DATA_NAME).glob("*")):
         if is_shard_name(path.name) and path.name not in known:
             problems.append(f"{path} belongs to no dataset in this folder")
     return Verification(len(expected), sum(facts.num_records for facts in expected), tuple(problems))
+
+
+def _shard_problem(folder: Path, facts: ShardFacts) -> str | None:
+    path = folder / facts.file
+    if not path.is_file():
+        return f"{path} is missing: the same command makes it again"
+    try:
+        found = facts_of_file(path)
+    except StoreError as error:
+        return str(error)
+    return None if found == facts else f"{path} was changed: remove it, and the same command makes it again"
 
 
 def read_records(directory: Path | str, split: str | None = None) -> Iterator[Record]:
@@ -420,6 +371,11 @@ def read_records(directory: Path | str, split: str | None = None) -> Iterator[Re
         InvalidInputError: The split does not exist.
         StoreError: The folder holds no dataset, or a shard cannot be read.
         MissingExtraError: It is Parquet, and pyarrow is not installed.
+
+    Example:
+        >>> from resilisim.datasets import read_records
+        >>> for record in read_records("data/prompts", "train"):  # doctest: +SKIP
+        ...     print(record["prompt_type"], record["costs"]["obey"])
     """
     if split is not None and split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
@@ -432,33 +388,28 @@ def read_records(directory: Path | str, split: str | None = None) -> Iterator[Re
 
 
 def facts_of_file(path: Path) -> ShardFacts:
-    """Read what is in the file of a shard.
+    """Read what is in a file of records.
 
     Raises:
         StoreError: It cannot be read, or is not whole.
         MissingExtraError: It is Parquet, and pyarrow is not installed.
     """
-    digest = hashlib.sha256()
-    num_bytes = num_lines = 0
-    block = b"\n"
+    num_lines, last = 0, b"\n"
     try:
         with path.open("rb") as stream:
-            while True:
-                last, block = block, stream.read(BLOCK_BYTES)
-                if not block:
-                    break
-                digest.update(block)
-                num_bytes += len(block)
-                num_lines += block.count(b"\n")
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            num_bytes = stream.tell()
+            if path.suffix != ".parquet":
+                stream.seek(0)
+                for line in stream:
+                    num_lines += 1
+                    last = line
     except OSError as error:
         raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
-    if path.suffix == ".parquet":
-        num_records = _open_parquet(path).metadata.num_rows
-    else:
-        if not last.endswith(b"\n"):
-            raise StoreError(f"{path} is not whole: remove it, and the same command makes it again")
-        num_records = num_lines
-    return ShardFacts(path.name, num_records, num_bytes, digest.hexdigest())
+    if not last.endswith(b"\n"):
+        raise _not_whole(path)
+    num_records = _open_parquet(path).metadata.num_rows if path.suffix == ".parquet" else num_lines
+    return ShardFacts(path.name, num_records, num_bytes, digest)
 
 
 def _records_of_file(path: Path, types: DataType) -> Iterator[Record]:
@@ -471,8 +422,12 @@ def _records_of_file(path: Path, types: DataType) -> Iterator[Record]:
 
 
 def _open_parquet(path: Path) -> Any:
-    parquet, pyarrow = require("pyarrow.parquet"), require("pyarrow")
+    parquet, pyarrow = import_parquet(), import_parquet("pyarrow")
     try:
         return parquet.ParquetFile(path)
     except (OSError, pyarrow.ArrowException) as error:
-        raise StoreError(f"{path} is not whole: remove it, and the same command makes it again") from error
+        raise _not_whole(path) from error
+
+
+def _not_whole(path: Path) -> StoreError:
+    return StoreError(f"{path} is not whole: remove it, and the same command makes it again")

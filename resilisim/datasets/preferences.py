@@ -16,7 +16,17 @@ from typing import Any, ClassVar
 
 from resilisim.datasets.conversations import Transcript, message_type, schema_name, tools_column
 from resilisim.datasets.demonstrator import MISTAKEN_REASONS, Demonstrator, purpose
-from resilisim.datasets.rollout import EPISODES_GROUP, FLAW_TYPE, ArgumentsForm, RolloutSpec, Searcher, Stage, Start
+from resilisim.datasets.rollout import (
+    EPISODES_GROUP,
+    GAP_COLUMN,
+    LUCK_COLUMNS,
+    PROMPT_COLUMNS,
+    TASK_COLUMNS,
+    ArgumentsForm,
+    RolloutSpec,
+    Stage,
+    Start,
+)
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
 from resilisim.envs.session import Info, Session
 from resilisim.errors import InvalidInputError
@@ -32,6 +42,7 @@ from resilisim.simulator.messages import execution
 from resilisim.simulator.state import EpisodeState, is_done
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of
+from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows.templating import escape_line, inline_json
@@ -57,13 +68,7 @@ def mistaken_texts(
 ) -> Iterator[str]:
     """Yield messages that give up, search, announce a call, or make one that is refused.
 
-    Args:
-        stage: Where the episode is played.
-        problem: The task's numbers.
-        state: A running state.
-        agent: Who is in that state.
-        said: Its message; all but giving up needs a call that is beside it.
-        draws: Draws the wording.
+    All but giving up needs a call beside it, which the agent has `said` in that state.
     """
     if not is_done(problem, state):
         yield messages.FINISH
@@ -133,12 +138,9 @@ NUM_OUTSIDERS = 4  # tools that the task has nothing to do with, tried in each s
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A message that is worse than the best one.
+    """A message that is worse than the best one, its Q*, and why it is worse (a key of `LOSS_LABELS`).
 
-    Attributes:
-        message: The message; for one that executes nothing, its `text` is what to send.
-        action_value: Its Q*.
-        label: Why it is worse (a key of `LOSS_LABELS`).
+    For one that executes nothing, the message's `text` is what to send.
     """
 
     message: Message
@@ -157,16 +159,8 @@ def worse_alternatives(
 ) -> list[Alternative]:
     """Return messages that cost something in a state, in an order that never changes.
 
-    Looking for tools is left out where the prompt names none: it has a price there, and is no mistake.
-
-    Args:
-        stage: Where the episode is played.
-        optimum: The solved problem.
-        state: A running state.
-        agent: Who is in that state.
-        said: Its message there; what executes nothing is made to look like it.
-        plan_in_prompt: Whether the prompt named the tools to use.
-        draws: Draws the outsiders, and how messages are worded.
+    Looking for tools is left out where the prompt names none: it has a price there, and is no mistake. What executes
+    nothing is made to look like what the agent has `said` there.
     """
     problem = optimum.problem
     value = optimum.value(state)
@@ -213,7 +207,13 @@ def _tools_to_try(problem: Problem, known: Collection[str], draws: Draws) -> lis
 
 @dataclass(frozen=True, slots=True)
 class PreferenceSpec(RolloutSpec):
-    """What preference pairs are made of; the records are a function of it and of the task."""
+    """What preference pairs are made of; the records are a function of it and of the task.
+
+    Example:
+        >>> from resilisim.datasets.preferences import PreferenceSpec
+        >>> PreferenceSpec(prompts=("optimal",), min_margin=0.05).explore
+        0.3
+    """
 
     kind: ClassVar[str] = "preferences"
     explore: float = option(
@@ -226,11 +226,7 @@ class PreferenceSpec(RolloutSpec):
     min_margin: float = option(0.01, "Least difference in Q* between the two of a pair.", group=EPISODES_GROUP)
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of range.
-
-        Raises:
-            InvalidInputError: As for `RolloutSpec`, and for `explore` and `min_margin`.
-        """
+        """Refuse numbers out of range."""
         RolloutSpec.__post_init__(self)
         if not 0.0 <= self.explore <= 1.0:
             raise InvalidInputError(f"explore is {self.explore!r}: expected a share from 0 to 1")
@@ -238,22 +234,12 @@ class PreferenceSpec(RolloutSpec):
             raise InvalidInputError(f"min_margin is {self.min_margin!r}: expected a number above 0 and below 1")
 
     def make(self, library: ToolLibrary) -> PreferenceSource:
-        """Return the source of the records.
-
-        Raises:
-            InvalidInputError: The environment refuses an option.
-        """
+        """Return the source of the records."""
         return PreferenceSource(self, library)
 
 
 class PreferenceSource:
-    """Plays the episodes of one task after the other, and compares messages in each state.
-
-    Args:
-        spec: What to play and to compare.
-        library: The tool library.
-        searcher: What answers searches; retrieval over the library if omitted.
-    """
+    """Plays the episodes of one task after the other, and compares messages in each state."""
 
     def __init__(self, spec: PreferenceSpec, library: ToolLibrary, searcher: Searcher | None = None) -> None:
         self.schema = preference_schema(spec.environment.protocol, spec.call_arguments)
@@ -287,21 +273,43 @@ class PreferenceSource:
         while not session.ended and optimum.value(info["state"]) > 0.0:
             text = agent.act(observation, info)
             said = self._stage.read(text)
-            plan_in_prompt = info["planner"] is not None
-            worse = worse_alternatives(self._stage, optimum, info["state"], agent, said, plan_in_prompt, draws)
+            worse = worse_alternatives(
+                self._stage, optimum, info["state"], agent, said, info["planner"] is not None, draws
+            )
             # Without searching, right calls name tools that were never read of, and wrong ones may as well.
             named = agent.known_tools if spec.search else frozenset(self._stage.library.names)
-            chosen = _with_action_value(optimum, info["state"], said)
-            rejected = None if chosen is None else self._draw_rejected(worse, chosen, named, optimum.gap, draws)
-            rejected_text = None if rejected is None else self._say(rejected, said, agent, info)
-            if chosen is not None and rejected is not None and rejected_text is not None:
+            best = _best_value(optimum, info["state"], said)
+            rejected = None if best is None else self._draw_rejected(worse, best, named, optimum.gap, draws)
+            rejected_text = "" if rejected is None else _text_of(rejected, said, agent, info)
+            # In strict mode a call that should be executed may be refused, where no plan knows parameters that fit.
+            fits = rejected is not None and self._stage.read(rejected_text).kind == rejected.message.kind
+            if best is not None and rejected is not None and fits:
                 yield {
-                    **self._origin(task, start, info, num_mistakes),
+                    "instance_id": task.instance_id,
+                    "task_type": task.task_type,
+                    "complexity": task.complexity,
+                    "split": split_of(task.required_tools),
+                    "prompt_type": info["prompt_type"],
+                    "planner": info["planner"],
+                    "flaw": start.flaw_column(),
+                    "protocol": self._stage.protocol,
+                    "seed": start.seed,
+                    "salt": spec.environment.salt,
+                    "turn": info["turn"] + 1,
+                    "num_mistakes": num_mistakes,
                     "prompt": transcript.column(),
                     "chosen": transcript.column([transcript.assistant_message(text)]),
                     "rejected": transcript.column([transcript.assistant_message(rejected_text)]),
                     "tools": self._stage.tools_column,
-                    **_comparison(optimum, info["state"], chosen, rejected),
+                    "value": optimum.value(info["state"]),
+                    "optimum_gap": optimum.gap,
+                    "chosen_action_value": best,
+                    "rejected_action_value": rejected.action_value,
+                    "margin": best - rejected.action_value,
+                    "chosen_tool": said.tool,
+                    "rejected_tool": rejected.message.tool,
+                    "rejected_kind": rejected.message.kind,
+                    "rejected_reason": rejected.label,
                 }
             mistakes = [alternative for alternative in worse if alternative.message.kind == "execute"]
             if draws.uniform() < spec.explore and mistakes:
@@ -312,49 +320,20 @@ class PreferenceSource:
             transcript.hear(observation)
 
     def _draw_rejected(
-        self,
-        worse: Sequence[Alternative],
-        chosen: tuple[Message, float],
-        named: Collection[str],
-        gap: float,
-        draws: Draws,
+        self, worse: Sequence[Alternative], best: float, named: Collection[str], gap: float, draws: Draws
     ) -> Alternative | None:
         """Draw among the messages that are worse by the margin, also if every value is wrong by the optimum's gap."""
         least = max(self._spec.min_margin, gap)
-        enough = [alternative for alternative in worse if chosen[1] - alternative.action_value >= least]
+        enough = [alternative for alternative in worse if best - alternative.action_value >= least]
         return draw_alternative(preferring_named(enough, named), draws) if enough else None
 
-    def _say(self, alternative: Alternative, said: Message, agent: Demonstrator, info: Info) -> str | None:
-        """Return the text of a message; None if the environment would refuse a call that should be executed.
 
-        In strict mode that happens where no plan knows parameters that fit.
-        """
-        text = _text_of(alternative, said, agent, info)
-        return text if self._stage.read(text).kind == alternative.message.kind else None
-
-    def _origin(self, task: Task, start: Start, info: Info, num_mistakes: int) -> Record:
-        return {
-            "instance_id": task.instance_id,
-            "task_type": task.task_type,
-            "complexity": task.complexity,
-            "split": split_of(task.required_tools),
-            "prompt_type": info["prompt_type"],
-            "planner": info["planner"],
-            "flaw": start.flaw_column(),
-            "protocol": self._stage.protocol,
-            "seed": start.seed,
-            "salt": self._spec.environment.salt,
-            "turn": info["turn"] + 1,
-            "num_mistakes": num_mistakes,
-        }
-
-
-def _with_action_value(optimum: Optimum, state: EpisodeState, said: Message) -> tuple[Message, float] | None:
-    """Return the demonstrator's message with its Q*, if it is a best one and no search."""
+def _best_value(optimum: Optimum, state: EpisodeState, said: Message) -> float | None:
+    """Return the Q* of the demonstrator's message, if it is a best one and no search."""
     if said.kind not in ("execute", "finish"):
         return None
     action_value = optimum.action_value(state, said)
-    return (said, action_value) if optimum.value(state) - action_value <= TIE_TOLERANCE else None
+    return action_value if optimum.value(state) - action_value <= TIE_TOLERANCE else None
 
 
 def _text_of(alternative: Alternative, said: Message, agent: Demonstrator, info: Info) -> str:
@@ -367,35 +346,13 @@ def _text_of(alternative: Alternative, said: Message, agent: Demonstrator, info:
     return agent.explain(MISTAKEN_REASONS[alternative.label], text, info)
 
 
-def _comparison(optimum: Optimum, state: EpisodeState, chosen: tuple[Message, float], rejected: Alternative) -> Record:
-    message, action_value = chosen
-    return {
-        "value": optimum.value(state),
-        "optimum_gap": optimum.gap,
-        "chosen_action_value": action_value,
-        "rejected_action_value": rejected.action_value,
-        "margin": action_value - rejected.action_value,
-        "chosen_tool": message.tool,
-        "rejected_tool": rejected.message.tool,
-        "rejected_kind": rejected.message.kind,
-        "rejected_reason": rejected.label,
-    }
-
-
 def preference_schema(protocol: str, arguments: ArgumentsForm) -> RecordSchema:
     """Return the columns of a preference pair; messages and tools depend on the protocol and the form of arguments."""
     messages: DataType = [message_type(protocol, arguments)]
     columns = (
-        Column("instance_id", "string", "Id of the task."),
-        Column("task_type", "string", "Type of the task."),
-        Column("complexity", "string", "easy, medium or hard."),
-        Column("split", "string", "Part of the data that the task's set of tools belongs to: train, validation, test."),
-        Column("prompt_type", "string", "Type of the prompt, the first message."),
-        Column("planner", "string", "Who made the plan in the prompt; null without one."),
-        Column("flaw", FLAW_TYPE, "What is wrong with that plan; null unless prompt_type is flawed."),
-        Column("protocol", "string", "text (calls are tags in the text) or native (calls are function calls)."),
-        Column("seed", "int64", "Seed of the episode."),
-        Column("salt", "string", "Salt of the luck; with seed and task it fixes every draw."),
+        *TASK_COLUMNS,
+        *PROMPT_COLUMNS,
+        *LUCK_COLUMNS,
         Column("turn", "int64", "Number of the message that is compared, from 1."),
         Column("num_mistakes", "int64", "Messages before it that are mistakes on purpose."),
         Column("prompt", messages, "The episode so far."),
@@ -403,9 +360,7 @@ def preference_schema(protocol: str, arguments: ArgumentsForm) -> RecordSchema:
         Column("rejected", messages, "One message of the assistant, of a lower Q*."),
         tools_column(protocol, arguments),
         Column("value", "float64", "V* of the state: chance of full success of the best agent from here on."),
-        Column(
-            "optimum_gap", "float64", "How far V* may lie below the optimum; 0 where it is exact, as nearly always."
-        ),
+        GAP_COLUMN,
         Column("chosen_action_value", "float64", "Q* of the chosen message."),
         Column("rejected_action_value", "float64", "Q* of the rejected message."),
         Column("margin", "float64", "chosen_action_value - rejected_action_value."),

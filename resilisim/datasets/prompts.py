@@ -5,26 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.options import OUTPUT_GROUP, option
+from resilisim.options import OUTPUT_GROUP, check_options, option
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks import Task
 from resilisim.tasks.model import split_of
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.retrieval import ToolRetriever, default_retriever
 from resilisim.workflows import (
-    PLAN_FORMATS,
-    PLANNED_PROMPT_TYPES,
     PROMPT_TYPES,
-    PromptTemplates,
+    Prompt,
     Workflow,
-    check_style,
     load_templates,
-    no_similar_tools,
     render_prompt,
     resolve_planner,
     semantic_match_by_retrieval,
@@ -41,6 +37,8 @@ from resilisim.workflows.flaws import (
     tool_similarity,
 )
 from resilisim.workflows.plan_value import CostCalculator, PlanCosts
+from resilisim.workflows.planner import no_similar_tools
+from resilisim.workflows.prompts import PlanFormat, check_style
 
 _EDIT: DataType = {
     "what": "string",
@@ -90,7 +88,6 @@ PROMPT_SCHEMA = RecordSchema(
     ),
 )
 
-
 ALL_METHODS = "all"
 
 
@@ -103,6 +100,11 @@ class PromptSpec:
 
     Raises:
         InvalidInputError: A name does not exist, or options contradict each other.
+
+    Example:
+        >>> from resilisim.datasets.prompts import PromptSpec
+        >>> PromptSpec(flaws=("missing_step",), methods=("all",)).records_per_task()
+        5
     """
 
     kind: ClassVar[str] = "prompts"
@@ -128,9 +130,7 @@ class PromptSpec:
         flag="--method",
         default_text="one of two, drawn from the seed",
     )
-    plan_format: Literal["markdown", "xml"] = option(
-        "markdown", "How plans are written; xml is an <mcp_task>.", group=OUTPUT_GROUP
-    )
+    plan_format: PlanFormat = option("markdown", "How plans are written; xml is an <mcp_task>.", group=OUTPUT_GROUP)
     alternatives: bool = option(
         True, "Name similar tools with each step.", flag="--alternatives/--no-alternatives", group=OUTPUT_GROUP
     )
@@ -149,21 +149,18 @@ class PromptSpec:
 
     def __post_init__(self) -> None:
         """Refuse what does not exist; a match that is left open is that of the plan's format."""
+        check_options(self)
         if self.semantic_match is None:
             object.__setattr__(self, "semantic_match", self.plan_format == "xml")
-        every_method = [method for flaw in self.flaws if flaw in FLAW_METHODS for method in FLAW_METHODS[flaw]]
         _check_names("prompt type", self.types, PROMPT_TYPES)
         _check_names("flaw", self.flaws, FLAW_TYPES)
         _check_names("severity", self.severities, SEVERITIES)
+        every_method = tuple(method for flaw in self.flaws for method in FLAW_METHODS[flaw])
         if ALL_METHODS in self.methods:
-            object.__setattr__(self, "methods", tuple(every_method))
+            object.__setattr__(self, "methods", every_method)
         if self.methods:
             _check_names("method", self.methods, every_method, "the chosen flaws")
-        if self.plan_format not in PLAN_FORMATS:
-            raise unknown_name("plan format", self.plan_format, PLAN_FORMATS)
         check_style(self.environment.prompt_style, self.plan_format)
-        if not 0 <= self.seed <= MAX_SEED:
-            raise InvalidInputError(f"seed {self.seed}: expected an integer from 0 to 2^63 - 1")
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the records; templates by their texts."""
@@ -175,7 +172,7 @@ class PromptSpec:
         return plain
 
     def make(self, library: ToolLibrary) -> PromptSource:
-        """Return the source of the records over a library."""
+        """Return the source of the records."""
         return PromptSource(self, library)
 
     def flaws_to_make(self) -> Iterator[tuple[str, str, str | None]]:
@@ -195,27 +192,17 @@ class PromptSpec:
 
 
 class PromptSource:
-    """Makes the prompt records of one task after the other.
-
-    Args:
-        spec: Which prompts.
-        library: The tools.
-    """
+    """Makes the prompt records of one task after the other."""
 
     schema = PROMPT_SCHEMA
 
     def __init__(self, spec: PromptSpec, library: ToolLibrary) -> None:
         self.spec = spec
         self.library = library
-        self._plan_format = "compact" if spec.environment.prompt_style == "compact" else spec.plan_format
         environment = spec.environment
-        law = environment.law()
-        self.rules = environment.rules()
-        retriever = (
-            default_retriever(library)
-            if environment.embedding_model is None
-            else ToolRetriever(library, environment.embedding_model)
-        )
+        law, self.rules = environment.law(), environment.rules()
+        model = environment.embedding_model
+        retriever = default_retriever(library) if model is None else ToolRetriever(library, model)
         self._planner = resolve_planner(
             environment.planner,
             library,
@@ -226,7 +213,7 @@ class PromptSource:
         )
         self._perturber = Perturber(library, self.rules, lambda: tool_similarity(retriever))
         self._costs = CostCalculator(library, law, self.rules)
-        self._templates: PromptTemplates | None = None if spec.templates is None else load_templates(spec.templates)
+        self._templates = None if spec.templates is None else load_templates(spec.templates)
 
     def records(self, task: Task) -> Iterator[Record]:
         """Yield the unflawed records of a task in the order of the spec's types, then the flawed ones.
@@ -234,11 +221,11 @@ class PromptSource:
         Raises:
             ExactLimitError: The task is too large to be solved exactly.
         """
-        sound = self._planner.plan(task)
-        costs = self._costs.costs(task.required_tools, sound.steps)
+        sound = self.plan(task)
+        costs = self.costs(task, sound)
         for prompt_type in self.spec.types:
             if prompt_type != "flawed":
-                yield self.record(task, prompt_type, sound, costs, None)
+                yield self._record(task, prompt_type, sound, costs, None)
         if "flawed" in self.spec.types:
             for flawed in self.flawed_workflows(task, sound):
                 if isinstance(flawed, FlawedWorkflow):
@@ -246,8 +233,8 @@ class PromptSource:
 
     def flawed_workflows(self, task: Task, sound: Workflow) -> Iterator[FlawedWorkflow | FlawRefusal]:
         """Yield each flaw of the spec in the task's plan, or why the plan cannot carry it."""
-        for flaw_type, severity, method in self.spec.flaws_to_make():
-            yield self._perturber.perturb(sound, task.required_tools, flaw_type, severity, method, self.spec.seed)
+        for flaw in self.spec.flaws_to_make():
+            yield self._perturber.perturb(sound, task.required_tools, *flaw, self.spec.seed)
 
     def plan(self, task: Task) -> Workflow:
         """Return the sound plan of a task."""
@@ -259,27 +246,28 @@ class PromptSource:
 
     def flawed_record(self, task: Task, flawed: FlawedWorkflow) -> Record:
         """Return the record of a flawed workflow."""
-        return self.record(task, "flawed", flawed.workflow, self.costs(task, flawed.workflow), flawed)
+        return self._record(task, "flawed", flawed.workflow, self.costs(task, flawed.workflow), flawed)
 
-    def text(self, task: Task, prompt_type: str, workflow: Workflow) -> str:
-        """Return the text of a prompt."""
+    def prompt(self, task: Task, prompt_type: str, workflow: Workflow) -> Prompt:
+        """Return a prompt that may show a plan."""
+        environment = self.spec.environment
         return render_prompt(
             task,
             prompt_type,
             workflow,
             self.library,
-            tools_listed=self.spec.environment.tools == "listed",
+            tools_listed=environment.tools == "listed",
             rules=self.rules,
-            protocol=self.spec.environment.protocol,
-            style=self.spec.environment.prompt_style,
+            protocol=environment.protocol,
+            style=environment.prompt_style,
             templates=self._templates,
-            plan_format="xml" if self.spec.plan_format == "xml" else "markdown",
-        ).text
+            plan_format=self.spec.plan_format,
+        )
 
-    def record(
+    def _record(
         self, task: Task, prompt_type: str, workflow: Workflow, costs: PlanCosts, flawed: FlawedWorkflow | None
     ) -> Record:
-        """Return one record."""
+        prompt = self.prompt(task, prompt_type, workflow)
         return {
             "instance_id": task.instance_id,
             "task_type": task.task_type,
@@ -288,8 +276,8 @@ class PromptSource:
             "required_tools": list(task.required_tools),
             "prompt_type": prompt_type,
             "protocol": self.spec.environment.protocol,
-            "plan_format": self._plan_format if prompt_type in PLANNED_PROMPT_TYPES else None,
-            "text": self.text(task, prompt_type, workflow),
+            "plan_format": prompt.plan_format,
+            "text": prompt.text,
             "planner": workflow.planner,
             "workflow": list(workflow.tools),
             "parameters": [json.dumps(dict(step.parameters), ensure_ascii=False) for step in workflow.steps],
@@ -302,7 +290,7 @@ class PromptSource:
         }
 
 
-def _check_names(what: str, names: tuple[str, ...], valid: tuple[str, ...] | list[str], where: str = "") -> None:
+def _check_names(what: str, names: tuple[str, ...], valid: tuple[str, ...], where: str = "") -> None:
     if not names:
         raise InvalidInputError(f"no {what} was given: expected at least one of {', '.join(valid)}")
     for name in names:

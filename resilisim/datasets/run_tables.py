@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from resilisim.datasets.export import ShardWriter
 from resilisim.datasets.folder import ShardFacts
-from resilisim.datasets.schema import Column, DataType, Record, RecordSchema, require
+from resilisim.datasets.schema import Column, DataType, Record, RecordSchema, import_parquet
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, FailureRecord
 from resilisim.evaluation.episode.texts import opened_if_whole
@@ -180,11 +180,7 @@ _MAY_BE_MISSING: Final = frozenset(
 
 
 def episode_row(record: EpisodeRecord) -> Record:
-    """Return the row of an opened episode.
-
-    Raises:
-        KeyError: The part of an LLM agent is not whole; TypeError and the like if it is of another shape.
-    """
+    """Return the row of an opened episode; KeyError, TypeError and the like tell that a part of it is not whole."""
     losses = record["losses"]
     values: dict[str, Any] = {
         **record["score"],
@@ -210,11 +206,7 @@ def step_rows(record: EpisodeRecord) -> list[Record]:
 
 
 def call_rows(record: EpisodeRecord) -> list[Record]:
-    """Return one row for each call of a model; none for policies that ask no model.
-
-    Raises:
-        KeyError: A call is not whole; TypeError and the like if it is of another shape.
-    """
+    """Return one row for each call of a model; none for policies that ask no model."""
     keys = _cells(KEYS, record)
     columns = CALLS.columns[len(KEYS) :]
     rows: list[Record] = []
@@ -232,11 +224,7 @@ def call_rows(record: EpisodeRecord) -> list[Record]:
 
 
 def failure_row(failure: FailureRecord) -> Record:
-    """Return the row of a failure.
-
-    Raises:
-        KeyError: It is not whole.
-    """
+    """Return the row of a failure."""
     return _cells(FAILURES.columns, failure)
 
 
@@ -302,14 +290,7 @@ _BROKEN = (KeyError, TypeError, ValueError, AttributeError, InvalidInputError)
 
 @dataclass(frozen=True, slots=True)
 class RunExport:
-    """What an export made.
-
-    Attributes:
-        directory: The folder of the tables.
-        tables: Name, rows, size and hash of each.
-        num_episodes: Episodes in them.
-        num_planned: Episodes of the whole run.
-    """
+    """What an export made: a folder of tables with so many of the episodes that the whole run has."""
 
     directory: Path
     tables: tuple[ShardFacts, ...]
@@ -342,7 +323,7 @@ def export_run(directory: Path | str, out: Path | str, *, progress: Callable[[in
             be written.
         MissingExtraError: pyarrow is not installed.
     """
-    require("pyarrow.parquet")
+    import_parquet()
     source, folder = Path(directory), Path(out)
     manifest = read_manifest(source)
     _prepare(folder, manifest)
@@ -355,7 +336,7 @@ def export_run(directory: Path | str, out: Path | str, *, progress: Callable[[in
                 progress(1)
         for failure in read_failures(source):
             with _naming(source / FAILURES_NAME, failure.get("index")):
-                tables.write("failures.parquet", [failure_row(failure)])
+                tables.add_failure(failure)
         facts = tables.commit()
     num_episodes = facts[0].num_records
     return RunExport(folder, facts, num_episodes, manifest["arguments"].get("num_episodes", num_episodes))
@@ -370,28 +351,30 @@ class _Tables:
         self._stack = stack
         self._writers: dict[str, ShardWriter] = {}
         for name in ("episodes.parquet", "steps.parquet", "failures.parquet"):
-            self.write(name, [])
+            self._writer(name)
 
-    def add(self, record: EpisodeRecord) -> None:
-        """Write the rows of an episode."""
-        record, problem = opened_if_whole(record)
-        if problem is not None:
-            warnings.warn(f"{problem}; the tables leave them out", UserWarning, stacklevel=2)
-        self.write("episodes.parquet", [episode_row(record)])
-        self.write("steps.parquet", step_rows(record))
-        calls = call_rows(record)
-        if calls:
-            self.write("calls.parquet", calls)
-
-    def write(self, name: str, rows: list[Record]) -> None:
-        """Write rows of a table, which is begun if needed."""
+    def _writer(self, name: str) -> ShardWriter:
         if name not in self._writers:
             schema = TABLES[name]
             metadata = {TABLE_KEY: schema.name, MANIFEST_KEY: self._manifest}
             writer = ShardWriter(self._folder / name, "parquet", schema, metadata=metadata, advice=ADVICE)
             self._writers[name] = self._stack.enter_context(writer)
-        for row in rows:
-            self._writers[name].write(row)
+        return self._writers[name]
+
+    def add(self, record: EpisodeRecord) -> None:
+        """Write the rows of an episode; the table of calls is begun with the first call."""
+        record, problem = opened_if_whole(record)
+        if problem is not None:
+            warnings.warn(f"{problem}; the tables leave them out", UserWarning, stacklevel=2)
+        self._writer("episodes.parquet").write(episode_row(record))
+        for row in step_rows(record):
+            self._writer("steps.parquet").write(row)
+        for row in call_rows(record):
+            self._writer("calls.parquet").write(row)
+
+    def add_failure(self, failure: FailureRecord) -> None:
+        """Write the row of a failure."""
+        self._writer("failures.parquet").write(failure_row(failure))
 
     def commit(self) -> tuple[ShardFacts, ...]:
         """Give all tables their names, in the order of `TABLES`; remove one that this run has not (any more)."""
@@ -413,7 +396,7 @@ def _naming(path: Path, index: object) -> Iterator[None]:
 
 def _prepare(folder: Path, manifest: dict[str, Any]) -> None:
     """Make the folder, refuse tables that are not of this run, and remove what a killed export left."""
-    parquet = require("pyarrow.parquet")
+    parquet = import_parquet()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in TABLES:

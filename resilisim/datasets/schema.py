@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol, TypeAlias
 
-from resilisim.errors import InvalidInputError, MissingExtraError, unknown_name
+from resilisim.errors import InvalidInputError, import_extra, unknown_name
 from resilisim.tasks.model import Task
 from resilisim.tool_library.library import ToolLibrary
-
-
-def require(module: str) -> Any:
-    """Import a module of the extra `datasets`.
-
-    Raises:
-        MissingExtraError: It is not installed; the text says how to get it.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        message = f"Parquet needs {module!r} ({error}): pip install 'resilisim[datasets]'"
-        raise MissingExtraError(message) from error
-
 
 # "string", "int64", "float64" or "bool"; "json" for JSON values of no fixed shape, which readers get as they are,
 # without the nulls of a struct (Parquet holds their text); a list with the type of its items as its one member; or the
@@ -40,14 +25,22 @@ INT64_LIMIT = 2**63
 SHOWN_LENGTH = 60  # characters of a value in a message
 
 
+def import_parquet(module: str = "pyarrow.parquet") -> Any:
+    """Import a module of pyarrow, or say which extra brings it."""
+    return import_extra(module, "Parquet needs", "datasets")
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a schema.
+    """One column of a schema: its name, the type of its values, and a sentence on what it means for the card.
 
-    Attributes:
-        name: Its name.
-        type: Type of its values.
-        description: What it means, in a sentence or two, for the dataset card.
+    Raises:
+        InvalidInputError: A scalar type is unknown, a list has not one item type, or a struct has no fields.
+
+    Example:
+        >>> from resilisim.datasets import Column
+        >>> Column("tools", ["string"], "Tools that were called.").type
+        ['string']
     """
 
     name: str
@@ -55,21 +48,21 @@ class Column:
     description: str
 
     def __post_init__(self) -> None:
-        """Refuse a type that is none.
-
-        Raises:
-            InvalidInputError: A scalar type is unknown, a list has not one item type, or a struct has no fields.
-        """
+        """Refuse a type that is none."""
         _check_type(self.type, f"column {self.name!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSchema:
-    """The columns of a kind of record.
+    """The columns of a kind of record, in the order in which records hold them.
 
-    Attributes:
-        name: Name and version, such as "resilisim-prompts-1".
-        columns: In the order in which records hold them.
+    The name has a version, such as "resilisim-prompts-1".
+
+    Example:
+        >>> from resilisim.datasets import Column, RecordSchema
+        >>> schema = RecordSchema("lengths-1", (Column("length", "int64", "Number of words."),))
+        >>> schema.struct
+        {'length': 'int64'}
     """
 
     name: str
@@ -90,11 +83,7 @@ class RecordSchema:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the schema as JSON values, for a dataset's manifest."""
-        columns = [
-            {"name": column.name, "type": _plain_type(column.type), "description": column.description}
-            for column in self.columns
-        ]
-        return {"name": self.name, "columns": columns}
+        return {"name": self.name, "columns": [asdict(column) for column in self.columns]}
 
 
 def check_record(schema: RecordSchema, record: object) -> str | None:
@@ -102,6 +91,11 @@ def check_record(schema: RecordSchema, record: object) -> str | None:
 
     A record holds every column of the schema, null where it has no value, in the order of the schema; the same is true
     of structs inside. Integers are no floats and no booleans; NaN and infinities are nowhere, as JSON has neither.
+
+    Example:
+        >>> from resilisim.datasets import Column, RecordSchema, check_record
+        >>> check_record(RecordSchema("lengths-1", (Column("length", "int64", ""),)), {"length": 2.0})
+        'length: got 2.0 (float), expected int64 or null'
     """
     return _problem(record, schema.struct, "")
 
@@ -115,19 +109,18 @@ def to_arrow(schema: RecordSchema, json_name: str = "json_") -> Any:
 
     Raises:
         MissingExtraError: pyarrow is not installed.
+
+    Example:
+        >>> from resilisim.datasets import Column, RecordSchema, to_arrow
+        >>> to_arrow(RecordSchema("lengths-1", (Column("length", "int64", ""),))).names  # doctest: +SKIP
+        ['length']
     """
-    pyarrow = require("pyarrow")
+    pyarrow = import_parquet("pyarrow")
     return pyarrow.schema([(column.name, _arrow_type(pyarrow, column.type, json_name)) for column in schema.columns])
 
 
 def convert_json(value: Any, data_type: DataType, convert: Callable[[Any], Any]) -> Any:
-    """Return a value with the parts of it that are of the type "json" converted; what needs no change is not copied.
-
-    Args:
-        value: A value that fits the type.
-        data_type: Its type.
-        convert: Given each part of the type "json" that is not null.
-    """
+    """Return a value with the parts of it that are of the type "json" converted; what needs no change is not copied."""
     if value is None or not _holds_json(data_type):
         return value
     if isinstance(data_type, str):
@@ -138,7 +131,15 @@ def convert_json(value: Any, data_type: DataType, convert: Callable[[Any], Any])
 
 
 def describe(schema: RecordSchema) -> str:
-    """Return the schema as a Markdown table: column, type, meaning."""
+    """Return the schema as a Markdown table: column, type, meaning.
+
+    Example:
+        >>> from resilisim.datasets import Column, RecordSchema, describe
+        >>> print(describe(RecordSchema("lengths-1", (Column("length", "int64", "Number of words."),))))
+        | column | type | meaning |
+        |---|---|---|
+        | `length` | int64 | Number of words. |
+    """
     rows = [f"| `{column.name}` | {describe_type(column.type)} | {column.description} |" for column in schema.columns]
     return "\n".join(["| column | type | meaning |", "|---|---|---|", *rows])
 
@@ -156,16 +157,15 @@ def _check_type(data_type: object, where: str) -> None:
     if isinstance(data_type, str):
         if data_type != JSON_TYPE and data_type not in SCALAR_TYPES:
             raise unknown_name("type", data_type, (*SCALAR_TYPES, JSON_TYPE), where)
-        return
-    if not isinstance(data_type, Sequence | Mapping) or len(data_type) < 1:
+    elif not isinstance(data_type, Sequence | Mapping) or not data_type:
         raise InvalidInputError(f"{where}: got the type {data_type!r}, expected a name, [item type] or {{field: type}}")
-    if isinstance(data_type, Mapping):
+    elif isinstance(data_type, Mapping):
         for name, inner in data_type.items():
             _check_type(inner, f"{where}, field {name!r}")
-        return
-    if len(data_type) > 1:
+    elif len(data_type) > 1:
         raise InvalidInputError(f"{where}: a list has one item type, got {len(data_type)}")
-    _check_type(data_type[0], f"{where}, items")
+    else:
+        _check_type(data_type[0], f"{where}, items")
 
 
 def _problem(value: object, data_type: DataType, where: str) -> str | None:
@@ -175,21 +175,18 @@ def _problem(value: object, data_type: DataType, where: str) -> str | None:
         return _scalar_problem(value, data_type, where)
     if value is None and where:
         return None
+    place = where or "record"
     if isinstance(data_type, Mapping):
         if type(value) is not dict:
-            return f"{_place(where)}: got {_shown(value)}, expected a mapping"
+            return f"{place}: got {_shown(value)}, expected a mapping"
         if tuple(value) != tuple(data_type):
-            return f"{_place(where)}: {_key_problem(tuple(value), tuple(data_type))}"
+            return f"{place}: {_key_problem(tuple(value), tuple(data_type))}"
         inner = ((value[name], item, f"{where}.{name}" if where else name) for name, item in data_type.items())
     else:
         if type(value) is not list:
-            return f"{_place(where)}: got {_shown(value)}, expected a list"
+            return f"{place}: got {_shown(value)}, expected a list"
         inner = ((item, data_type[0], f"{where}[{index}]") for index, item in enumerate(value))
-    for item, item_type, place in inner:
-        problem = _problem(item, item_type, place)
-        if problem is not None:
-            return problem
-    return None
+    return next(filter(None, (_problem(*part) for part in inner)), None)
 
 
 def _scalar_problem(value: object, name: str, where: str) -> str | None:
@@ -206,13 +203,7 @@ def _scalar_problem(value: object, name: str, where: str) -> str | None:
 
 
 def json_problem(value: object, where: str, depth: int = MAX_JSON_DEPTH) -> str | None:
-    """Return what keeps a value from being one of the type "json", in one line, or None if nothing does.
-
-    Args:
-        value: The value.
-        where: What it is called in the line.
-        depth: Levels that may still be nested.
-    """
+    """Return what keeps a value, called `where`, from being one of the type "json", or None if nothing does."""
     if depth == 0:
         return f"{where}: nested too deeply, expected at most {MAX_JSON_DEPTH} levels"
     if type(value) is dict:
@@ -222,7 +213,7 @@ def json_problem(value: object, where: str, depth: int = MAX_JSON_DEPTH) -> str 
         parts = ((f"{where}.{key}", item) for key, item in value.items())
     elif type(value) is list:
         parts = ((f"{where}[{index}]", item) for index, item in enumerate(value))
-    elif value is None or type(value) in SCALAR_TYPES.values():
+    elif value is None or type(value) in _NAMES_OF_TYPES:
         return None if value is None else _scalar_problem(value, _NAMES_OF_TYPES[type(value)], where)
     else:
         return f"{where}: got {_shown(value)}, expected a JSON value"
@@ -237,30 +228,18 @@ def _holds_json(data_type: DataType) -> bool:
 
 def _key_problem(found: tuple[object, ...], expected: tuple[str, ...]) -> str:
     missing = [name for name in expected if name not in found]
+    unknown = [name for name in found if name not in expected]
     if missing:
         return f"{missing[0]!r} is missing"
-    unknown = [name for name in found if name not in expected]
     if unknown:
         return f"{unknown[0]!r} is not in the schema"
     return f"got the order {', '.join(map(str, found))}, expected {', '.join(expected)}"
-
-
-def _place(where: str) -> str:
-    return where or "record"
 
 
 def _shown(value: object) -> str:
     text = repr(value)
     text = text if len(text) <= SHOWN_LENGTH else text[: SHOWN_LENGTH - 3] + "..."
     return f"{text} ({type(value).__name__})"
-
-
-def _plain_type(data_type: DataType) -> Any:
-    if isinstance(data_type, str):
-        return data_type
-    if isinstance(data_type, Mapping):
-        return {name: _plain_type(inner) for name, inner in data_type.items()}
-    return [_plain_type(data_type[0])]
 
 
 def _arrow_type(pyarrow: Any, data_type: DataType, json_name: str) -> Any:
@@ -277,13 +256,13 @@ class RecordSource(Protocol):
     A record is a function of the spec, the library and the task alone, never of tasks that came before: shards are made
     by different processes, in any order, and a run that goes on must write what an unbroken one would have written.
 
-    The smallest source there is:
-
-        class DescriptionSource:
-            schema = RecordSchema("descriptions-1", (Column("text", "string", "What the task says."),))
-
-            def records(self, task: Task) -> Iterator[Record]:
-                yield {"text": task.description}
+    Example:
+        >>> from resilisim.datasets import Column, RecordSchema
+        >>> class DescriptionSource:
+        ...     schema = RecordSchema("descriptions-1", (Column("text", "string", "What the task says."),))
+        ...
+        ...     def records(self, task):
+        ...         yield {"text": task.description}
     """
 
     @property
@@ -299,17 +278,18 @@ class RecordSource(Protocol):
 class SourceSpec(Protocol):
     """Everything that decides the records, as a frozen dataclass that can be pickled: it travels to other processes.
 
-    The spec of the smallest source:
-
-        @dataclass(frozen=True, slots=True)
-        class DescriptionSpec:
-            kind: ClassVar[str] = "descriptions"
-
-            def arguments(self) -> dict[str, Any]:
-                return {}
-
-            def make(self, library: ToolLibrary) -> DescriptionSource:
-                return DescriptionSource()
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from typing import ClassVar
+        >>> @dataclass(frozen=True)
+        ... class DescriptionSpec:
+        ...     kind: ClassVar[str] = "descriptions"
+        ...
+        ...     def arguments(self):
+        ...         return {}
+        ...
+        ...     def make(self, library):
+        ...         return DescriptionSource()  # the example of `RecordSource`
     """
 
     @property

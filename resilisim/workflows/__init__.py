@@ -1,54 +1,38 @@
 """Workflows: the plan for a task, who makes it, and the prompt that shows it."""
 
 from resilisim.workflows.mcp_task import parse_mcp_task, render_mcp_task, validate_mcp_task
-from resilisim.workflows.model import PlannedStep, Step, Workflow, critical_tools
+from resilisim.workflows.model import PlannedStep, Step, Workflow
 from resilisim.workflows.plan_text import render_plan
 from resilisim.workflows.planner import (
     AutoPlanner,
     ExactPlanner,
     Planner,
-    all_success_path,
-    no_similar_tools,
     resolve_planner,
     similar_by_retrieval,
     with_limits,
 )
 from resilisim.workflows.prompts import (
-    PLAN_FORMATS,
-    PLANNED_PROMPT_TYPES,
-    PROMPT_STYLES,
     PROMPT_TYPES,
     Prompt,
-    PromptStyle,
-    check_style,
     parse_plan,
     parse_steps,
     parse_work_order,
     render_prompt,
 )
-from resilisim.workflows.steps import SemanticMatch, semantic_match_by_retrieval
+from resilisim.workflows.steps import semantic_match_by_retrieval
 from resilisim.workflows.templating import PromptTemplates, load_templates
 
 __all__ = [
-    "PLANNED_PROMPT_TYPES",
-    "PLAN_FORMATS",
-    "PROMPT_STYLES",
     "PROMPT_TYPES",
     "AutoPlanner",
     "ExactPlanner",
     "PlannedStep",
     "Planner",
     "Prompt",
-    "PromptStyle",
     "PromptTemplates",
-    "SemanticMatch",
     "Step",
     "Workflow",
-    "all_success_path",
-    "check_style",
-    "critical_tools",
     "load_templates",
-    "no_similar_tools",
     "parse_mcp_task",
     "parse_plan",
     "parse_steps",

@@ -16,14 +16,13 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree
 
-from resilisim.errors import InvalidInputError, MissingExtraError, unknown_name
+from resilisim.errors import InvalidInputError, import_extra, one_line, unknown_name
 from resilisim.workflows.model import (
     CHOSEN_BY,
     PlannedStep,
-    Step,
     Workflow,
     critical_tools,
     mean_semantic_match,
@@ -31,9 +30,6 @@ from resilisim.workflows.model import (
 )
 from resilisim.workflows.plan_text import read_stated_parameters
 from resilisim.workflows.templating import PromptTemplates, packaged_templates
-
-if TYPE_CHECKING:
-    from xmlschema import XMLSchema10
 
 Element = ElementTree.Element
 
@@ -81,6 +77,12 @@ def render_mcp_task(workflow: Workflow, templates: PromptTemplates | None = None
 
     Raises:
         InvalidInputError: A step's parameters are not JSON, or the element would be too long to be read back.
+
+    Example:
+        >>> from resilisim.workflows import Step, Workflow, parse_mcp_task, render_mcp_task
+        >>> plan = Workflow("task_1", (Step("network_fetcher"),), "mine", 0.8)
+        >>> parse_mcp_task(render_mcp_task(plan)) == plan
+        True
     """
     root = Element("mcp_task")
     _add(root, "instance_id", workflow.instance_id)
@@ -92,9 +94,22 @@ def render_mcp_task(workflow: Workflow, templates: PromptTemplates | None = None
             value = getattr(step, part.field)
             if part.always or value not in (None, "", (), {}):
                 part.write(element, part.tag, value)
-    _add_intelligence(root, workflow)
-    _add_insights(root, workflow.steps)
-    _add_guidance(root, templates or packaged_templates())
+    intelligence = ElementTree.SubElement(root, "workflow_intelligence")
+    _add_number(intelligence, "predicted_success_probability", workflow.predicted_success_probability)
+    critical = critical_tools(workflow.steps)
+    if critical:
+        _add_tools(intelligence, "critical_tools", critical)
+    insights = ElementTree.SubElement(root, "semantic_insights")
+    values = {"mean_semantic_match": mean_semantic_match(workflow.steps)}
+    values |= {f"share_chosen_by_{chooser}": share_chosen_by(workflow.steps, chooser) for chooser in CHOSEN_BY}
+    for name, value in values.items():
+        if value is not None:
+            _add_number(insights, name, round(value, INSIGHT_DECIMALS))
+    fill = (templates or packaged_templates()).fill
+    for section, parts in GUIDANCE.items():
+        element = ElementTree.SubElement(root, section)
+        for name in parts:
+            _add(element, name, " ".join(fill(f"mcp_task.{section}.{name}.md", {}).split()))
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode")
     if len(text) > MAX_CHARACTERS:
@@ -115,6 +130,14 @@ def parse_mcp_task(text: str) -> Workflow:
     Raises:
         InvalidInputError: There is no such element, it is not well-formed, too long or too deep, or a part of it is
             unknown, stands twice, is missing, or of the wrong kind.
+
+    Example:
+        >>> from resilisim import benchmark_tasks
+        >>> from resilisim.workflows import ExactPlanner, parse_mcp_task, render_prompt
+        >>> task = benchmark_tasks()[0]
+        >>> plan = ExactPlanner().plan(task)
+        >>> parse_mcp_task(render_prompt(task, "optimal", plan, plan_format="xml").text) == plan
+        True
     """
     root = mcp_task_element(text)
     parts = _parts(root, _SECTIONS)
@@ -168,6 +191,11 @@ def validate_mcp_task(text: str) -> None:
     Raises:
         InvalidInputError: There is no such element, it is not well-formed, or it does not fit the schema.
         MissingExtraError: The package xmlschema is not installed.
+
+    Example:
+        >>> from resilisim.workflows import Step, Workflow, render_mcp_task, validate_mcp_task
+        >>> plan = Workflow("task_1", (Step("network_fetcher"),), "mine", 0.8)
+        >>> validate_mcp_task(render_mcp_task(plan))  # doctest: +SKIP
     """
     element = mcp_task_element(text)
     for error in _compiled_schema().iter_errors(element):
@@ -181,13 +209,8 @@ def mcp_task_schema() -> str:
 
 
 @functools.cache
-def _compiled_schema() -> XMLSchema10:
-    try:
-        from xmlschema import XMLSchema10
-    except ImportError as error:
-        message = f"checking <mcp_task> needs 'xmlschema' ({error}): pip install 'resilisim[xml]'"
-        raise MissingExtraError(message) from error
-    return XMLSchema10(mcp_task_schema())
+def _compiled_schema() -> Any:
+    return import_extra("xmlschema", "checking <mcp_task> needs", "xml").XMLSchema10(mcp_task_schema())
 
 
 def mcp_task_element(text: str) -> Element:
@@ -219,7 +242,7 @@ def mcp_task_element(text: str) -> Element:
 
 
 class _ShallowTreeBuilder(ElementTree.TreeBuilder):
-    """Builds the tree of an element, and stops where elements are nested too deeply."""
+    """Builds a tree, and stops where elements are nested too deeply."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,30 +284,6 @@ def _decoded(match: re.Match[str]) -> str:
     return "\\" * half + (chr(int(code[1:], 16)) if odd else code)
 
 
-def _add_intelligence(root: Element, workflow: Workflow) -> None:
-    element = ElementTree.SubElement(root, "workflow_intelligence")
-    _add(element, "predicted_success_probability", repr(float(workflow.predicted_success_probability)))
-    critical = critical_tools(workflow.steps)
-    if critical:
-        _add_tools(element, "critical_tools", critical)
-
-
-def _add_insights(root: Element, steps: Sequence[Step]) -> None:
-    element = ElementTree.SubElement(root, "semantic_insights")
-    values = {"mean_semantic_match": mean_semantic_match(steps)}
-    values |= {f"share_chosen_by_{chooser}": share_chosen_by(steps, chooser) for chooser in CHOSEN_BY}
-    for name, value in values.items():
-        if value is not None:
-            _add(element, name, repr(round(value, INSIGHT_DECIMALS)))
-
-
-def _add_guidance(root: Element, templates: PromptTemplates) -> None:
-    for section, parts in GUIDANCE.items():
-        element = ElementTree.SubElement(root, section)
-        for part in parts:
-            _add(element, part, " ".join(templates.fill(f"mcp_task.{section}.{part}.md", {}).split()))
-
-
 def _add(parent: Element, name: str, text: str, **attributes: str) -> None:
     ElementTree.SubElement(parent, name, attributes).text = encode_characters(text)
 
@@ -297,25 +296,18 @@ def _add_number(parent: Element, name: str, value: float) -> None:
     _add(parent, name, repr(float(value)))
 
 
-def _add_tools(parent: Element, name: str, tools: Sequence[str]) -> None:
-    element = ElementTree.SubElement(parent, name)
-    for tool in tools:
-        _add(element, "tool", tool)
-
-
-def _add_ranked_tools(parent: Element, name: str, tools: Sequence[str]) -> None:
+def _add_tools(parent: Element, name: str, tools: Sequence[str], ranked: bool = False) -> None:
     element = ElementTree.SubElement(parent, name)
     for rank, tool in enumerate(tools, start=1):
-        _add(element, "tool", tool, rank=str(rank))
+        _add(element, "tool", tool, **({"rank": str(rank)} if ranked else {}))
 
 
 def _add_json(parent: Element, name: str, value: Mapping[str, Any]) -> None:
     try:
         _add(parent, name, json.dumps(dict(value), ensure_ascii=False))
     except (TypeError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
         tool = decode_characters(parent.findtext("tool", ""))
-        raise InvalidInputError(f"parameters of step {tool!r} are not JSON values ({reason})") from None
+        raise InvalidInputError(f"parameters of step {tool!r} are not JSON values ({one_line(error)})") from None
 
 
 def _parts(element: Element, known: Collection[str]) -> dict[str, Element]:
@@ -375,7 +367,7 @@ def _json(element: Element) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        reason = "nested too deeply" if isinstance(error, RecursionError) else one_line(error)
         raise InvalidInputError(f"<{element.tag}> is {text[:60]!r}: expected a JSON object ({reason})") from None
 
 
@@ -404,7 +396,7 @@ _STEP_PARTS = (
     _StepPart("semantic_match", "semantic_match", _add_number, _number),
     _StepPart("reasoning", "reason", _add_text, _text),
     _StepPart("requires", "requires", _add_tools, _tools),
-    _StepPart("alternatives", "alternatives", _add_ranked_tools, _tools),
+    _StepPart("alternatives", "alternatives", functools.partial(_add_tools, ranked=True), _tools),
     _StepPart("parameters", "parameters", _add_json, _json),
     _StepPart("expected_outcome", "expected_outcome", _add_text, _text),
     _StepPart("confidence", "confidence", _add_number, _number, always=True),

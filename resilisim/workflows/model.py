@@ -53,6 +53,11 @@ class Step:
             for no such limit.
         skip_from: Number of the first message, at least 1, that is not spent on this step any more; None for no such
             limit.
+
+    Example:
+        >>> from resilisim.workflows import Step
+        >>> Step("data_processing_parser", {"source": "orders.csv"}, max_tries=2).is_limited
+        True
     """
 
     tool: Text
@@ -99,6 +104,14 @@ class Workflow:
         planner: Name of the planner that made it.
         predicted_success_probability: The chance of full success of following the plan to the letter, as computed by
             the planner; under "exact-path" V*.
+
+    Example:
+        >>> from resilisim.workflows import Step, Workflow
+        >>> plan = Workflow("task_1", (Step("network_fetcher"), Step("data_processing_parser")), "mine", 0.9)
+        >>> plan.tools
+        ('network_fetcher', 'data_processing_parser')
+        >>> Workflow.from_mapping(plan.to_mapping()) == plan
+        True
     """
 
     instance_id: Text
@@ -143,6 +156,11 @@ class PlannedStep:
         problem: Why the parameters that it gives cannot be read, with their words; None if they can, or there are none.
         max_tries: Failed tries after which to go on (`Step.max_tries`); None if the prompt names no such limit.
         skip_from: Message from which to leave the step (`Step.skip_from`); None if the prompt names no such limit.
+
+    Example:
+        >>> from resilisim.workflows import PlannedStep
+        >>> PlannedStep("network_fetcher", max_tries=2).is_left(failed_tries=2, message=3)
+        True
     """
 
     tool: str
@@ -153,22 +171,14 @@ class PlannedStep:
     skip_from: int | None = None
 
     def is_left(self, failed_tries: int, message: int) -> bool:
-        """Return whether its limits say to go on to the next step.
-
-        Args:
-            failed_tries: Calls of this step so far; none of them succeeded.
-            message: Number of the message about to be written, from 1.
-        """
+        """Return whether its limits say to go on, after failed tries and before a message, numbered from 1."""
         return (self.max_tries is not None and failed_tries >= self.max_tries) or (
             self.skip_from is not None and message >= self.skip_from
         )
 
 
 def critical_tools(steps: Sequence[Step]) -> tuple[str, ...]:
-    """Return the tools of a plan that another step depends on directly, in plan order.
-
-    Where a flaw put that step first does not matter: a plan claims of itself that it is sound.
-    """
+    """Return the tools of a plan that any other step depends on directly, in plan order: plans claim to be sound."""
     required = {name for step in steps for name in step.requires}
     return tuple(dict.fromkeys(step.tool for step in steps if step.tool in required))
 

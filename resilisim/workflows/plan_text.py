@@ -29,24 +29,29 @@ _HEADING_LINE = re.compile(r"^#{1,6} ", re.MULTILINE)
 
 
 def render_plan(steps: Sequence[Step]) -> str:
-    """Return the numbered steps of a plan, from which `parse_steps` reads them back."""
+    """Return the numbered steps of a plan, from which `parse_steps` reads them back.
+
+    Example:
+        >>> from resilisim.workflows import Step, render_plan
+        >>> print(render_plan([Step("data_processing_parser", requires=("file_operations_reader",))]))
+        1. Execute data_processing_parser
+           - Requires: file_operations_reader
+    """
     lines: list[str] = []
     for number, step in enumerate(steps, start=1):
+        match = "" if step.semantic_match is None else f"{step.semantic_match:.2f}"
+        outcome = f"{escape_line(step.expected_outcome)} (confidence {step.confidence:.2f})"
+        details = {
+            "Reason": escape_line(step.reason),
+            "Semantic match": match,
+            "Limit": describe_limits(step),
+            "Requires": escape_line(", ".join(step.requires)),
+            "Parameters": inline_json(step.parameters) if step.parameters else "",
+            "Alternatives": escape_line(", ".join(step.alternatives)),
+            "Expected": outcome if step.expected_outcome else "",
+        }
         lines.append(f"{number}. Execute {escape_line(step.tool)}")
-        if step.reason:
-            lines.append(f"   - Reason: {escape_line(step.reason)}")
-        if step.semantic_match is not None:
-            lines.append(f"   - Semantic match: {step.semantic_match:.2f}")
-        if step.is_limited:
-            lines.append(f"   - Limit: {describe_limits(step)}")
-        if step.requires:
-            lines.append(f"   - Requires: {escape_line(', '.join(step.requires))}")
-        if step.parameters:
-            lines.append(f"   - Parameters: {inline_json(step.parameters)}")
-        if step.alternatives:
-            lines.append(f"   - Alternatives: {escape_line(', '.join(step.alternatives))}")
-        if step.expected_outcome:
-            lines.append(f"   - Expected: {escape_line(step.expected_outcome)} (confidence {step.confidence:.2f})")
+        lines += [f"   - {name}: {text}" for name, text in details.items() if text]
     return "\n".join(lines)
 
 
@@ -67,25 +72,18 @@ def read_markdown_steps(text: str) -> list[PlannedStep]:
     ends = [match.start() for match in matches[1:]] + [heading.start() if heading else len(text)]
     steps = []
     for match, end in zip(matches, ends, strict=True):
-        requires: tuple[str, ...] | None = None
-        parameters: Mapping[str, Any] | None = None
-        problem: str | None = None
-        max_tries: int | None = None
-        skip_from: int | None = None
-        for detail in _DETAIL_LINE.finditer(text, match.end(), end):
-            if detail.group(1) == "Requires":
-                requires = tuple(name for name in re.split(r"[,\s]+", detail.group(2)) if name)
-            elif detail.group(1) == "Limit":
-                max_tries = _stated_limit(_MAX_TRIES, detail.group(2))
-                skip_from = _stated_limit(_SKIP_FROM, detail.group(2))
-            else:
-                parameters, problem = read_stated_parameters(detail.group(2))
-        steps.append(PlannedStep(match.group(1), requires, parameters, problem, max_tries, skip_from))
+        details = {found.group(1): found.group(2) for found in _DETAIL_LINE.finditer(text, match.end(), end)}
+        requires = None
+        if "Requires" in details:
+            requires = tuple(name for name in re.split(r"[,\s]+", details["Requires"]) if name)
+        limits = (_stated_limit(pattern, details.get("Limit", "")) for pattern in (_MAX_TRIES, _SKIP_FROM))
+        parameters, problem = read_stated_parameters(details.get("Parameters", ""))
+        steps.append(PlannedStep(match.group(1), requires, parameters, problem, *limits))
     return steps
 
 
-def _stated_limit(pattern: re.Pattern[str], text: str) -> int | None:
-    found = pattern.search(text)
+def _stated_limit(pattern: re.Pattern[str], text: str, start: int = 0) -> int | None:
+    found = pattern.search(text, start)
     return max(int(found.group(1)), 1) if found else None
 
 
@@ -129,19 +127,12 @@ def read_compact_steps(text: str) -> list[PlannedStep]:
     for match in matches:
         tool, rest = match.group(2), match.group(3)
         parameters, end, problem = _read_arguments(rest, inputs, before)
-        requires = _REQUIRES.match(rest, end) if problem is None else _REQUIRES.search(rest)
-        names = [name.strip() for name in requires.group(1).split(",")] if requires else []
-        tries, last = _TRIES.search(rest, end), _LAST_MESSAGE.search(rest, end)
-        steps.append(
-            PlannedStep(
-                tool,
-                tuple(tools[name] if name in tools else _unquoted(name) for name in names) or None,
-                parameters,
-                problem,
-                max(int(tries.group(1)), 1) if tries else None,
-                int(last.group(1)) + 1 if last else None,
-            )
-        )
+        found = _REQUIRES.match(rest, end) if problem is None else _REQUIRES.search(rest)
+        names = [name.strip() for name in found.group(1).split(",")] if found else []
+        requires = tuple(tools[name] if name in tools else _unquoted(name) for name in names) or None
+        max_tries, last = _stated_limit(_TRIES, rest, end), _LAST_MESSAGE.search(rest, end)
+        skip_from = int(last.group(1)) + 1 if last else None
+        steps.append(PlannedStep(tool, requires, parameters, problem, max_tries, skip_from))
         before = tool
     return steps
 
@@ -185,12 +176,7 @@ def _inputs_in(text: str) -> dict[str, Any]:
 def _read_arguments(
     text: str, inputs: Mapping[str, Any], before: str | None
 ) -> tuple[Mapping[str, Any] | None, int, str | None]:
-    """Read what stands between the brackets.
-
-    Returns:
-        The parameters (None if there are none to pass), the place behind the closing bracket, and what is wrong with
-        the text (None if nothing is).
-    """
+    """Read what stands between the brackets: the parameters if any, the place behind them, and what is wrong if any."""
     parameters: dict[str, Any] = {}
     place = 0
     try:
@@ -212,9 +198,9 @@ def _read_arguments(
                 parameters[name] = _usual_value(name, inputs, before)
             place = _skip_spaces(text, place)
     except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         # What follows the last bracket still says when the step comes.
-        return None, text.rfind(")") + 1, f"the parameters cannot be read ({reason}): {text[:200]!r}"
+        problem = f"the parameters cannot be read ({_reason(error)}): {text[:_EXCERPT_LENGTH]!r}"
+        return None, text.rfind(")") + 1, problem
     return parameters or None, place + 1, None
 
 
@@ -227,22 +213,18 @@ def _skip_spaces(text: str, place: int) -> int:
 _EXCERPT_LENGTH = 200
 
 
+def _reason(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
 def read_stated_parameters(text: str) -> tuple[Mapping[str, Any] | None, str | None]:
-    """Read the parameters that a plan states.
-
-    Args:
-        text: What the plan says; empty if it says nothing.
-
-    Returns:
-        The parameters (None if there are none to pass), and what is wrong with the text (None if nothing is).
-    """
+    """Read the parameters that a plan states: None if there are none to pass; and what is wrong with the text."""
     if not text.strip():
         return None, None
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return None, f"the parameters are not valid JSON ({reason}): {text[:_EXCERPT_LENGTH]!r}"
+        return None, f"the parameters are not valid JSON ({_reason(error)}): {text[:_EXCERPT_LENGTH]!r}"
     if value is not None and not isinstance(value, dict):
         return None, f"the parameters are no JSON object: {text[:_EXCERPT_LENGTH]!r}"
     return value, None

@@ -17,7 +17,7 @@ from resilisim.statistics.estimates import NORMAL_95
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
-from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawRefusal, Perturber
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Perturber
 from resilisim.workflows.model import Step
 from resilisim.workflows.planner import resolve_planner
 
@@ -25,8 +25,12 @@ KEPT_RESULTS = 65536
 TASKS_PER_JOB = 20
 TOLERANCE = 1e-12  # below it two probabilities are equal
 
+FlawKey = tuple[str, str, str]  # flaw type, method, severity
 # The plan without a flaw, as a row of the table.
-SOUND = ("none", "none", "none")
+SOUND: FlawKey = ("none", "none", "none")
+FLAW_KEYS: tuple[FlawKey, ...] = tuple(
+    (flaw, method, severity) for flaw, methods in FLAW_METHODS.items() for method in methods for severity in SEVERITIES
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +55,28 @@ class PlanCosts:
 
     def to_mapping(self) -> dict[str, float]:
         """Return the costs as they stand in records."""
-        return {"obey": self.obey, "obey_coverage": self.obey_coverage, "deviate": self.deviate}
+        return asdict(self)
 
 
 def follow_steps(problem: Problem, steps: Sequence[Step], mode: str = "strict") -> Obedience:
     """Return the chances of following a plan to the letter, limits of its steps and refused calls included.
 
-    Args:
-        problem: The task's numbers.
-        steps: The steps of the plan.
-        mode: How parameters of calls are checked.
+    `mode` is how parameters of calls are checked.
 
     Raises:
         InvalidInputError: A tool is not in the library.
         ExactLimitError: Too many steps have limits.
+
+    Example:
+        >>> from resilisim import benchmark_tasks, default_library
+        >>> from resilisim.simulator import build_problem
+        >>> from resilisim.workflows import ExactPlanner
+        >>> from resilisim.workflows.plan_value import follow_steps
+        >>> task = benchmark_tasks()[0]
+        >>> plan = ExactPlanner().plan(task)
+        >>> success = follow_steps(build_problem(default_library(), task.required_tools), plan.steps).success
+        >>> abs(success - plan.predicted_success_probability) < 1e-12
+        True
     """
     refused = [not accepts(problem.library[step.tool], step.parameters, mode) for step in steps]
     return obey_plan(problem, *_numbers(problem.library, steps, refused))
@@ -84,12 +96,9 @@ def _numbers(
 
 
 class CostCalculator:
-    """Computes costs; equal plans for equal required lists are computed once.
+    """Computes costs, of the default library under the benchmark's law and rules if nothing else is said.
 
-    Args:
-        library: Tool library of the plans; the default one if omitted.
-        law: Success law; the benchmark's if omitted.
-        rules: End rules; the benchmark's if omitted.
+    Equal plans for equal required lists are computed once.
     """
 
     def __init__(
@@ -104,10 +113,6 @@ class CostCalculator:
 
     def costs(self, required_tools: Sequence[str], steps: Sequence[Step]) -> PlanCosts:
         """Return the costs of a plan for a task.
-
-        Args:
-            required_tools: The task's required tools, in order.
-            steps: The steps of the plan.
 
         Raises:
             InvalidInputError: A tool is not in the library.
@@ -131,52 +136,30 @@ class CostCalculator:
 
 @dataclass(frozen=True, slots=True)
 class TaskCosts:
-    """The costs of every flaw in one task's plan.
-
-    Attributes:
-        sound: Those of the plan as it was.
-        flawed: (flaw type, method, severity) -> costs and number of edits, for the flaws that the plan can carry.
-    """
+    """The costs of one task's plan as it is, and with each flaw that it can carry, with the number of edits."""
 
     sound: PlanCosts
-    flawed: dict[tuple[str, str, str], tuple[PlanCosts, int]]
+    flawed: dict[FlawKey, tuple[PlanCosts, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class FlawCostRow:
-    """Means over the tasks whose plans can carry a flaw.
-
-    Attributes:
-        flaw: Flaw type; "none" for the sound plans.
-        method: Method.
-        severity: Severity.
-        num_tasks: Tasks that carry it.
-        num_refused: Tasks that cannot.
-        edits: Mean number of edits.
-        obey: Mean chance of full success of an agent that obeys.
-        obey_interval: Half the width of the 95 % interval of that mean over tasks.
-        obey_coverage: Mean share of required tools that succeed in order.
-        coverage_interval: Half the width of its 95 % interval.
-        deviate: Mean V* of these tasks.
-        price: Mean price of obedience, deviate - obey.
-        sound_obey: Mean `obey` of the sound plans of these tasks.
-        harmless: Share of these tasks whose `obey` the flaw leaves as it was.
-    """
+    """Means over the tasks whose plans can carry a flaw; the sound plans are the flaw "none"."""
 
     flaw: str
     method: str
     severity: str
-    num_tasks: int
-    num_refused: int
+    num_tasks: int  # that carry it
+    num_refused: int  # that cannot
     edits: float
-    obey: float
-    obey_interval: float
+    obey: float  # and `obey_coverage`, `deviate`: means of `PlanCosts`
+    obey_interval: float  # half the width of the 95 % interval of that mean over tasks
     obey_coverage: float
     coverage_interval: float
     deviate: float
-    price: float
-    sound_obey: float
-    harmless: float
+    price: float  # deviate - obey
+    sound_obey: float  # of the sound plans of these tasks
+    harmless: float  # share of these tasks whose `obey` the flaw leaves as it was
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the row as JSON values."""
@@ -206,23 +189,14 @@ def flaw_cost_table(
         The row of the sound plans, then one for each of the 42 flaws; means over no task are NaN, and so are intervals
         over fewer than two.
     """
-    keys = [
-        SOUND,
-        *(
-            (flaw, method, severity)
-            for flaw, methods in FLAW_METHODS.items()
-            for method in methods
-            for severity in SEVERITIES
-        ),
-    ]
-    totals = {key: _Totals() for key in keys}
+    rows: dict[FlawKey, list[tuple[PlanCosts, PlanCosts, int]]] = {key: [] for key in (SOUND, *FLAW_KEYS)}
     for costs in costs_of_tasks(tasks, library=library, seed=seed, planner=planner, workers=workers):
-        for key in keys:
-            flawed = (costs.sound, 0) if key == SOUND else costs.flawed.get(key)
-            totals[key].add(costs.sound, flawed)
+        rows[SOUND].append((costs.sound, costs.sound, 0))
+        for key, (flawed, edits) in costs.flawed.items():
+            rows[key].append((costs.sound, flawed, edits))
         if progress is not None:
             progress(1)
-    return [_row(key, totals[key]) for key in keys]
+    return [_row(key, len(tasks), own) for key, own in rows.items()]
 
 
 def costs_of_tasks(
@@ -255,66 +229,47 @@ class _Maker:
         yield number, [self._costs_of(task) for task in tasks]
 
     def _costs_of(self, task: Task) -> TaskCosts:
+        required = task.required_tools
         sound = self._planner.plan(task)
-        flawed = {}
-        for flaw, methods in FLAW_METHODS.items():
-            for method in methods:
-                for severity in SEVERITIES:
-                    found = self._perturber.perturb(sound, task.required_tools, flaw, severity, method, self._seed)
-                    if not isinstance(found, FlawRefusal):
-                        costs = self._costs.costs(task.required_tools, found.workflow.steps)
-                        flawed[flaw, method, severity] = (costs, len(found.edits))
-        return TaskCosts(self._costs.costs(task.required_tools, sound.steps), flawed)
+        flaws = [(flaw, severity, method) for flaw, method, severity in FLAW_KEYS]
+        flawed = {
+            (flaw.flaw.type, flaw.flaw.method, flaw.flaw.severity): (
+                self._costs.costs(required, flaw.workflow.steps),
+                len(flaw.edits),
+            )
+            for _, flaw in self._perturber.carried(sound, required, flaws, self._seed)
+        }
+        return TaskCosts(self._costs.costs(required, sound.steps), flawed)
 
 
-class _Totals:
-    """Sums over the tasks that carry a flaw."""
-
-    def __init__(self) -> None:
-        self.num_tasks = 0
-        self.num_refused = 0
-        self.num_harmless = 0
-        self.edits = 0
-        self.sound_obey = 0.0
-        self.deviate = 0.0
-        self.obey: list[float] = []
-        self.coverage: list[float] = []
-
-    def add(self, sound: PlanCosts, flawed: tuple[PlanCosts, int] | None) -> None:
-        if flawed is None:
-            self.num_refused += 1
-            return
-        costs, edits = flawed
-        self.num_tasks += 1
-        self.num_harmless += costs.obey >= sound.obey - TOLERANCE
-        self.edits += edits
-        self.sound_obey += sound.obey
-        self.deviate += costs.deviate
-        self.obey.append(costs.obey)
-        self.coverage.append(costs.obey_coverage)
-
-
-def _row(key: tuple[str, str, str], totals: _Totals) -> FlawCostRow:
-    count = totals.num_tasks
-    obey, deviate = _mean(totals.obey), totals.deviate / count if count else math.nan
+def _row(key: FlawKey, num_tasks: int, carried: Sequence[tuple[PlanCosts, PlanCosts, int]]) -> FlawCostRow:
+    """Sum up the costs of the sound plans and of the flawed ones, with the edits, of the tasks that carry a flaw."""
+    count = len(carried)
+    obeyed = [flawed.obey for _, flawed, _ in carried]
+    covered = [flawed.obey_coverage for _, flawed, _ in carried]
+    obey, deviate = _mean(obeyed), _ratio(sum(flawed.deviate for _, flawed, _ in carried), count)
     return FlawCostRow(
         *key,
         num_tasks=count,
-        num_refused=totals.num_refused,
-        edits=totals.edits / count if count else math.nan,
+        num_refused=num_tasks - count,
+        edits=_ratio(sum(edits for _, _, edits in carried), count),
         obey=obey,
-        obey_interval=_half_width(totals.obey),
-        obey_coverage=_mean(totals.coverage),
-        coverage_interval=_half_width(totals.coverage),
+        obey_interval=_half_width(obeyed),
+        obey_coverage=_mean(covered),
+        coverage_interval=_half_width(covered),
         deviate=deviate,
         price=deviate - obey,
-        sound_obey=totals.sound_obey / count if count else math.nan,
-        harmless=totals.num_harmless / count if count else math.nan,
+        sound_obey=_ratio(sum(sound.obey for sound, _, _ in carried), count),
+        harmless=_ratio(sum(flawed.obey >= sound.obey - TOLERANCE for sound, flawed, _ in carried), count),
     )
 
 
+def _ratio(total: float, count: int) -> float:
+    return total / count if count else math.nan
+
+
 def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
+    return _ratio(math.fsum(values), len(values))
 
 
 def _half_width(values: Sequence[float]) -> float:

@@ -50,17 +50,14 @@ SimilarTools = Callable[[str], Sequence[str]]
 class Planner(Protocol):
     """What makes workflows.
 
-    A minimal planner, which runs the required tools in their order:
-
-        class RequiredOrder:
-            name = "required-order"
-
-            def plan(self, task):
-                steps = tuple(Step(tool) for tool in task.required_tools)
-                return Workflow(task.instance_id, steps, self.name, 0.0)
-
-    Attributes:
-        name: What stands as `planner` in workflows, prompts and records.
+    Example:
+        >>> from resilisim.workflows import Step, Workflow
+        >>> class RequiredOrder:
+        ...     name = "required-order"
+        ...
+        ...     def plan(self, task):
+        ...         steps = tuple(Step(tool) for tool in task.required_tools)
+        ...         return Workflow(task.instance_id, steps, self.name, 0.0)
     """
 
     @property
@@ -74,16 +71,7 @@ class Planner(Protocol):
 
 
 class KeepingPlanner(ABC, Generic[Key]):
-    """What planners share that make steps once and fill them in for each task: they keep the latest plans.
-
-    Args:
-        name: What stands as `planner` in workflows, prompts and records.
-        library: Tool library of the tasks; the default one if omitted.
-        law: Success law; the benchmark's if omitted.
-        rules: End rules; the benchmark's if omitted.
-        similar: Names the alternatives of a tool.
-        match: Scores how well tools match a task's description; without it, steps have no semantic match.
-    """
+    """What planners share that make steps once and fill them in for each task: they keep the latest plans."""
 
     def __init__(
         self,
@@ -143,6 +131,13 @@ class ExactPlanner(KeepingPlanner[tuple[str, ...]]):
         limits: Whether to choose helpers and limits. If not, the plan is the path of the optimal policy as it stands,
             its predicted success probability is V* (which only a policy that looks at what happens can reach), and the
             planner's name is "exact-path".
+
+    Example:
+        >>> from resilisim import benchmark_tasks
+        >>> from resilisim.workflows import ExactPlanner
+        >>> plan = ExactPlanner().plan(benchmark_tasks()[2])
+        >>> round(plan.predicted_success_probability, 6)
+        0.979814
     """
 
     def __init__(
@@ -226,6 +221,14 @@ def with_limits(
 
     Raises:
         InvalidInputError: A tool is not in the library, or the required list is unusable.
+
+    Example:
+        >>> from resilisim.workflows import Step, Workflow, with_limits
+        >>> required = ("file_operations_reader", "data_processing_transformer", "file_operations_writer")
+        >>> tools = ("file_operations_reader", "data_processing_parser", *required[1:])
+        >>> plan = with_limits(Workflow("task_1", tuple(map(Step, tools)), "mine", 0.0), required)
+        >>> plan.steps[1].is_limited, round(plan.predicted_success_probability, 3)
+        (True, 0.801)
     """
     chosen_library = library if library is not None else default_library()
     problem = build_problem(chosen_library, required_tools, law, rules)
@@ -249,12 +252,11 @@ def fill_steps(
     matches: Sequence[float | None] = [None] * len(steps)
     if match is not None:
         matches = match(task.description, [step.tool for step in steps])
-    filled: list[Step] = []
-    for place, (step, score) in enumerate(zip(steps, matches, strict=True)):
-        before = steps[place - 1].tool if place else None
-        parameters = step_parameters(library[step.tool], task.inputs, before)
-        filled.append(replace(step, parameters=parameters, semantic_match=score))
-    return tuple(filled)
+    before = [None, *(step.tool for step in steps)]
+    return tuple(
+        replace(step, parameters=step_parameters(library[step.tool], task.inputs, tool_before), semantic_match=score)
+        for step, tool_before, score in zip(steps, before[:-1], matches, strict=True)
+    )
 
 
 class AutoPlanner:
@@ -265,6 +267,12 @@ class AutoPlanner:
         fallback: Plans what is too large to be solved, or a function that makes such a planner when the first task of
             that kind comes; without it, or if the function raises a `ResiliSimError`, such a task raises
             `ExactLimitError`.
+
+    Example:
+        >>> from resilisim import benchmark_tasks
+        >>> from resilisim.workflows import AutoPlanner, ExactPlanner
+        >>> AutoPlanner(ExactPlanner()).plan(benchmark_tasks()[0]).planner
+        'exact'
     """
 
     name = "auto"
@@ -283,17 +291,14 @@ class AutoPlanner:
         try:
             return self.exact.plan(task)
         except ExactLimitError as error:
-            return self._made_fallback(error).plan(task)
-
-    def _made_fallback(self, error: ExactLimitError) -> Planner:
-        if self._fallback is None:
-            raise error
-        if callable(self._fallback):
-            try:
-                self._fallback = self._fallback()
-            except ResiliSimError as missing:
-                raise ExactLimitError(f"{error}; a trained policy could plan it, but {missing}") from error
-        return self._fallback
+            if self._fallback is None:
+                raise
+            if callable(self._fallback):
+                try:
+                    self._fallback = self._fallback()
+                except ResiliSimError as missing:
+                    raise ExactLimitError(f"{error}; a trained policy could plan it, but {missing}") from error
+            return self._fallback.plan(task)
 
 
 def resolve_planner(
@@ -321,6 +326,11 @@ def resolve_planner(
     Raises:
         InvalidInputError: There is no such planner.
         MissingExtraError: It needs packages that are not installed.
+
+    Example:
+        >>> from resilisim.workflows import resolve_planner
+        >>> resolve_planner("exact-path").name
+        'exact-path'
     """
     options = (library, law, rules, similar, match)
     if name in ("exact", "exact-path"):
@@ -350,15 +360,15 @@ def _make_prefixed(name: str, options: tuple[object, ...]) -> Planner:
 
 
 def similar_by_retrieval(retriever: ToolRetriever, count: int = NUM_ALTERNATIVES) -> SimilarTools:
-    """Return a function that names the `count` tools whose texts are nearest to that of a tool."""
-    known: dict[str, tuple[str, ...]] = {}
+    """Return a function that names the `count` tools whose texts are nearest to that of a tool.
 
-    def similar(name: str) -> tuple[str, ...]:
-        if name not in known:
-            known[name] = tuple(hit.name for hit in retriever.similar_tools(name, count))
-        return known[name]
-
-    return similar
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.tool_library.retrieval import default_retriever
+        >>> from resilisim.workflows import resolve_planner, similar_by_retrieval
+        >>> planner = resolve_planner("exact", similar=similar_by_retrieval(default_retriever(default_library())))
+    """
+    return functools.cache(lambda name: tuple(hit.name for hit in retriever.similar_tools(name, count)))
 
 
 def no_similar_tools(name: str) -> tuple[str, ...]:
@@ -367,11 +377,7 @@ def no_similar_tools(name: str) -> tuple[str, ...]:
 
 
 def all_success_path(problem: Problem) -> tuple[tuple[str, ...], float]:
-    """Return the tools that an optimal policy calls when every call succeeds, and V* of the start.
-
-    Raises:
-        ExactLimitError: The problem's table would be too large.
-    """
+    """Return the tools that an optimal policy calls when every call succeeds, and V* of the start."""
     optimum = solve(problem)
     state = start_state(problem)
     value = optimum.value(state)

@@ -58,6 +58,11 @@ class Prompt:
         tools_listed: Whether the names of the library stand in it.
         plan_format: One of `PLAN_FORMATS`, or "compact"; None without a workflow.
         flaw: What is wrong with the workflow (`FlawedWorkflow.flaw_mapping`), None if nothing was done to it.
+
+    Example:
+        >>> from resilisim.workflows import Prompt
+        >>> Prompt("Read orders.csv.", "baseline").planner is None
+        True
     """
 
     text: str
@@ -101,6 +106,12 @@ def render_prompt(
     Raises:
         InvalidInputError: An unknown prompt type, plan format, protocol or style, no workflow where one is needed, an
             unusable template, a workflow that XML cannot show.
+
+    Example:
+        >>> from resilisim import benchmark_tasks
+        >>> from resilisim.workflows import render_prompt
+        >>> render_prompt(benchmark_tasks()[0], "baseline").text.splitlines()[0]
+        '# Task'
     """
     _check("prompt type", prompt_type, PROMPT_TYPES)
     _check("plan format", plan_format, PLAN_FORMATS)
@@ -126,11 +137,7 @@ def render_prompt(
 
 
 def check_style(style: str, plan_format: str) -> None:
-    """Refuse a style that does not exist, or one that has no such form of plans.
-
-    Raises:
-        InvalidInputError: With the nearest name, or what to leave out.
-    """
+    """Refuse a style that does not exist, or one that has no such form of plans."""
     _check("prompt style", style, PROMPT_STYLES)
     if style == "compact" and plan_format != "markdown":
         raise InvalidInputError(f"plan format {plan_format!r}: expected none with the compact style, which has its own")
@@ -157,20 +164,11 @@ def _render_planned(templates: PromptTemplates, workflow: Workflow, shown_as: st
 
 @dataclass(frozen=True, slots=True)
 class _Sheet:
-    """What every prompt of a task says, whatever its type.
-
-    Attributes:
-        templates: The texts.
-        task: The task.
-        listed: Library whose names stand in the prompt; None where tools are searched for.
-        rules: End rules that the prompt states.
-        protocol: Whether calls are tags or function calls.
-        parameters: How the parameters of calls are checked.
-    """
+    """What every prompt of a task says, whatever its type."""
 
     templates: PromptTemplates
     task: Task
-    listed: ToolLibrary | None
+    listed: ToolLibrary | None  # whose names stand in the prompt; None where tools are searched for
     rules: EndRules
     protocol: Protocol
     parameters: ParameterMode
@@ -241,20 +239,37 @@ _WORK_ORDER = re.compile(r"^## Work order[^\S\n]*\n(.*?)(?=^#{1,6} |\Z)", re.MUL
 
 
 def parse_plan(text: str) -> list[str]:
-    """Return the tools of the plan in a prompt, in order; empty if it holds no plan."""
+    r"""Return the tools of the plan in a prompt, in order; empty if it holds no plan.
+
+    Example:
+        >>> from resilisim.workflows import parse_plan
+        >>> parse_plan("1. Execute network_fetcher\n2. Execute data_processing_parser")
+        ['network_fetcher', 'data_processing_parser']
+    """
     return [step.tool for step in parse_steps(text)]
 
 
 def parse_steps(text: str) -> list[PlannedStep]:
-    """Return the steps of the plan in a prompt, with what the prompt says about each; empty if it holds no plan.
+    r"""Return the steps of the plan in a prompt, with what the prompt says about each; empty if it holds no plan.
 
     Plans in Markdown, in an `<mcp_task>` element and in the compact style are read alike. A prompt that holds several,
     which none of ours does, is read by its element; an element that is not well-formed counts as none.
+
+    Example:
+        >>> from resilisim.workflows import parse_steps
+        >>> parse_steps("1. Execute network_fetcher\n   - Limit: at most 2 tries; then go on")[0].max_tries
+        2
     """
     return read_mcp_task_steps(text) or read_compact_steps(text) or read_markdown_steps(text)
 
 
 def parse_work_order(text: str) -> str:
-    """Return the description of the task in a prompt; the whole text if it has no section for it (own templates)."""
+    r"""Return the description of the task in a prompt; the whole text if it has no section for it (own templates).
+
+    Example:
+        >>> from resilisim.workflows import parse_work_order
+        >>> parse_work_order("# Task\n\n## Work order\n\nRead the file.\n\n## Input data\n")
+        'Read the file.'
+    """
     match = _WORK_ORDER.search(text)
     return unescape_text(match.group(1)).strip() if match is not None else text.strip()

@@ -24,15 +24,10 @@ REASON_REQUIRED = "an operation that the task asks for"
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """What only the planner can know about its choices.
+    """What only the planner can know about its choices."""
 
-    Attributes:
-        left_out: Of dependencies that no earlier step runs, with a slot for their names.
-        unexplained: Of a tool outside the list that no later step depends on.
-    """
-
-    left_out: str = "running {} first would not pay"
-    unexplained: str = "but raises the chance that the task succeeds"
+    left_out: str = "running {} first would not pay"  # of dependencies that no earlier step runs
+    unexplained: str = "but raises the chance that the task succeeds"  # outside the list, needed by no later step
 
 
 OPTIMAL = Wording()
@@ -93,13 +88,8 @@ def step_parameters(tool: Tool, inputs: Mapping[str, Any], step_before: str | No
     """Return parameters for a step that the tool's schema accepts.
 
     Every parameter that the task's inputs name and that fits is passed; every other required one gets its default, its
-    first permitted value, a reference to the result of the step before, or a value that says nothing. What the schema
-    refuses is left out.
-
-    Args:
-        tool: The step's tool.
-        inputs: The task's inputs.
-        step_before: Tool of the step before, None for the first step.
+    first permitted value, a reference to the result of the step before (a tool), or a value that says nothing. What
+    the schema refuses is left out.
     """
     stand_ins = _stand_ins(tool, step_before)
     values: dict[str, Any] = {}
@@ -152,6 +142,14 @@ def semantic_match_by_retrieval(retriever: ToolRetriever) -> SemanticMatch:
 
     The score of a tool is the highest cosine similarity of its text and a clause, rounded to 1e-3 as in every search. A
     description without clauses is taken as a whole. Nothing is loaded until the function is called.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.tool_library.retrieval import default_retriever
+        >>> from resilisim.workflows import semantic_match_by_retrieval
+        >>> match = semantic_match_by_retrieval(default_retriever(default_library()))
+        >>> match("Fetch the page.", ["network_fetcher"])  # doctest: +SKIP
+        [0.512]
     """
 
     def semantic_match(description: str, tools: Sequence[str]) -> list[float]:

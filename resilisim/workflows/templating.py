@@ -51,10 +51,12 @@ PLACEHOLDERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplates:
-    """A full set of templates.
+    """A full set of templates: file name -> text, for every name in `PLACEHOLDERS`.
 
-    Attributes:
-        texts: File name -> text, for every name in `PLACEHOLDERS`.
+    Example:
+        >>> from resilisim.workflows import PromptTemplates
+        >>> PromptTemplates({"note.md": "Do ${what}."}).fill("note.md", {"what": "this"})
+        'Do this.'
     """
 
     texts: Mapping[str, str]
@@ -77,6 +79,14 @@ def load_templates(directory: str | Path) -> PromptTemplates:
     Raises:
         InvalidInputError: The directory does not exist, holds a Markdown file of an unknown name, or a template has a
             placeholder that does not exist or lacks one that it needs.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from resilisim.workflows import load_templates
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "chain_of_thought.text.md").write_text("Think first. Begin with Reasoning:")
+        >>> load_templates(folder).fill("chain_of_thought.text.md", {})
+        'Think first. Begin with Reasoning:'
     """
     folder = Path(directory)
     if not folder.is_dir():
@@ -90,11 +100,7 @@ def load_templates(directory: str | Path) -> PromptTemplates:
 
 
 def read_template(path: Path, permitted: Collection[str], needed: Collection[str]) -> str:
-    """Return the text of a template of the user's.
-
-    Raises:
-        InvalidInputError: The file cannot be read, or has a placeholder that does not exist or lacks one.
-    """
+    """Return the text of a template of the user's; refuse placeholders that do not exist, and the lack of one."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

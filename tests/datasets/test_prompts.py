@@ -141,7 +141,7 @@ def test_arguments_decide_the_bytes_and_hold_the_templates(tmp_path):
         ({"types": ()}, ["no prompt type", "baseline"]),
         ({"types": ("optimal", "optimal")}, ["twice"]),
         ({"plan_format": "html"}, ["plan format 'html'", "'xml'"]),
-        ({"seed": -1}, ["seed -1"]),
+        ({"seed": -1}, ["seed is -1"]),
     ],
 )
 def test_names_that_do_not_exist_are_refused_in_one_line(options, words):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from resilisim.datasets.record_file import MANIFEST_SUFFIX, PART_SUFFIX, write_record_file
+from resilisim.datasets.export import MANIFEST_SUFFIX, PART_SUFFIX, write_record_file
 from resilisim.errors import InvalidInputError, StoreError
 from tests.datasets.toy_source import ToySpec, toy_tasks
 
@@ -107,7 +107,7 @@ def test_a_killed_process_leaves_whole_records_and_the_next_one_goes_on(tmp_path
     path = tmp_path / "killed.jsonl"
     code = (
         "import os, signal\n"
-        "from resilisim.datasets.record_file import write_record_file\n"
+        "from resilisim.datasets.export import write_record_file\n"
         "from tests.datasets.toy_source import ToySpec, toy_tasks\n"
         "done = 0\n"
         "def progress(number):\n"

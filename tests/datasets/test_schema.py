@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.datasets import schema as schema_module
 from resilisim.datasets.schema import Column, RecordSchema, check_record, describe, describe_type, to_arrow
 from resilisim.errors import InvalidInputError, MissingExtraError
 from tests.datasets.toy_source import TOY_SCHEMA, toy_record
@@ -134,6 +133,6 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     def missing(name: str) -> Any:
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(schema_module.importlib, "import_module", missing)
+    monkeypatch.setattr("importlib.import_module", missing)
     with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[datasets\]'"):
         to_arrow(TOY_SCHEMA)

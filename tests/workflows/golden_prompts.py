@@ -12,13 +12,12 @@ from pathlib import Path
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.workflows import (
-    PLAN_FORMATS,
-    PLANNED_PROMPT_TYPES,
     PROMPT_TYPES,
     ExactPlanner,
     Workflow,
     render_prompt,
 )
+from resilisim.workflows.prompts import PLAN_FORMATS, PLANNED_PROMPT_TYPES
 
 FOLDER = Path(__file__).parents[1] / "golden" / "prompts"
 PROTOCOLS = ("text", "native")

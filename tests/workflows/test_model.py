@@ -7,8 +7,8 @@ import json
 import pytest
 
 from resilisim.errors import InvalidInputError
-from resilisim.workflows import Step, Workflow, critical_tools
-from resilisim.workflows.model import mean_semantic_match, share_chosen_by
+from resilisim.workflows import Step, Workflow
+from resilisim.workflows.model import critical_tools, mean_semantic_match, share_chosen_by
 
 STEP = Step(
     "write", {"destination": "a.csv"}, "last", ("merge",), ("save", "send"), "success", 0.8, -0.25, "policy", 2, 7

@@ -16,8 +16,6 @@ from resilisim.simulator.law import EndRules
 from resilisim.tasks import Task
 from resilisim.tool_library import ReturnValue, Tool, ToolLibrary
 from resilisim.workflows import (
-    PLAN_FORMATS,
-    PLANNED_PROMPT_TYPES,
     PROMPT_TYPES,
     ExactPlanner,
     Step,
@@ -28,6 +26,7 @@ from resilisim.workflows import (
     parse_work_order,
     render_prompt,
 )
+from resilisim.workflows.prompts import PLAN_FORMATS, PLANNED_PROMPT_TYPES
 
 LIVE_TAG = re.compile(r"<\s*/?\s*(tool_search|tool_info|tool_call|finish|think)\b", re.IGNORECASE)
 MCP_TASK_TAG = re.compile(r"<\s*/?\s*mcp_task\b", re.IGNORECASE)

@@ -43,7 +43,7 @@ def write_report(
     # What makes the page needs more than whoever only evaluates should have to load.
     from resilisim.evaluation.report.body import build_page
     from resilisim.evaluation.report.comparison import refuse_unlike_runs
-    from resilisim.evaluation.report.rendering import page_markdown, whole_page
+    from resilisim.evaluation.report.page import page_markdown, whole_page
     from resilisim.evaluation.report.viewer import Packer, viewer_assets, viewer_section
 
     if facts is None or packer is None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_legend, series_style, square_symbol
 from resilisim.evaluation.report.charts.lines import NO_ESTIMATE, LinePanel, Series, line_charts
 from resilisim.evaluation.report.charts.rows import Part, bar_chart
-from resilisim.evaluation.report.content import (
+from resilisim.evaluation.report.groups import LEVEL_NAMES, PromptPools
+from resilisim.evaluation.report.page import (
     NOTHING,
     Block,
     CellLike,
@@ -21,9 +22,9 @@ from resilisim.evaluation.report.content import (
     name_cell,
     percent,
     plain,
+    say,
     shares_text,
 )
-from resilisim.evaluation.report.groups import LEVEL_NAMES, PromptPools
 from resilisim.evaluation.report.published import scaling_reference
 from resilisim.evaluation.run.contestants import model_of, policy_of
 from resilisim.evaluation.table.agents import (
@@ -36,18 +37,7 @@ from resilisim.evaluation.table.agents import (
 )
 from resilisim.evaluation.table.facts import RunFacts
 
-NO_INTERVALS = "No intervals: totals divided by episodes; they describe this run and compare nothing."
-GIVING_UP = (
-    "First to give up: the first component that failed, or the limit that was hit before any did; "
-    f"{NOBODY}: the agent was wrong and did not notice."
-)
 MOST_OPEN_ROWS = 8  # of a table that is not folded away
-TOKENS = ("prompt_tokens", "completion_tokens")
-EVENNESS = (
-    "Std: standard deviation of success over models. Sat (saturation): 1 − (best − mean). CPS (combined performance "
-    "score): Sat × best (Molinari and Ciravegna, 2026). No intervals: the models are chosen and few, and a best of "
-    "several rates is no mean; the rates themselves have intervals in the table above."
-)
 
 # "7B", "0.5b", "135M", "8x7B"; a letter or digit before it belongs to another word, as in "A3B".
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![A-Za-z0-9])", re.IGNORECASE)
@@ -61,7 +51,7 @@ def agents_section(facts: RunFacts) -> Section | None:
         return None
     giving_up = _giving_up_table(agents)
     blocks: list[Block] = [
-        "Calls of language models, by the part of the agent that made them.",
+        say("agents"),
         *_tokens_chart(agents),
         beside_a_chart(_usage_table(agents), "Calls, tokens and seconds as a table"),
         giving_up if len(agents) <= MOST_OPEN_ROWS else Fold("Where agents gave up", [giving_up]),
@@ -72,64 +62,88 @@ def agents_section(facts: RunFacts) -> Section | None:
     return Section("agents", "Language models", blocks)
 
 
+def _tokens(values: Mapping[str, float]) -> float:
+    return values["prompt_tokens"] + values["completion_tokens"]
+
+
 def _tokens_chart(agents: Sequence[AgentSums]) -> list[Block]:
     roles = list(dict.fromkeys(role for sums in agents for role in sums.components))
     if not roles:
         return []
-    labels, bars = [], []
+    labels = []
     several = len({sums.prompt_type for sums in agents}) > 1
     for place, sums in enumerate(agents):
         repeated = place > 0 and agents[place - 1].policy == sums.policy
         prompt = sums.prompt_type if several else ""
         labels.append(RowLabel("" if repeated else sums.policy, prompt, False, f"{sums.policy} {prompt}".strip()))
-        bar = []
-        for number, role in enumerate(roles):
-            if role in sums.components:
-                tokens = sum(sums.components[role][name] for name in TOKENS)
-                bar.append(Part(series_style(number), tokens / sums.num_episodes, role))
-        bars.append(bar)
     chart = bar_chart(
         "Tokens per episode, by component",
-        "One stacked bar per agent and prompt type: tokens of prompts and replies of each component.",
+        say("tokens_chart"),
         labels,
-        bars,
+        [
+            [
+                Part(series_style(number), _tokens(sums.components[role]) / sums.num_episodes, role)
+                for number, role in enumerate(roles)
+                if role in sums.components
+            ]
+            for sums in agents
+        ],
         "tokens of prompts and replies per episode",
         lambda amount: f"{amount:,.0f}",
     )
     return [legend(*series_legend(roles, square_symbol)), chart]
 
 
+class _Usage(NamedTuple):
+    """What a component of an agent used, or all of them together."""
+
+    sums: AgentSums
+    role: str
+    values: Mapping[str, float]
+    is_first: bool
+    is_last: bool
+
+    def per_episode(self, name: str, digits: int) -> str:
+        return f"{self.values[name] / self.sums.num_episodes:,.{digits}f}"
+
+    def per_call(self, amount: float, form: str) -> str:
+        return format(amount / self.values["calls"], form) if self.values["calls"] else NOTHING
+
+    @property
+    def dollars(self) -> str:
+        if not self.is_last:
+            return ""
+        return NOTHING if self.sums.cost is None else f"{self.sums.cost / self.sums.num_episodes:.4f}"
+
+
+def _usages(sums: AgentSums) -> Iterator[_Usage]:
+    components = list(sums.components.items())
+    if len(components) != 1:
+        components.append(("all", {name: sums.total(name) for name in SUM_FIELDS}))
+    for place, (role, values) in enumerate(components):
+        yield _Usage(sums, role, values, place == 0, place == len(components) - 1)
+
+
 def _usage_table(agents: Sequence[AgentSums]) -> Table:
     """Return calls, tokens and seconds per episode for each component, and for each agent as a whole."""
-    rows: list[list[CellLike]] = []
-    for sums in agents:
-        components = list(sums.components.items())
-        if len(components) != 1:
-            components.append(("all", {name: sums.total(name) for name in SUM_FIELDS}))
-        for place, (role, values) in enumerate(components):
-            calls = values["calls"]
-            is_last = place == len(components) - 1
-            rows.append(
-                [
-                    *((sums.policy, sums.prompt_type) if place == 0 else ("", "")),
-                    role,
-                    f"{calls / sums.num_episodes:.1f}",
-                    f"{values['prompt_tokens'] / sums.num_episodes:,.0f}",
-                    f"{values['completion_tokens'] / sums.num_episodes:,.0f}",
-                    f"{sum(values[name] for name in TOKENS) / calls:,.0f}" if calls else NOTHING,
-                    f"{values['latency_seconds'] / sums.num_episodes:.1f}",
-                    f"{values['from_cache'] / calls:.0%}" if calls else NOTHING,
-                    "" if not is_last else NOTHING if sums.cost is None else f"{sums.cost / sums.num_episodes:.4f}",
-                ]
-            )
-    estimated = "Some tokens are estimates, because an endpoint did not count them."
-    tokens = ("prompt tokens", "reply tokens", "tokens per call")
-    return Table(
+    estimated = [say("estimated_tokens")] if any(sums.has_estimates for sums in agents) else []
+    return Table.of(
         "Use of language models per episode, by component",
-        ("policy", "prompt", "component", "calls", *tokens, "seconds", "from cache", "dollars"),
-        rows,
+        [usage for sums in agents for usage in _usages(sums)],
+        [
+            ("policy", lambda usage: usage.sums.policy if usage.is_first else ""),
+            ("prompt", lambda usage: usage.sums.prompt_type if usage.is_first else ""),
+            ("component", lambda usage: usage.role),
+            ("calls", lambda usage: usage.per_episode("calls", 1)),
+            ("prompt tokens", lambda usage: usage.per_episode("prompt_tokens", 0)),
+            ("reply tokens", lambda usage: usage.per_episode("completion_tokens", 0)),
+            ("tokens per call", lambda usage: usage.per_call(_tokens(usage.values), ",.0f")),
+            ("seconds", lambda usage: usage.per_episode("latency_seconds", 1)),
+            ("from cache", lambda usage: usage.per_call(usage.values["from_cache"], ".0%")),
+            ("dollars", lambda usage: usage.dollars),
+        ],
         text_columns=3,
-        notes=[NO_INTERVALS, *[estimated] * any(sums.has_estimates for sums in agents)],
+        notes=[say("no_intervals_totals"), *estimated],
     )
 
 
@@ -137,7 +151,7 @@ def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
     """Return which component gave up first in failed episodes, how agents ended, and what could not be read."""
 
     def whole(value: float) -> str:
-        return f"{value:,.0f}" if value == value else NOTHING
+        return NOTHING if math.isnan(value) else f"{value:,.0f}"
 
     return Table.of(
         "Where agents gave up",
@@ -155,7 +169,7 @@ def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
             ("tokens per call", lambda sums: whole(sums.tokens_per_call)),
         ],
         text_columns=5,
-        notes=(GIVING_UP, NO_INTERVALS),
+        notes=(say("giving_up", nobody=NOBODY), say("no_intervals_totals")),
     )
 
 
@@ -178,30 +192,17 @@ def _replans_table(agents: Sequence[AgentSums]) -> Table | None:
         ("policy", "prompt", "replans", "episodes", "with an answer", "full success", "share"),
         rows,
         text_columns=3,
-        notes=("No intervals: counts of episodes that chose themselves how often they replanned.",),
+        notes=(say("no_intervals_replans"),),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Player:
-    """An agent with one of its models.
+class Player(NamedTuple):
+    """An agent with one of its models; sorted by the size that the model's name states, those without one by name."""
 
-    Attributes:
-        name: Its name in records.
-        agent: The agent.
-        model: The model.
-        size: Parameters that the model's name states, or None.
-    """
-
-    name: str
-    agent: str
+    size: float  # infinite if the name states none
     model: str
-    size: float | None
-
-    @property
-    def place(self) -> tuple[float, str]:
-        """What models are sorted by: their size, those without one by name."""
-        return self.size or math.inf, self.model
+    agent: str
+    name: str  # in records
 
 
 def model_size(name: str) -> float | None:
@@ -219,7 +220,7 @@ def scaling_section(pools: PromptPools) -> Section | None:
     if not players:
         return None
     blocks: list[Block] = [
-        "Raw success of one agent with several models, by the size that a model's name states (others follow by name).",
+        say("scaling"),
         *_scaling_charts(players, pools),
         beside_a_chart(_scaling_table(players, pools)),
         _evenness_table(players, pools),
@@ -235,12 +236,10 @@ def _players_by_agent(pools: PromptPools) -> dict[str, list[Player]]:
         own = next((known.model for known in pools.facts.table.facts.values() if known.policy == name), None)
         model = model_of(name) or own
         if model is not None:
-            found.setdefault(policy_of(name), []).append(Player(name, policy_of(name), model, model_size(model)))
-    return {
-        agent: sorted(players, key=lambda player: player.place)
-        for agent, players in found.items()
-        if len({player.model for player in players}) > 1
-    }
+            player = Player(model_size(model) or math.inf, model, policy_of(name), name)
+            found.setdefault(player.agent, []).append(player)
+    several = (own for own in found.values() if len({player.model for player in own}) > 1)
+    return {own[0].agent: sorted(own, key=lambda player: player[:2]) for own in several}
 
 
 def _scaling_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
@@ -248,11 +247,9 @@ def _scaling_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) 
     rows: list[list[CellLike]] = []
     for player in (player for own in players.values() for player in own):
         name = name_cell(player.agent, pools.is_privileged(player.name))
-        size = NOTHING if player.size is None else _size_text(player.size)
-        rows.append([name, player.model, size, *pools.level_cells(player.name)])
+        rows.append([name, player.model, _size_text(player.size), *pools.level_cells(player.name)])
     return Table(
-        "Full success, partial success and failure by model, in percent of episodes, with 95% intervals clustered by "
-        "task",
+        say("scaling_table"),
         ("agent", "model", "size", *LEVEL_NAMES * len(pools.prompts)),
         rows,
         text_columns=3,
@@ -277,27 +274,30 @@ def _evenness_table(players: Mapping[str, Sequence[Player]], pools: PromptPools)
         ("agent", "prompt", "models", "best", "mean", "Std", "Sat", "CPS"),
         rows,
         text_columns=2,
-        notes=(EVENNESS,),
+        notes=(say("evenness"),),
     )
 
 
 def _scaling_charts(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> list[Block]:
-    places = dict.fromkeys(place for _, place in sorted({player.place for own in players.values() for player in own}))
+    models = dict.fromkeys(model for _, model in sorted({player[:2] for own in players.values() for player in own}))
     agents = list(players)[:NUM_SERIES]
-    panels = []
-    for prompt in pools.prompts:
-        lines = []
-        for number, agent in enumerate(agents):
-            by_model = {player.model: pools.get(player.name, prompt) for player in players[agent]}
-            found = [by_model.get(model) for model in places]
-            estimates = [NO_ESTIMATE if entry is None else entry.summary.success for entry in found]
-            lines.append(Series(f"{agent}, {prompt}", series_style(number), estimates))
-        panels.append(LinePanel(f"Success over models under {prompt}", f"{plain(prompt)} prompt", lines))
-    description = "One line per agent, from the smallest model to the largest, with 95% intervals."
-    return [
-        legend(*series_legend(agents)),
-        line_charts(description, [_short(model) for model in places], "model", panels),
+
+    def line(number: int, agent: str, prompt: str) -> Series:
+        by_model = {player.model: pools.get(player.name, prompt) for player in players[agent]}
+        found = [by_model.get(model) for model in models]
+        estimates = [NO_ESTIMATE if entry is None else entry.summary.success for entry in found]
+        return Series(f"{agent}, {prompt}", series_style(number), estimates)
+
+    panels = [
+        LinePanel(
+            f"Success over models under {prompt}",
+            f"{plain(prompt)} prompt",
+            [line(number, agent, prompt) for number, agent in enumerate(agents)],
+        )
+        for prompt in pools.prompts
     ]
+    chart = line_charts(say("scaling_chart"), [_short(model) for model in models], "model", panels)
+    return [legend(*series_legend(agents)), chart]
 
 
 def _short(model: str) -> str:
@@ -307,4 +307,6 @@ def _short(model: str) -> str:
 
 
 def _size_text(size: float) -> str:
+    if math.isinf(size):
+        return NOTHING
     return f"{size / 1e9:g}B" if size >= 1e9 else f"{size / 1e6:g}M"

@@ -13,29 +13,27 @@ from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.evaluation.report.agents import agents_section, scaling_section
 from resilisim.evaluation.report.comparison import comparison_section
-from resilisim.evaluation.report.content import (
+from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL, flaws_section
+from resilisim.evaluation.report.groups import PromptPools, difference, merit
+from resilisim.evaluation.report.losses import broken_episodes, broken_section, errors_section, losses_section
+from resilisim.evaluation.report.page import (
     Card,
     Definitions,
     Fold,
     Page,
     Section,
     interval_text,
+    packaged_texts,
     percent,
     plain,
+    say,
     signed_points,
 )
-from resilisim.evaluation.report.flaws import FLAWED, OPTIMAL, flaws_section
-from resilisim.evaluation.report.groups import PromptPools, difference, merit
-from resilisim.evaluation.report.losses import broken_episodes, broken_section, errors_section, losses_section
-from resilisim.evaluation.report.rendering import meanings
 from resilisim.evaluation.report.results import must_search, repeats_section, results_section, task_types_section
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary
 from resilisim.statistics import Estimate
 
-HEADING = "How far from the best possible?"
-PROVENANCE = "The same arguments and versions give the same episodes."
-ENDING = "Made by ResiliSim. This file needs no network; every number in it follows from the folder of the run."
 NOT_PRIVILEGED = "of policies that do not see the state"
 MOST_ENTRIES = 40  # of a list among the arguments
 
@@ -53,9 +51,7 @@ def build_page(
     warnings = []
     done, planned = facts.table.num_episodes, facts.num_planned
     if done < planned:
-        warnings.append(
-            f"Not finished: {done:,} of {planned:,} episodes are here. Run the same command again to resume."
-        )
+        warnings.append(say("unfinished", done=done, planned=planned))
     if broken:
         warnings.append(f"{count_of(len(broken), 'episode')} broke on infrastructure and are in no score.")
     figures: list[Card] = []
@@ -79,23 +75,29 @@ def build_page(
         ]
     else:
         warnings.append("No episode is finished yet.")
-    shown = [section for section in sections if section is not None]
     policies = list(dict.fromkeys(row.policy for row in facts.rows))
-    names = ", ".join(policies) if len(policies) <= 4 else f"{len(policies)} policies"
-    title = f"ResiliSim report: {names}" if policies else "ResiliSim report"
-    return Page(title, HEADING, _lead(facts), warnings, figures, shown, ENDING)
-
-
-def _lead(facts: RunFacts) -> str:
-    """Return what was run, in two sentences."""
-    seeds = facts.manifest["arguments"].get("seeds", ())
-    policies = count_of(len({row.policy for row in facts.rows}), "policy", "policies")
-    prompts = count_of(len({row.prompt_type for row in facts.rows}), "prompt type")
-    return (
-        f"{policies} on {count_of(len(facts.table.tasks), 'task')} under {prompts}, {count_of(len(seeds), 'seed')} "
-        f"each: {count_of(facts.table.num_episodes, 'episode')}, all with the same draws. Tools fail at random by a "
-        "known law, so the best possible success rate is computed exactly, and every lost point has a cause."
+    names = f": {names_of(policies)}" if policies else ""
+    return Page(
+        f"ResiliSim report{names}",
+        "How far from the best possible?",
+        say(
+            "lead",
+            policies=count_of(len(policies), "policy", "policies"),
+            tasks=count_of(len(facts.table.tasks), "task"),
+            prompts=count_of(len({row.prompt_type for row in facts.rows}), "prompt type"),
+            seeds=count_of(len(facts.manifest["arguments"].get("seeds", ())), "seed"),
+            episodes=count_of(done, "episode"),
+        ),
+        warnings,
+        figures,
+        [section for section in sections if section is not None],
+        say("ending"),
     )
+
+
+def names_of(policies: Sequence[str]) -> str:
+    """Return the names of a few policies, or how many they are."""
+    return ", ".join(policies) if len(policies) <= 4 else count_of(len(policies), "policy", "policies")
 
 
 def cards(pools: PromptPools) -> list[Card]:
@@ -104,9 +106,8 @@ def cards(pools: PromptPools) -> list[Card]:
     best = min(ordinary or pools.rows, key=merit)
     shown = [_best(best, ordinary, len(pools.rows))]
     if not math.isnan(best.ceiling.value):
-        text = "the best success rate that any agent can have on these tasks, computed exactly"
-        if must_search(best):
-            text += f", if it must find the tools first; V*, with the tools known, is {percent(best.optimum.value)}%"
+        name = "ceiling_card_searching" if must_search(best) else "ceiling_card"
+        text = say(name, optimum=percent(best.optimum.value))
         shown.append(Card("The ceiling", f"{percent(best.ceiling.value)}%", text))
     shown += _largest_drop(pools)
     # Finding out what a prompt does not say is no mistake: only what goes beyond the least that it costs counts.
@@ -133,23 +134,20 @@ def _best(best: GroupSummary, ordinary: Sequence[GroupSummary], num_rows: int) -
     among = f", the best {NOT_PRIVILEGED}" if ordinary and len(ordinary) < num_rows else ""
     raw = f"{percent(best.success.value)}%"
     if math.isnan(best.adjusted_share.value):
-        text = f"{_interval_words(best.success)}, raw{among}. It may try again, so there is no ceiling"
+        text = say("best_raw", interval=_interval_words(best.success), among=among)
         return Card("Highest success" if several else "Success", raw, text, _whose(best))
-    return Card(
-        "Closest to the ceiling" if several else "Share of the ceiling",
-        f"{percent(best.adjusted_share.value)}%",
-        f"{_interval_words(best.adjusted_share)}, luck taken out{among}. Raw success is {raw}, with "
-        f"{signed_points(best.luck.value)} points of luck",
-        _whose(best),
-    )
+    interval, luck = _interval_words(best.adjusted_share), signed_points(best.luck.value)
+    text = say("best_adjusted", interval=interval, among=among, raw=raw, luck=luck)
+    name = "Closest to the ceiling" if several else "Share of the ceiling"
+    return Card(name, f"{percent(best.adjusted_share.value)}%", text, _whose(best))
 
 
 def _largest_drop(pools: PromptPools) -> list[Card]:
     """Return how much the policy that stands out most loses under flawed plans, if any was shown both."""
     found = []
-    for policy in pools.policies:
+    for policy in pools.ordinary:
         sound, flawed = pools.get(policy, OPTIMAL), pools.get(policy, FLAWED)
-        if sound is not None and flawed is not None and not pools.is_privileged(policy):
+        if sound is not None and flawed is not None:
             adjusted = difference(sound.adjusted, flawed.adjusted)
             is_raw = math.isnan(adjusted.value)
             found.append((difference(sound.success, flawed.success) if is_raw else adjusted, policy, is_raw))
@@ -157,33 +155,33 @@ def _largest_drop(pools: PromptPools) -> list[Card]:
     if not found:
         return []
     drop, policy, is_raw = max(found, key=lambda entry: entry[0].value)
-    text = f"{_interval_words(drop)} of {'raw' if is_raw else 'luck-adjusted'} success, from optimal to flawed prompts"
+    text = say("largest_drop", interval=_interval_words(drop), which="raw" if is_raw else "luck-adjusted")
     name = "Largest drop under flawed plans" if len(found) > 1 else "Drop under flawed plans"
     return [Card(name, f"{percent(drop.value)} points", text, policy)]
 
 
 def reading_section(facts: RunFacts) -> Section:
     """Return what the words of the report mean, and everything that decides the results."""
-    causes = [(plain(label), f"Points lost by {text}.") for label, text in LOSS_LABELS.items()]
     manifest = facts.manifest
-    versions = manifest.get("versions", {})
-    entries = {plain(name): _as_text(value) for name, value in sorted(manifest["arguments"].items())}
-    entries |= {
+    arguments = {plain(name): _as_text(value) for name, value in sorted(manifest["arguments"].items())}
+    versions = sorted(manifest.get("versions", {}).items())
+    entries = arguments | {
         "hash of all these": str(manifest["hash"]),
-        "versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions),
         "platform": str(manifest.get("platform", "")),
         "begun": str(manifest.get("created", "")),
         "largest error of the identity": f"{facts.table.largest_identity_error:.1e}",
     }
-    return Section(
-        "reading",
-        "Words and provenance",
-        [
-            Fold("What the words mean", [Definitions(meanings("words.txt"))]),
-            Fold("All causes of lost points", [Definitions(causes)]),
-            Fold("Everything that decides these results", [PROVENANCE, Definitions(list(entries.items()))]),
-        ],
-    )
+    adds_up = say("regret_adds_up")
+    words = {word: text.format(regret_adds_up=adds_up) for word, text in packaged_texts("words.txt").items()}
+    causes = {plain(label): f"Points lost by {text}." for label, text in LOSS_LABELS.items()}
+    provenance = Definitions(list(entries.items()))
+    blocks = [
+        Fold("What the words mean", [Definitions(list(words.items()))]),
+        Fold("All causes of lost points", [Definitions(list(causes.items()))]),
+        Fold("Everything that decides these results", [say("provenance"), provenance]),
+    ]
+    return Section("reading", "Words and provenance", blocks)
 
 
 def _as_text(value: object) -> str:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation.report.charts import RowLabel, dot_symbol, legend
 from resilisim.evaluation.report.charts.rows import Mark, forest_chart
-from resilisim.evaluation.report.content import (
+from resilisim.evaluation.report.page import (
     NOTHING,
     Block,
     Cell,
     CellLike,
     Fold,
-    Paragraph,
+    Note,
     Section,
     Table,
     beside_a_chart,
     percent,
     plain,
+    say,
     signed_points,
     with_interval,
 )
@@ -35,24 +35,14 @@ from resilisim.statistics.comparison import INDEPENDENT, MCNEMAR, PAIRED, PAIRED
 
 MOST_TASKS = 10
 SHOWN_DIFFERENCE = 0.0005  # less than this prints as 0.0 points
-METHOD_NAMES: Final[Mapping[str, str]] = {
+METHOD_NAMES: Mapping[str, str] = {
     INDEPENDENT: "independent",
     PAIRED: "paired",
     PAIRED_LUCK_ADJUSTED: "paired, luck-adjusted",
     MCNEMAR: "McNemar",
 }
-ALL: Final = "all together"
-TEXT: Final = (
-    "Both met the same draws, so only episodes of the same task and seed are compared. Independent: as if nothing were "
-    "shared. Paired: episode by episode. Luck-adjusted: with the luck taken out of both. All estimate the same "
-    "difference, A − B."
-)
-NOTE: Final = (
-    "Luck-adjusted and paired intervals use what both runs share, so they are narrower and no less honest. p (Holm) is "
-    "corrected for the number of policies and prompts. McNemar's test takes all episodes as independent and is a plain "
-    "check only."
-)
-_STYLES: Final[Mapping[str, str]] = {INDEPENDENT: "raw-beside", PAIRED: "series-1", PAIRED_LUCK_ADJUSTED: "raw"}
+ALL = "all together"
+_STYLES: Mapping[str, str] = {INDEPENDENT: "raw-beside", PAIRED: "series-1", PAIRED_LUCK_ADJUSTED: "raw"}
 
 
 def refuse_unlike_runs(facts: RunFacts, directory: Path | str, compare_with: Path | str) -> None:
@@ -87,7 +77,7 @@ def comparison_section(facts: RunFacts, directory: Path | str, compare_with: Pat
     names = [Path(folder).resolve().name for folder in (directory, compare_with)]
     called = [f"{name}, {policy}" if policy else name for name, policy in zip(names, policies, strict=True)]
     blocks: list[Block] = [
-        f"A is this run ({called[0]}), B is another one ({called[1]}). {TEXT}",
+        say("comparison", a=called[0], b=called[1]),
         *_doubts(compared),
         legend(*((dot_symbol(style), METHOD_NAMES[method]) for method, style in _STYLES.items())),
         _forest(compared),
@@ -117,16 +107,9 @@ def _corrected(compared: RunComparison, method: str) -> list[float]:
 
 
 def _doubts(compared: RunComparison) -> list[Block]:
-    found = []
     alone = [sum(comparison.num_without_partner[side] for comparison in compared.comparisons) for side in (0, 1)]
-    if any(alone):
-        found.append(f"{alone[0]:,} episodes of A and {alone[1]:,} of B have no partner in the other and do not count.")
-    if any(compared.num_unfinished):
-        found.append(
-            f"Not finished: {compared.num_unfinished[0]:,} episodes of A and {compared.num_unfinished[1]:,} of B are "
-            "still to be played."
-        )
-    return [Paragraph(text, "note") for text in found]
+    doubts = {"no_partner": alone, "unfinished_runs": compared.num_unfinished}
+    return [Note(say(name, a=numbers[0], b=numbers[1])) for name, numbers in doubts.items() if any(numbers)]
 
 
 def _forest(compared: RunComparison) -> Block:
@@ -144,8 +127,7 @@ def _forest(compared: RunComparison) -> Block:
             rows[-1].append(Mark(estimate, style, METHOD_NAMES[method]))
     return forest_chart(
         "Differences between the two runs",
-        "For every policy and prompt type three intervals around zero, one under the other: independent, paired, "
-        "paired and luck-adjusted.",
+        say("comparison_chart"),
         labels,
         rows,
         "B is better",
@@ -165,12 +147,11 @@ def differences_table(compared: RunComparison) -> Table:
         p_values = (p_text(difference.p_value), p_text(corrected))
         rows.append([*names, f"{comparison.episodes:,}", *rates, _difference_cell(difference), *p_values])
     return Table(
-        f"A − B in points of success ({METHOD_NAMES[method]}), with 95% intervals clustered by task and p-values "
-        "against no difference",
+        say("differences_table", method=METHOD_NAMES[method]),
         ("policy", "prompt", "pairs", "A", "B", "A − B", "p", "p (Holm)"),
         rows,
         text_columns=2,
-        notes=("p (Holm) is corrected for the number of policies and prompts.",) if several else (),
+        notes=(say("holm"),) if several else (),
         summary_rows=1 if several else 0,
     )
 
@@ -188,11 +169,11 @@ def methods_table(compared: RunComparison) -> Table:
             rows.append([*names, called, f"{difference.episodes:,}", *numbers])
             names = ["", ""]
     return Table(
-        "A − B in points of success by every method, with 95% intervals and p-values against no difference",
+        say("methods_table"),
         ("policy", "prompt", "method", "pairs", "A − B", "standard error", "p", "p (Holm)"),
         rows,
         text_columns=3,
-        notes=(NOTE,),
+        notes=(say("comparison_methods"),),
     )
 
 
@@ -239,5 +220,5 @@ def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:
             ("A − B, luck-adjusted" if adjusted else "A − B", lambda task: signed_points(means[task][2])),
         ],
         text_columns=2,
-        notes=("No intervals: each line is a single task, picked because it is extreme.",),
+        notes=(say("no_intervals_picked"),),
     )

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from resilisim.evaluation.report.content import NOTHING, Cell, CellLike, name_cell, with_interval
+from resilisim.evaluation.report.page import NOTHING, Cell, CellLike, name_cell, with_interval
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
@@ -25,15 +25,10 @@ PROMPT_SEPARATOR = ":"  # between a prompt type and the flaw that its plan was g
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Sums per task whose ratio is a rate: successes and episodes, for instance.
+    """Sums per task whose ratio is a rate: successes and episodes, for instance."""
 
-    Attributes:
-        numerators: Shape (num_tasks,).
-        denominators: Shape (num_tasks,); 0 where a task has no episodes.
-    """
-
-    numerators: FloatArray
-    denominators: FloatArray
+    numerators: FloatArray  # (num_tasks,)
+    denominators: FloatArray  # (num_tasks,); 0 where a task has no episodes
 
     @property
     def value(self) -> float:
@@ -44,21 +39,13 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Episodes of one policy that count as one group.
-
-    Attributes:
-        table: Their table of sums.
-        summary: What these come to.
-        success: Full successes per task.
-        adjusted: The same with the luck taken out, as `luck_adjusted` does it; NaN for policies that try again.
-        levels: Full, partial and no successes per task.
-    """
+    """Episodes of one policy that count as one group: their sums, and rates over tasks."""
 
     table: EpisodeTable
     summary: GroupSummary
     success: Rate
-    adjusted: Rate
-    levels: tuple[Rate, Rate, Rate]
+    adjusted: Rate  # success with the luck taken out; NaN for policies that try again
+    levels: tuple[Rate, Rate, Rate]  # full, partial and no success
 
     @property
     def level_cells(self) -> list[CellLike]:
@@ -117,7 +104,11 @@ def combination(parts: Sequence[tuple[float, Rate]]) -> Estimate:
 
 def mean_of(rates: Sequence[Rate]) -> Estimate:
     """Return the plain mean of rates over the same tasks, each counting the same."""
-    estimate = combination([(1.0 / len(rates), rate) for rate in rates])
+    return within_0_and_1(combination([(1.0 / len(rates), rate) for rate in rates]))
+
+
+def within_0_and_1(estimate: Estimate) -> Estimate:
+    """Return an estimate of a share, with an interval (if any) that ends where shares do."""
     if math.isnan(estimate.low):
         return estimate
     return replace(estimate, low=max(estimate.low, 0.0), high=min(estimate.high, 1.0))
@@ -169,6 +160,7 @@ class PromptPools:
     Attributes:
         facts: The run's facts.
         policies: Policies, the best first.
+        ordinary: Those of them that are not privileged.
         prompts: Prompt types without their flaws, those of the ResiliBench paper first and in its order.
         rows: Summaries of policies under prompt types, by prompt and the best first.
     """
@@ -180,11 +172,19 @@ class PromptPools:
             parts.setdefault((policy, base_prompt(prompt)), []).append(prompt)
         self._pools = {key: pool(facts.table.group(key[0], *own), key[1]) for key, own in parts.items()}
         self.policies = policies_of(facts)
-        found = dict.fromkeys(prompt for _, prompt in self._pools)
-        known = [prompt for prompt in PROMPT_ORDER if prompt in found]
-        self.prompts = known + [prompt for prompt in found if prompt not in PROMPT_ORDER]
+        self.prompts = list(dict.fromkeys((*PROMPT_ORDER, *(prompt for _, prompt in parts))))
+        self.prompts = [prompt for prompt in self.prompts if any(prompt == own for _, own in parts)]
         pools = (self.get(policy, prompt) for prompt in self.prompts for policy in self.policies)
         self.rows = ranked([entry.summary for entry in pools if entry is not None])
+        self.ordinary = [policy for policy in self.policies if not self.is_privileged(policy)]
+
+    @property
+    def num_starred(self) -> int:
+        """How many of the policies are privileged."""
+        return len(self.policies) - len(self.ordinary)
+
+    def __getitem__(self, key: tuple[str, str]) -> Pool:
+        return self._pools[key]
 
     def get(self, policy: str, prompt: str) -> Pool | None:
         """Return the pool of a policy under a prompt type, or None if it has no episodes."""

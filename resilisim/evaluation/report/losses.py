@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS, FailureRecord
 from resilisim.evaluation.report.charts import NUM_SERIES, RowLabel, legend, series_legend, series_style, square_symbol
 from resilisim.evaluation.report.charts.rows import Part, bar_chart
-from resilisim.evaluation.report.content import (
+from resilisim.evaluation.report.groups import PromptPools
+from resilisim.evaluation.report.page import (
     NOTHING,
-    REGRET_ADDS_UP,
     Block,
     Cell,
     CellLike,
@@ -26,11 +26,10 @@ from resilisim.evaluation.report.content import (
     on_one_line,
     percent,
     plain,
+    say,
 )
-from resilisim.evaluation.report.groups import PromptPools
 from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures
-from resilisim.evaluation.table.breakdown import BreakdownRow
-from resilisim.evaluation.table.episodes import EpisodeTable
+from resilisim.evaluation.table.breakdown import BreakdownRow, CostlyCall
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.run_folder import read_json_lines
 from resilisim.statistics.estimates import FloatArray
@@ -43,12 +42,7 @@ MESSAGE_LENGTH = 120
 WORST_TASKS = 10
 SHOWN_REGRET = 0.0005  # less than this prints as 0.0 points
 MOST_REASONS, REASON_LENGTH = 12, 160
-NO_INTERVALS = "No intervals: sums over calls, which say where points went and compare nothing."
-ONLY_COUNTS = "No intervals: counts of draws by a known law, which describe this run and compare nothing."
-ERRORS = (
-    "Failures that the simulator drew. A DEPENDENCY_ERROR would have been a success with all dependencies met; the "
-    "others come by chance."
-)
+OTHERS = "others"  # the errors that have no colour of their own
 
 # What a dimension's rows are called, what stands for the one without a name, and what its table is about.
 DIMENSIONS: Mapping[str, tuple[str, str, str]] = {
@@ -76,37 +70,35 @@ def losses_section(pools: PromptPools) -> Section | None:
 def costliest_calls(facts: RunFacts) -> list[Block]:
     """Return the table of the calls that cost most, with links to their episodes; nothing where no call cost."""
     calls = facts.breakdown.costliest[:MOST_CALLS]
-    what = "that cost most, in points of the chance of success"
-
-    def table(start: str, number: int, end: int | None) -> Table:
-        return Table.of(
-            f"{start} {what}",
-            calls[number:end],
-            [
-                ("episode", lambda call: Cell(str(call.index), link=f"#episode-{call.index}")),
-                ("policy", lambda call: call.policy),
-                ("prompt", lambda call: call.prompt_type),
-                ("message", lambda call: Cell(_message(call.message), style="message")),
-                ("why it cost", lambda call: Cell(plain(call.label), explanation=LOSS_LABELS.get(call.label))),
-                ("turn", lambda call: str(call.turn)),
-                ("cost", lambda call: percent(call.regret)),
-            ],
-            text_columns=5,
-            notes=("No intervals: each is a single call, and its cost is exact.",),
-        )
-
-    if not calls:
-        return []
     first, rest = calls[:OPEN_CALLS], calls[OPEN_CALLS:]
-    blocks: list[Block] = [table(f"The {count_of(len(first), 'call')}", 0, OPEN_CALLS)]
+    blocks: list[Block] = [_calls_table(f"The {count_of(len(first), 'call')}", first)] if first else []
     if rest:
         following = f"The {count_of(len(rest), 'next call', 'next calls')}"
-        blocks.append(Fold(following, [table(following, OPEN_CALLS, None)]))
+        blocks.append(Fold(following, [_calls_table(following, rest)]))
     return blocks
 
 
-def _message(text: str) -> str:
-    return on_one_line(text, MESSAGE_LENGTH) or "(stopped by itself)"
+def _calls_table(which: str, calls: Sequence[CostlyCall]) -> Table:
+    return Table.of(
+        f"{which} that cost most, in points of the chance of success",
+        calls,
+        [
+            ("episode", lambda call: Cell(str(call.index), link=f"#episode-{call.index}")),
+            ("policy", lambda call: call.policy),
+            ("prompt", lambda call: call.prompt_type),
+            ("message", lambda call: Cell(message_line(call.message, MESSAGE_LENGTH), style="message")),
+            ("why it cost", lambda call: Cell(plain(call.label), explanation=LOSS_LABELS.get(call.label))),
+            ("turn", lambda call: str(call.turn)),
+            ("cost", lambda call: percent(call.regret)),
+        ],
+        text_columns=5,
+        notes=(say("no_intervals_calls"),),
+    )
+
+
+def message_line(message: str, most: int) -> str:
+    """Return a message on one line; without any, the agent stopped."""
+    return on_one_line(message, most) or "(stopped by itself)"
 
 
 def worst_tasks(facts: RunFacts) -> list[Block]:
@@ -120,41 +112,36 @@ def worst_tasks(facts: RunFacts) -> list[Block]:
     def total(column: str) -> FloatArray:
         return sum((group.by_task(getattr(group, column)) for group in groups), start=np.zeros(len(tasks)))
 
+    def costliest_cause(task: int) -> str:
+        costs: defaultdict[str, float] = defaultdict(float)
+        for group in groups:
+            for label, amounts in group.losses.items():
+                costs[label] += float(amounts[group.task == task].sum())
+        return max(costs, key=lambda label: costs[label])
+
     count, outcome, optimum, luck = map(total, ("count", "outcome", "optimum", "luck"))
     regret = np.divide(optimum - outcome + luck, count, out=np.zeros_like(count), where=count > 0)  # (num_tasks,)
     worst = sorted(range(len(tasks)), key=lambda task: (-round(float(regret[task]), 9), tasks[task].instance_id))
     worst = [task for task in worst[:WORST_TASKS] if regret[task] >= SHOWN_REGRET]
     if not worst:
         return []
-    whose = "the policies that are not privileged" if ordinary else "all policies"
     table = Table.of(
-        f"The tasks on which calls cost most, over {whose} and all prompts, in percent of their episodes",
+        say("costliest_tasks", whose="the policies that are not privileged" if ordinary else "all policies"),
         worst,
         [
             ("task", lambda task: Cell(tasks[task].instance_id, style="id")),
             ("type", lambda task: plain(tasks[task].task_type)),
             ("required tools, in order", lambda task: Cell(" → ".join(tasks[task].required_tools), style="tools")),
-            ("costliest cause", lambda task: plain(_costliest_cause(groups, task))),
+            ("costliest cause", lambda task: plain(costliest_cause(task))),
             ("episodes", lambda task: f"{count[task]:,.0f}"),
             ("ceiling V*", lambda task: percent(float(optimum[task] / count[task]))),
             ("success", lambda task: percent(float(outcome[task] / count[task]))),
             ("lost by calls", lambda task: percent(float(regret[task]))),
         ],
         text_columns=4,
-        notes=(
-            "No intervals: they count tasks, and each line is a single one, picked because it is extreme.",
-            REGRET_ADDS_UP,
-        ),
+        notes=(say("no_intervals_tasks"), say("regret_adds_up")),
     )
     return [Fold("The costliest tasks", [table])]
-
-
-def _costliest_cause(groups: Sequence[EpisodeTable], task: int) -> str:
-    costs: dict[str, float] = {}
-    for group in groups:
-        for label, amounts in group.losses.items():
-            costs[label] = costs.get(label, 0.0) + float(amounts[group.task == task].sum())
-    return max(costs, key=lambda label: costs[label])
 
 
 @dataclass(slots=True)
@@ -163,7 +150,7 @@ class _Total:
 
     episodes: int = 0
     calls: int = 0
-    losses: dict[str, float] = field(default_factory=dict)
+    losses: dict[str, float] = field(default_factory=dict)  # points by label
 
     def add(self, row: BreakdownRow | _Total) -> _Total:
         self.episodes += row.episodes
@@ -196,7 +183,7 @@ def totals_table(pools: PromptPools, dimension: str) -> Table | None:
     breakdown = pools.facts.breakdown
     again = {row.policy for row in pools.rows if row.tries_again}
     policies = [policy for policy in pools.policies if policy not in again]
-    counted = [policy for policy in policies if not pools.is_privileged(policy)] or policies
+    counted = [policy for policy in policies if policy in pools.ordinary] or policies
     parts: dict[str, dict[str, _Total]] = {}
     for row in breakdown.totals(dimension):
         if row.policy not in again:
@@ -209,27 +196,30 @@ def totals_table(pools: PromptPools, dimension: str) -> Table | None:
     of_policy = {row.policy: row.episodes for row in breakdown.totals("policy")} if is_tool else {}
     num_counted = sum(of_policy.get(policy, 0) for policy in counted) if is_tool else None
     sums = {name: _together(part, policies if by_policy else counted) for name, part in parts.items()}
-    whose = "all" if len(counted) == len(policies) else "all without *"
-    unit = "episodes" if by_policy else "of all episodes" if is_tool else "of its episodes"
-
     shown = policies if 1 < len(policies) <= MOST_POLICIES and not by_policy else []
-    rows: list[list[CellLike]] = []
-    for part in policies if by_policy else sorted(parts, key=lambda name: (-round(sums[name].regret, 9), name)):
-        total = sums[part]
-        named = pools.name(part) if by_policy else plain(part) if part and not is_tool else part
-        cells = [total.causes, f"{total.episodes:,}", f"{total.calls:,}", total.per_episode(num_counted)]
-        rows.append([named or nameless, *cells])
-        for policy in shown:
-            of_all = of_policy.get(policy, 0) if is_tool else None
-            rows[-1].append(parts[part].get(policy, _Total()).per_episode(of_all))
-    headings = ("costliest causes", "episodes", "runs of the tool" if is_tool else "messages")
-    lost = "lost" if by_policy else f"lost, {whose}"
-    return Table(
+
+    def name(part: str) -> CellLike:
+        return pools.name(part) if by_policy else (part if is_tool else plain(part)) or nameless
+
+    def lost(policy: str) -> tuple[Cell, Callable[[str], str]]:
+        of_all = of_policy.get(policy, 0) if is_tool else None
+        return pools.name(policy), lambda part: parts[part].get(policy, _Total()).per_episode(of_all)
+
+    whose = "lost, all" if len(counted) == len(policies) else "lost, all without *"
+    unit = "episodes" if by_policy else "of all episodes" if is_tool else "of its episodes"
+    return Table.of(
         f"Points lost by calls of 100 {unit}, {what}",
-        (heading, *headings, lost, *map(pools.name, shown)),
-        rows,
+        policies if by_policy else sorted(parts, key=lambda name: (-round(sums[name].regret, 9), name)),
+        [
+            (heading, name),
+            ("costliest causes", lambda part: sums[part].causes),
+            ("episodes", lambda part: f"{sums[part].episodes:,}"),
+            ("runs of the tool" if is_tool else "messages", lambda part: f"{sums[part].calls:,}"),
+            ("lost" if by_policy else whose, lambda part: sums[part].per_episode(num_counted)),
+            *map(lost, shown),
+        ],
         text_columns=2,
-        notes=(NO_INTERVALS, REGRET_ADDS_UP),
+        notes=(say("no_intervals_sums"), say("regret_adds_up")),
     )
 
 
@@ -242,37 +232,33 @@ def _together(part: Mapping[str, _Total], policies: Sequence[str]) -> _Total:
 
 def errors_section(pools: PromptPools) -> Section | None:
     """Return failed executions by type of error, or None if no execution failed."""
-    breakdown = pools.facts.breakdown
-    errors = _by_policy(breakdown.errors)
+    errors = _by_policy(pools.facts.breakdown.errors)
     if not any(errors.values()):
         return None
     executions: Counter[str] = Counter()
-    for (policy, _, _), number in breakdown.executions.items():
+    for (policy, _, _), number in pools.facts.breakdown.executions.items():
         executions[policy] += number
     policies = [policy for policy in pools.policies if executions[policy]]
     names = _ordered(errors)
-    shown = names[: NUM_SERIES - 1]
-    bars = []
-    for policy in policies:
-        own: Counter[str] = errors.get(policy, Counter())
-        number = executions[policy]
-        bar = [Part(series_style(place), own[name] / number * 100.0, name) for place, name in enumerate(shown)]
-        rest = sum(count for name, count in own.items() if name not in shown)
-        if rest:
-            bar.append(Part(series_style(NUM_SERIES - 1), rest / number * 100.0, "others"))
-        bars.append(bar)
+    shown, rest = names[: NUM_SERIES - 1], names[NUM_SERIES - 1 :]
+    series = [(name, [name]) for name in shown] + [(OTHERS, rest)] * bool(rest)
+
+    def part(policy: str, place: int) -> Part:
+        name, counted = series[place]
+        failed = sum(errors[policy][error] for error in counted)
+        return Part(series_style(place), failed / executions[policy] * 100.0, name)
+
     chart = bar_chart(
         "Failed executions by type of error",
         "One stacked bar per policy: failed executions of 100, by type of error.",
         [RowLabel(policy, "", pools.is_privileged(policy), policy) for policy in policies],
-        bars,
+        [[part(policy, place) for place in range(len(series))] for policy in policies],
         "failed executions of 100",
         lambda amount: f"{amount:.3g}",
     )
-    others = ["others"] if len(names) > len(shown) else []
     blocks: list[Block] = [
-        ERRORS,
-        legend(*series_legend(shown + others, square_symbol)),
+        say("errors"),
+        legend(*series_legend([name for name, _ in series], square_symbol)),
         chart,
         beside_a_chart(_errors_table(pools, names, policies, errors, executions)),
         Fold("Messages by what they were", [_kinds_table(pools)]),
@@ -284,7 +270,7 @@ def _errors_table(
     pools: PromptPools,
     names: Sequence[str],
     policies: Sequence[str],
-    errors: Mapping[str, Counter[str]],
+    errors: defaultdict[str, Counter[str]],
     executions: Counter[str],
 ) -> Table:
     """Return failed executions by type of error: counts, and of each policy how many of 100 executions."""
@@ -296,7 +282,7 @@ def _errors_table(
             return f"{100 * sum(own[error] for error in counted) / number:.1f}"
 
         failures = f"{sum(total[error] for error in counted):,}"
-        of_policies = [of_100(errors.get(policy, Counter()), executions[policy]) for policy in shown]
+        of_policies = [of_100(errors[policy], executions[policy]) for policy in shown]
         return [name, failures, of_100(total, total.total()), of_100(total, executions.total()), *of_policies]
 
     headings = ("error", "failures", "% of failures", "of 100 executions")
@@ -304,31 +290,33 @@ def _errors_table(
         f"Failed executions by type of error, of {executions.total():,} executions in all",
         (*headings, *map(pools.name, shown)),
         [*(row(name, [name]) for name in names), row("all errors", names)],
-        notes=(ONLY_COUNTS,),
+        notes=(say("no_intervals_counts"),),
         summary_rows=1,
     )
 
 
 def _kinds_table(pools: PromptPools) -> Table:
     """Return what messages were, per episode of each policy."""
-    breakdown = pools.facts.breakdown
-    kinds = _by_policy(breakdown.kinds)
-    names = _ordered(kinds)
-    episodes = {row.policy: row.episodes for row in breakdown.totals("policy")}
-    rows: list[list[CellLike]] = []
-    for policy in pools.policies:
-        own = kinds.get(policy, Counter())
-        if own and episodes.get(policy):
-            cells = (f"{own[name] / episodes[policy]:.2f}" if own.get(name) else NOTHING for name in names)
-            rows.append([pools.name(policy), *cells])
-    headings = ("policy", *(plain(name) for name in names))
-    return Table("Messages per episode, by what they were", headings, rows, notes=(ONLY_COUNTS,))
+    kinds = _by_policy(pools.facts.breakdown.kinds)
+    episodes = {row.policy: row.episodes for row in pools.facts.breakdown.totals("policy")}
+
+    def column(name: str) -> tuple[str, Callable[[str], str]]:
+        return plain(
+            name
+        ), lambda policy: f"{kinds[policy][name] / episodes[policy]:.2f}" if kinds[policy][name] else NOTHING
+
+    return Table.of(
+        "Messages per episode, by what they were",
+        [policy for policy in pools.policies if kinds[policy] and episodes.get(policy)],
+        [("policy", pools.name), *map(column, _ordered(kinds))],
+        notes=(say("no_intervals_counts"),),
+    )
 
 
-def _by_policy(counts: Mapping[tuple[str, str, str], int]) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {}
+def _by_policy(counts: Mapping[tuple[str, str, str], int]) -> defaultdict[str, Counter[str]]:
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for (policy, _, name), count in counts.items():
-        found.setdefault(policy, Counter())[name] += count
+        found[policy][name] += count
     return found
 
 
@@ -356,10 +344,6 @@ def broken_section(broken: list[FailureRecord]) -> Section | None:
     """Return what broke, or None if nothing did."""
     if not broken:
         return None
-    text = (
-        f"{count_of(len(broken), 'episode')} broke on infrastructure (an endpoint that was down, for instance). They "
-        "are in no score above or below; the same command tries them again."
-    )
     counts = Counter(
         (failure["policy"], failure["prompt_type"], on_one_line(failure["error"], REASON_LENGTH)) for failure in broken
     )
@@ -373,4 +357,5 @@ def broken_section(broken: list[FailureRecord]) -> Section | None:
         text_columns=3,
         notes=notes,
     )
+    text = say("broken", episodes=count_of(len(broken), "episode"))
     return Section("broken", "Broken episodes", [text, table])

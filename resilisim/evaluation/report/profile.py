@@ -11,28 +11,32 @@ from pathlib import Path
 from markupsafe import Markup
 
 from resilisim.errors import count_of
+from resilisim.evaluation.report.body import names_of
 from resilisim.evaluation.report.charts import dot, element, legend, level_line, series_style, upright_line
 from resilisim.evaluation.report.charts.lines import Level, Series, curve_panel, group_panel
-from resilisim.evaluation.report.content import (
+from resilisim.evaluation.report.page import (
     NOTHING,
-    PRIVILEGED_NOTE,
     Block,
     Card,
     Cell,
     CellLike,
     Definitions,
     Fold,
+    Note,
     Page,
-    Paragraph,
     Section,
     Table,
     interval_text,
     name_cell,
+    packaged_file,
+    packaged_texts,
+    page_markdown,
     percent,
     plain,
+    say,
+    whole_page,
     with_interval,
 )
-from resilisim.evaluation.report.rendering import meanings, packaged_text, page_markdown, whole_page
 from resilisim.evaluation.robustness.points import RELIABILITY, TURNS
 from resilisim.evaluation.robustness.profile_result import (
     SOUND,
@@ -53,38 +57,8 @@ from resilisim.statistics import Estimate
 PAGE_NAME = "profile.html"
 AXIS_TITLES: Mapping[str, str] = {RELIABILITY: "When tools fail more often", TURNS: "When turns are few"}
 
-AXIS_TEXTS: Mapping[str, str] = {
-    RELIABILITY: (
-        "Success against the chance that a tool succeeds whose dependencies have succeeded and before which nothing "
-        "has failed (the law's base). A uniform number decides each execution, and it is the same at every "
-        "reliability: what succeeds at 0.6 also succeeds at 0.9 if the history before it is the same."
-    ),
-    TURNS: (
-        "Success against the number of turns of an episode. The luck of an execution does not depend on how many turns "
-        "there are."
-    ),
-}
-
-FLAWS_TITLE = "When the plan is wrong"
-FLAWS_TEXT = (
-    "Success under plans with a flaw of one of several severities, beside the sound plans of the same tasks. An agent "
-    "that believes the plan ends at obey; one that does not can still reach deviate."
-)
-
 AFTER_SEARCH = "after search"  # the ceiling where tools must be found
 REQUIRED_RETRIED = "required tools, retried"  # the reference of which no policy bears the name
-
-DROP_NOTE = (
-    "Drop: success under the sound plan minus success under the flawed one, on the same tasks, seeds and luck. Drops "
-    "and what is recovered are luck-adjusted where that is offered."
-)
-EXACT_NOTE = "The rows without intervals are exact for these tasks: solved, not estimated."
-CHANGE_NOTE = (
-    "Change: the same tasks, seeds and luck in both settings, so the difference is taken task by task. There is none "
-    "in the standard setting itself."
-)
-RUNS_NOTE = "A run's own report is linked once it is written (resilisim report FOLDER) and the profile is made again."
-INTERVALS = "95% intervals clustered by task"
 CHANGES = ("change", "change, luck-adjusted")
 
 
@@ -95,7 +69,7 @@ def write_profile_page(result: ProfileResult, path: Path | str | None = None) ->
         StoreError: It cannot be written.
     """
     target = Path(path) if path is not None else result.directory / PAGE_NAME
-    write_file_atomically(target, whole_page(profile_page(result), packaged_text("profile.css")))
+    write_file_atomically(target, whole_page(profile_page(result), packaged_file("profile.css")))
     return target
 
 
@@ -114,37 +88,37 @@ def profile_page(result: ProfileResult) -> Page:
     who = [curve.who for axis in result.axes for curve in axis.curves]
     who += [policy.who for policy in result.flaws.policies] if result.flaws is not None else []
     policies = list(dict.fromkeys(one.policy for one in who))
-    names = ", ".join(policies) if len(policies) <= 4 else count_of(len(policies), "policy", "policies")
     unfinished = [run for run in result.runs if not run.is_finished]
     warnings = []
     if unfinished:
-        missing = sum(run.num_planned - run.num_episodes for run in unfinished)
-        warnings.append(
-            f"Not finished: {count_of(missing, 'episode')} of {count_of(len(unfinished), 'run')} are missing. Run "
-            "the same command again to resume."
-        )
+        missing = count_of(sum(run.num_planned - run.num_episodes for run in unfinished), "episode")
+        warnings.append(say("profile_unfinished", episodes=missing, runs=count_of(len(unfinished), "run")))
     if result.optimum_gap > 0.0:
-        warnings.append(f"Some V* are lower bounds, at most {percent(result.optimum_gap, 2)} points too low.")
+        warnings.append(say("profile_bounds", points=percent(result.optimum_gap, 2)))
     summary = _summary_section(result)
     arguments = [(name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(result.arguments.items())]
     return Page(
-        title=f"ResiliSim robustness profile: {names}",
-        heading="How does it do as things get worse?",
-        lead=f"{count_of(len(policies), 'policy', 'policies')} on {count_of(result.num_tasks, 'task')} with "
-        f"{count_of(result.num_seeds, 'seed')} each, in {count_of(len(result.runs), 'setting')}: "
-        f"{count_of(result.num_episodes, 'episode')}. Each setting changes one thing; tasks, seeds and luck stay the "
-        "same, and the best that any agent could reach is computed exactly for each.",
-        warnings=warnings,
-        cards=_cards(result, any(one.privileged for one in who)),
-        sections=[
+        f"ResiliSim robustness profile: {names_of(policies)}",
+        "How does it do as things get worse?",
+        say(
+            "profile_lead",
+            policies=count_of(len(policies), "policy", "policies"),
+            tasks=count_of(result.num_tasks, "task"),
+            seeds=count_of(result.num_seeds, "seed"),
+            settings=count_of(len(result.runs), "setting"),
+            episodes=count_of(result.num_episodes, "episode"),
+        ),
+        warnings,
+        _cards(result, any(one.privileged for one in who)),
+        [
             *([summary] if summary.blocks else []),
             *(_axis_section(axis, result) for axis in result.axes),
             *([_flaws_section(result.flaws)] if result.flaws is not None else []),
             Section("runs", "Runs", [_runs_table(result)]),
-            Section("reading", "How to read this", [Definitions(meanings("profile-words.txt"))]),
+            Section("reading", "How to read this", [Definitions(list(packaged_texts("profile-words.txt").items()))]),
             Section("provenance", "Provenance", [Definitions(arguments)]),
         ],
-        ending="Made by ResiliSim. This file needs no network; every number in it follows from the runs' episodes.",
+        say("profile_ending"),
     )
 
 
@@ -205,7 +179,7 @@ def _summary_section(result: ProfileResult) -> Section:
     if result.flaws is not None:
         blocks.append(_drops_table(result.flaws))
     if any(curve.who.privileged for axis in result.axes for curve in axis.curves):
-        blocks.append(Paragraph(PRIVILEGED_NOTE, "note"))
+        blocks.append(Note(say("privileged")))
     return Section("summary", "In short", blocks)
 
 
@@ -240,7 +214,7 @@ def _axis_section(axis: AxisProfile, result: ProfileResult) -> Section:
     )
     details = Fold("Every point with its change against the standard setting", [_axis_details_table(axis, several)])
     panels = element("div", charts, class_="panels")
-    blocks: list[Block] = [AXIS_TEXTS[axis.axis], symbols, panels, _axis_table(axis, several), details]
+    blocks: list[Block] = [say(f"profile_{axis.axis}"), symbols, panels, _axis_table(axis, several), details]
     return Section(axis.axis, AXIS_TITLES[axis.axis], blocks)
 
 
@@ -262,9 +236,9 @@ def _flaws_section(flaws: FlawsProfile) -> Section:
         entries.append((_dot_symbol(series_style(number) + " hollow" * policy.who.privileged), name))
     return Section(
         "flaws",
-        FLAWS_TITLE,
+        "When the plan is wrong",
         [
-            FLAWS_TEXT,
+            say("profile_flaws"),
             legend(*entries, (_raw_symbol(), "raw success")),
             element("div", [_flaw_chart(flaws, flaw) for flaw in carried], class_="panels"),
             _flaws_table(flaws),
@@ -333,7 +307,7 @@ def _areas_table(result: ProfileResult) -> Table:
         first, last = value_text(axis.axis, axis.values[0]), value_text(axis.axis, axis.values[-1])
         spans.append((f"{axis.axis} {first}" + f" to {last}" * (first != last), 2))
     return Table(
-        f"Mean success along an axis in percent of the mean ceiling along it, with {INTERVALS}",
+        say("profile_areas_table"),
         ("policy", *("raw", "luck-adjusted") * len(result.axes)),
         rows,
         groups=(("", 1), *spans),
@@ -353,12 +327,12 @@ def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
     value = value_text(axis.axis, axis.standard)
     standard = f"a reliability of {value}" if axis.axis == RELIABILITY else f"{value} {axis.axis}"
     return Table(
-        f"Success in percent of episodes by {axis.axis}, with {INTERVALS}",
+        say("profile_axis_table", axis=axis.axis),
         ("policy", *(value_text(axis.axis, value) for value in axis.values)),
         rows,
         is_stacked=True,
         summary_rows=2 + axis.searches,
-        notes=(EXACT_NOTE, f"The standard setting has {standard}; it is always among the points."),
+        notes=(say("profile_exact"), say("profile_standard", setting=standard)),
     )
 
 
@@ -371,11 +345,11 @@ def _axis_details_table(axis: AxisProfile, several_prompts: bool) -> Table:
             rates = map(with_interval, (point.success, point.adjusted, point.share_of_ceiling))
             rows.append([name, place, percent(ceiling), *rates, *_change_cells(point, "standard")])
     return Table(
-        f"Success by {axis.axis} in percent, change in points, with {INTERVALS}",
+        say("profile_axis_details_table", axis=axis.axis),
         ("policy", axis.axis, "ceiling", "success", "luck-adjusted", "share of ceiling", *CHANGES),
         rows,
         is_stacked=True,
-        notes=(CHANGE_NOTE,),
+        notes=(say("profile_change"),),
     )
 
 
@@ -401,15 +375,12 @@ def _drops_table(flaws: FlawsProfile) -> Table:
     num_cells = sum(reference.num_tasks > 0 for reference in flaws.references if reference.severity != SOUND)
     severities = [f"drop, {name}" for name in flaws.severities]
     return Table(
-        f"What flaws in the plan cost: success and recovered in percent, drops in points, with {INTERVALS}",
+        say("profile_drops_table"),
         ("policy", "lowest under", "success there", "sound plan", *severities, "drop, all", "recovered"),
         rows,
         text_columns=2,
         is_stacked=True,
-        notes=(
-            DROP_NOTE,
-            f"The lowest of {num_cells} is low by chance, too; its interval allows for that (Bonferroni).",
-        ),
+        notes=(say("profile_drop"), say("profile_lowest", cells=num_cells)),
     )
 
 
@@ -426,12 +397,12 @@ def _flaws_table(flaws: FlawsProfile) -> Table:
         for reference in flaws.references
         if reference.severity == SOUND and reference.left_out
     ]
-    notes = ["Obey and deviate are exact for these tasks: solved, not estimated."]
+    notes = [say("profile_exact_flaws")]
     if left_out:
-        notes.append(f"Left out, because their plans cannot carry the flaw: {', '.join(left_out)}.")
+        notes.append(say("profile_left_out", flaws=", ".join(left_out)))
     names = [name_cell(policy.who.policy, policy.who.privileged) for policy in flaws.policies]
     return Table(
-        f"Success in percent of episodes by flaw and severity, with {INTERVALS}",
+        say("profile_flaws_table"),
         ("flaw", "severity", "tasks", "obey", "deviate (V*)", *names),
         rows,
         text_columns=2,
@@ -449,8 +420,7 @@ def _flaw_details_table(policy: FlawProfile) -> Table:
         names = (plain(cell.reference.flaw), _severity_text(cell.reference))
         rows.append([*names, *rates, *_change_cells(cell, NOTHING), recovered])
     return Table(
-        f"{policy.who.policy}: success and recovered in percent, change against the sound plan in points, with "
-        f"{INTERVALS}",
+        say("profile_flaw_details_table", policy=policy.who.policy),
         ("flaw", "severity", "success", "luck-adjusted", *CHANGES, "recovered"),
         rows,
         text_columns=2,
@@ -478,5 +448,5 @@ def _runs_table(result: ProfileResult) -> Table:
             ("episodes", lambda run: f"{run.num_episodes:,}"),
         ],
         text_columns=3,
-        notes=(RUNS_NOTE,),
+        notes=(say("profile_runs"),),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from resilisim.workflows.flaws.methods import METHODS
 from resilisim.workflows.flaws.model import (
     DEFAULT_SEVERITY,
     EDIT_KINDS,
@@ -15,7 +14,6 @@ from resilisim.workflows.flaws.model import (
     FlawRefusal,
     ToolSimilarity,
     check_flaw,
-    functional_equivalence,
     tool_similarity,
 )
 from resilisim.workflows.flaws.perturber import Perturber
@@ -25,7 +23,6 @@ __all__ = [
     "EDIT_KINDS",
     "FLAW_METHODS",
     "FLAW_TYPES",
-    "METHODS",
     "SEVERITIES",
     "Edit",
     "Flaw",
@@ -34,6 +31,5 @@ __all__ = [
     "Perturber",
     "ToolSimilarity",
     "check_flaw",
-    "functional_equivalence",
     "tool_similarity",
 ]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from resilisim.seeding import Draws
 from resilisim.tool_library import Parameter, Tool
 from resilisim.tool_library.parameters import accepts
-from resilisim.workflows.flaws.model import Change, Edit, PlanView, Unfit, num_edits, num_extra_steps, tool_before
+from resilisim.workflows.flaws.model import Change, Edit, PlanView, Unfit, num_edits, tool_before
 from resilisim.workflows.model import Step
 from resilisim.workflows.steps import FLOWING_PARAMETERS, UNSTATED_TEXT
 
@@ -173,9 +173,8 @@ def _consistent(plan: PlanView, steps: Sequence[Step], edits: Sequence[Edit]) ->
 
 def _substitute(plan: PlanView, steps: list[Step], index: int, chosen: int) -> Edit:
     name = plan.shop.library.names[chosen]
-    before = steps[index].tool
     steps[index] = plan.step_with_tool(index, name, tool_before(steps, index))
-    return Edit("replaced", index + 1, index + 1, None, before, name)
+    return Edit("replaced", index + 1, index + 1, None, plan.steps[index].tool, name)
 
 
 def _highest(scores: NDArray[np.float64], free: Sequence[int], above_zero: bool = False) -> int | None:
@@ -196,11 +195,13 @@ def missing_parameters(plan: PlanView, severity: str, draws: Draws) -> Change | 
     required, optional = _sites(plan)
     if not required:
         return Unfit("no call that its tool accepts passes a required parameter")
-    values = [dict(step.parameters) for step in plan.steps]
+    steps = list(plan.steps)
     edits = []
     for index, name in _chosen(required, optional, severity, draws):
-        edits.append(Edit("parameter_dropped", index + 1, index + 1, name, as_json(values[index].pop(name)), None))
-    return _change(plan, values, edits)
+        parameters = dict(steps[index].parameters)
+        edits.append(Edit("parameter_dropped", index + 1, index + 1, name, as_json(parameters.pop(name)), None))
+        steps[index] = replace(steps[index], parameters=parameters)
+    return Change(tuple(steps), tuple(edits))
 
 
 def type_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
@@ -208,19 +209,15 @@ def type_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit
     required, optional = _sites(plan)
     if not required and not optional:
         return Unfit("no call that its tool accepts passes a parameter")
-    values = [dict(step.parameters) for step in plan.steps]
+    steps = list(plan.steps)
     edits = []
     for index, name in _chosen(required, optional, severity, draws):
-        wrong = wrong_values(plan.tool(index), name, values[index][name])
-        if not wrong:
-            continue
-        before, values[index][name] = values[index][name], draws.choice(wrong)
-        edits.append(
-            Edit("parameter_changed", index + 1, index + 1, name, as_json(before), as_json(values[index][name]))
-        )
+        wrong = wrong_values(plan.tool(index), name, steps[index].parameters[name])
+        if wrong:
+            edits.append(_set_parameter(steps, index, index, name, draws.choice(wrong)))
     if not edits:
         return Unfit("no parameter of a step can have a value that its tool would refuse")
-    return _change(plan, values, edits)
+    return Change(tuple(steps), tuple(edits))
 
 
 def wrong_values(tool: Tool, name: str, value: Any) -> list[Any]:
@@ -230,6 +227,13 @@ def wrong_values(tool: Tool, name: str, value: Any) -> list[Any]:
     return [candidate for candidate in candidates if not accepts(tool, {name: candidate})]
 
 
+def _set_parameter(steps: list[Step], index: int, original: int, name: str, value: Any) -> Edit:
+    """Pass another value in a step that has its place in the original plan."""
+    parameters = steps[index].parameters
+    steps[index] = replace(steps[index], parameters={**parameters, name: value})
+    return Edit("parameter_changed", index + 1, original + 1, name, as_json(parameters[name]), as_json(value))
+
+
 def as_json(value: Any) -> str:
     """Return a parameter's value as it stands in edits."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
@@ -237,15 +241,13 @@ def as_json(value: Any) -> str:
 
 def _sites(plan: PlanView) -> tuple[list[Site], list[Site]]:
     """Return the required and the optional parameters that the plan passes in calls that are accepted as they stand."""
-    required: list[Site] = []
-    optional: list[Site] = []
-    for index, step in enumerate(plan.steps):
-        if not plan.accepted[index]:
-            continue
-        for parameter in plan.tool(index).parameters:
-            if parameter.name in step.parameters:
-                (required if parameter.required else optional).append((index, parameter.name))
-    return required, optional
+    passed = [
+        (parameter.required, (index, parameter.name))
+        for index, step in enumerate(plan.steps)
+        for parameter in plan.tool(index).parameters
+        if plan.accepted[index] and parameter.name in step.parameters
+    ]
+    return [site for required, site in passed if required], [site for required, site in passed if not required]
 
 
 def _chosen(required: list[Site], optional: list[Site], severity: str, draws: Draws) -> list[Site]:
@@ -271,23 +273,14 @@ def _of_another_type(value: Any) -> list[Any]:
 
 def _out_of_range(parameter: Parameter) -> list[Any]:
     constraints = parameter.constraints
-    result: list[Any] = []
-    for bound, beyond in (("maximum", 1), ("exclusiveMaximum", 0), ("minimum", -1), ("exclusiveMinimum", 0)):
-        if isinstance(constraints.get(bound), int | float):
-            result.append(constraints[bound] + beyond)
-    if constraints.get("enum") and parameter.type == "string":
-        result.append("any")
-    if constraints.get("minLength"):
-        result.append("")
-    return result
-
-
-def _change(plan: PlanView, values: list[dict[str, Any]], edits: list[Edit]) -> Change:
-    touched = {edit.step - 1 for edit in edits}
-    steps = [
-        replace(step, parameters=values[index]) if index in touched else step for index, step in enumerate(plan.steps)
+    bounds = {"maximum": 1, "exclusiveMaximum": 0, "minimum": -1, "exclusiveMinimum": 0}
+    result: list[Any] = [
+        constraints[bound] + beyond
+        for bound, beyond in bounds.items()
+        if isinstance(constraints.get(bound), int | float)
     ]
-    return Change(tuple(steps), tuple(edits))
+    result += ["any"] if constraints.get("enum") and parameter.type == "string" else []
+    return [*result, ""] if constraints.get("minLength") else result
 
 
 # Operations that make sure of quality, in any library; to invalidate or to check out is something else.
@@ -354,53 +347,52 @@ def duplication(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
     """
     last = len(plan.steps) - 1
     copies: list[tuple[int, int]] = []  # place in the original that the copy comes before, and what is copied
-    for _ in range(num_extra_steps(severity, _spare_turns(plan))):
+    for _ in range(_num_extra_steps(plan, severity)):
         source = draws.below(max(last, 1))
         copies.append((draws.between(source + 1, last) if last else 1, source))
     copies.sort()
     steps: list[Step] = []
     edits: list[Edit] = []
     for index in range(len(plan.steps) + 1):
-        for place, source in copies:
-            if place == index:
-                copied = plan.copy_of(source)
-                steps.append(copied)
-                edits.append(Edit("duplicated", len(steps), source + 1, None, None, copied.tool))
-        if index < len(plan.steps):
-            steps.append(plan.steps[index])
+        for source in (source for place, source in copies if place == index):
+            steps.append(plan.copy_of(source))
+            edits.append(Edit("duplicated", len(steps), source + 1, None, None, plan.steps[source].tool))
+        steps += plan.steps[index : index + 1]
     return Change(tuple(steps), tuple(edits))
 
 
 def unnecessary_addition(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
     """Insert tools that look as if they belonged there and are of no use, before the last step."""
-    useless = plan.useless_tools
-    if not useless:
-        return Unfit("every tool of the library is of some use to the plan")
-    related = useless[: _share(useless)]
-    return _insert(plan, related, num_extra_steps(severity, _spare_turns(plan)), draws, first_gap=0, rewire=False)
+    related = plan.useless_tools[: math.ceil(len(plan.useless_tools) / SHARE)]
+    return _insert(plan, related, severity, draws, first_gap=0, rewire=False)
 
 
 def unrelated_insertion(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
     """Insert tools that have nothing to do with the task between steps; the next step takes its data from them."""
     if len(plan.steps) < 2:
         return Unfit("a single step has no neighbour to be cut off from")
-    useless = plan.useless_tools
-    if not useless:
-        return Unfit("every tool of the library is of some use to the plan")
-    unrelated = useless[-_share(useless) :]
-    return _insert(plan, unrelated, num_extra_steps(severity, _spare_turns(plan)), draws, first_gap=1, rewire=True)
+    unrelated = plan.useless_tools[-math.ceil(len(plan.useless_tools) / SHARE) :]
+    return _insert(plan, unrelated, severity, draws, first_gap=1, rewire=True)
 
 
-def _share(tools: Sequence[int]) -> int:
-    return math.ceil(len(tools) / SHARE)
+def _num_extra_steps(plan: PlanView, severity: str) -> int:
+    """Return how many useless steps are put into a plan: 1, half of the turns that it leaves to spare, or all of them.
+
+    Useless steps hurt by the turns that they take; a plan that leaves few to spare gets at least 1, 2 or 3.
+    """
+    if severity == "light":
+        return 1
+    spare = plan.shop.max_turns - len(plan.steps)
+    return max(3, spare) if severity == "severe" else max(2, math.ceil(spare / 2))
 
 
-def _spare_turns(plan: PlanView) -> int:
-    return max(plan.shop.max_turns - len(plan.steps), 0)
-
-
-def _insert(plan: PlanView, tools: Sequence[int], count: int, draws: Draws, *, first_gap: int, rewire: bool) -> Change:
+def _insert(
+    plan: PlanView, tools: Sequence[int], severity: str, draws: Draws, *, first_gap: int, rewire: bool
+) -> Change | Unfit:
     """Insert useless steps, each before a step drawn from `first_gap` on; tools come again only when all were used."""
+    if not tools:
+        return Unfit("every tool of the library is of some use to the plan")
+    count = _num_extra_steps(plan, severity)
     order: list[int] = []
     while len(order) < count:
         order += draws.shuffled(tools)
@@ -415,22 +407,13 @@ def _insert(plan: PlanView, tools: Sequence[int], count: int, draws: Draws, *, f
             edits.append(Edit("inserted", len(steps), None, None, None, name))
         steps.append(step)
         if rewire and inserted:
-            edits += _take_data_from(steps, inserted[-1], plan.steps[index - 1].tool, index)
+            # It reads from the last of them what it read from the step before, in values of the same type.
+            for name in sorted(FLOWING_PARAMETERS & step.parameters.keys()):
+                value = step.parameters[name]
+                if referred_tool(value) == plan.steps[index - 1].tool:
+                    instead = refer_to(value, inserted[-1])
+                    edits.append(_set_parameter(steps, len(steps) - 1, index, name, instead))
     return Change(tuple(steps), tuple(edits))
-
-
-def _take_data_from(steps: list[Step], source: str, before: str, original: int) -> list[Edit]:
-    """Let the last of the steps read from `source` what it read from `before`, in values of the same type."""
-    step = steps[-1]
-    edits = []
-    for name in sorted(FLOWING_PARAMETERS & step.parameters.keys()):
-        value = step.parameters[name]
-        if referred_tool(value) != before:
-            continue
-        instead = refer_to(value, source)
-        steps[-1] = replace(steps[-1], parameters={**steps[-1].parameters, name: instead})
-        edits.append(Edit("parameter_changed", len(steps), original + 1, name, as_json(value), as_json(instead)))
-    return edits
 
 
 FORMATS = ("a scanned image", "a zip archive", "a printed report", "an audio recording", "a spreadsheet with macros")
@@ -455,15 +438,12 @@ def format_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unf
     for index in sorted(draws.shuffled(sites)[: num_edits(severity, len(sites))]):
         name = receiving[index]
         kind = draws.choice(FORMATS)
-        giver, taker = steps[index - 1], steps[index]
+        giver = steps[index - 1]
         outcome = f"success, with {kind}"
         value = _in_format(plan.tool(index), name, giver.tool, kind)
         steps[index - 1] = replace(giver, expected_outcome=outcome)
-        steps[index] = replace(taker, parameters={**taker.parameters, name: value})
         edits.append(Edit("outcome_changed", index, index, None, giver.expected_outcome, outcome))
-        edits.append(
-            Edit("parameter_changed", index + 1, index + 1, name, as_json(taker.parameters[name]), as_json(value))
-        )
+        edits.append(_set_parameter(steps, index, index, name, value))
     return Change(tuple(steps), tuple(edits))
 
 
@@ -533,22 +513,17 @@ def redirect(
     Returns:
         The steps, and the edits in the order of the steps.
     """
-    changed, edits = [], []
+    changed, edits = list(steps), []
     for index, step in enumerate(steps):
-        parameters = dict(step.parameters)
         for name, value in step.parameters.items():
             tool = referred_tool(value)
             if tool is not None and tool in results:
-                parameters[name] = refer_to(value, results[tool])
-                if index not in replaced:
-                    before, after = as_json(value), as_json(parameters[name])
-                    edits.append(Edit("parameter_changed", index + 1, origins[index] + 1, name, before, after))
+                edit = _set_parameter(changed, index, origins[index], name, refer_to(value, results[tool]))
+                edits += [edit] if index not in replaced else []
         reason = _renamed(step.reason, reasons)
         if reason != step.reason:
             edits.append(Edit("reason_changed", index + 1, origins[index] + 1, None, step.reason, reason))
-        if parameters != step.parameters or reason != step.reason:
-            step = replace(step, parameters=parameters, reason=reason)
-        changed.append(step)
+            changed[index] = replace(changed[index], reason=reason)
     return tuple(changed), edits
 
 
@@ -561,18 +536,21 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
 
 
 METHODS: Mapping[str, Method] = {
-    "swap": swap,
-    "dependency_violation": dependency_violation,
-    "semantic_similarity": semantic_similarity,
-    "category_mismatch": category_mismatch,
-    "missing_parameters": missing_parameters,
-    "type_mismatch": type_mismatch,
-    "middle_step_removal": middle_step_removal,
-    "validation_removal": validation_removal,
-    "duplication": duplication,
-    "unnecessary_addition": unnecessary_addition,
-    "format_mismatch": format_mismatch,
-    "unrelated_insertion": unrelated_insertion,
-    "semantic_mismatch": semantic_mismatch,
-    "progressive_drift": progressive_drift,
+    method.__name__: method
+    for method in (
+        swap,
+        dependency_violation,
+        semantic_similarity,
+        category_mismatch,
+        missing_parameters,
+        type_mismatch,
+        middle_step_removal,
+        validation_removal,
+        duplication,
+        unnecessary_addition,
+        format_mismatch,
+        unrelated_insertion,
+        semantic_mismatch,
+        progressive_drift,
+    )
 }

@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -59,12 +58,12 @@ EDIT_KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """The name of a flaw.
+    """The name of a flaw: one of `FLAW_TYPES`, one of its two methods, one of `SEVERITIES`.
 
-    Attributes:
-        type: One of `FLAW_TYPES`.
-        method: One of the two methods of that type.
-        severity: One of `SEVERITIES`.
+    Example:
+        >>> from resilisim.workflows.flaws import Flaw
+        >>> print(Flaw("missing_step", "validation_removal", "light"))
+        missing_step/validation_removal/light
     """
 
     type: str
@@ -89,6 +88,11 @@ class Edit:
         before: What stood there: a tool, two tools in their order (for a step that was swapped or moved), a parameter's
             value as JSON, or an outcome; None for nothing.
         after: What stands there now, in the same form.
+
+    Example:
+        >>> from resilisim.workflows.flaws import Edit
+        >>> Edit("removed", 2, 2, None, "data_processing_validator", None).to_mapping()["where"]
+        {'step': 2, 'original_step': 2, 'parameter': None}
     """
 
     what: str
@@ -114,6 +118,15 @@ class FlawedWorkflow:
             plan claims, not what it is worth.
         flaw: The flaw's name.
         edits: What was changed, in the order of the steps.
+
+    Example:
+        >>> from resilisim import benchmark_tasks
+        >>> from resilisim.workflows import ExactPlanner
+        >>> from resilisim.workflows.flaws import Perturber
+        >>> task = benchmark_tasks()[2]
+        >>> flawed = Perturber().perturb(ExactPlanner().plan(task), task.required_tools, "sequential_order")
+        >>> [edit.what for edit in flawed.edits]
+        ['moved']
     """
 
     original: Workflow
@@ -123,12 +136,7 @@ class FlawedWorkflow:
 
     def flaw_mapping(self) -> dict[str, Any]:
         """Return the flaw as it stands in records: type, method, severity, edits."""
-        return {
-            "type": self.flaw.type,
-            "method": self.flaw.method,
-            "severity": self.flaw.severity,
-            "edits": [edit.to_mapping() for edit in self.edits],
-        }
+        return {**asdict(self.flaw), "edits": [edit.to_mapping() for edit in self.edits]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,11 @@ class FlawRefusal:
         method: The method that was asked for; None if either would have done.
         severity: Severity.
         reason: One line.
+
+    Example:
+        >>> from resilisim.workflows.flaws import FlawRefusal
+        >>> print(FlawRefusal("task_1", "missing_step", None, "light", "the plan has one step"))
+        task_1 cannot carry missing_step (either method): the plan has one step
     """
 
     instance_id: str
@@ -159,6 +172,10 @@ def check_flaw(flaw_type: str, severity: str, method: str | None = None) -> None
 
     Raises:
         InvalidInputError: An unknown flaw type, severity or method; the text gives the nearest valid name.
+
+    Example:
+        >>> from resilisim.workflows.flaws import check_flaw
+        >>> check_flaw("missing_step", "light", "validation_removal")
     """
     if flaw_type not in FLAW_METHODS:
         raise unknown_name("flaw", flaw_type, FLAW_TYPES)
@@ -175,17 +192,6 @@ def num_edits(severity: str, num_sites: int) -> int:
     return num_sites if severity == "severe" else math.ceil(num_sites / 2)
 
 
-def num_extra_steps(severity: str, spare_turns: int) -> int:
-    """Return how many useless steps are put into a plan that leaves so many turns to spare: 1, half of them, all.
-
-    Useless steps hurt by the turns that they take, so their number is measured in turns; a plan that leaves few to
-    spare gets at least 1, 2 or 3.
-    """
-    if severity == "light":
-        return 1
-    return max(3, spare_turns) if severity == "severe" else max(2, math.ceil(spare_turns / 2))
-
-
 SIMILARITY_DECIMALS = 3  # as in searches: no choice hangs on rounding in the last digits of a float
 
 
@@ -196,6 +202,11 @@ class ToolSimilarity:
     Attributes:
         semantic: float64 (num_tools, num_tools), S: cosine similarity of the tools' texts, rounded to 1e-3, in [0, 1].
         functional: float64 (num_tools, num_tools), F: functional equivalence in [0, 1], 1 for a tool and itself.
+
+    Example:
+        >>> import numpy as np
+        >>> from resilisim.workflows.flaws import Perturber, ToolSimilarity
+        >>> perturber = Perturber(similarity=lambda: ToolSimilarity(np.eye(30), np.eye(30)))
     """
 
     semantic: NDArray[np.float64]
@@ -207,6 +218,13 @@ def tool_similarity(retriever: ToolRetriever) -> ToolSimilarity:
 
     Raises:
         MissingExtraError: The tool texts are not in the cache of embeddings yet and the extra `retrieval` is missing.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.tool_library.retrieval import default_retriever
+        >>> from resilisim.workflows.flaws import tool_similarity
+        >>> tool_similarity(default_retriever(default_library())).semantic.shape  # doctest: +SKIP
+        (30, 30)
     """
     from resilisim.tool_library.retrieval import tool_text
 
@@ -272,54 +290,26 @@ class Unfit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workshop:
-    """What does not change from plan to plan, and what was worked out about it.
-
-    Attributes:
-        library: The tools.
-        similarity: Gives the similarities of its tools; called by the methods that need them.
-        max_turns: Turns of an episode.
-        stand_ins: (tool, tool of the step before) -> parameters that fit the tool when nothing is known.
-    """
+    """What does not change from plan to plan: tools, their similarities for methods that need them, and turns."""
 
     library: ToolLibrary
     similarity: Callable[[], ToolSimilarity]
     max_turns: int
-    stand_ins: dict[tuple[str, str | None], dict[str, Any]] = field(default_factory=dict)
-
-    def default_parameters(self, name: str, before: str | None) -> dict[str, Any]:
-        """Return parameters that a tool accepts when the task says nothing about them."""
-        found = self.stand_ins.get((name, before))
-        if found is None:
-            found = self.stand_ins[name, before] = step_parameters(self.library[name], {}, before)
-        # Copies, as in plans: whoever changes a value in one workflow must not change it in all later ones.
-        return {parameter: copy(value) for parameter, value in found.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class PlanView:
-    """A workflow that is about to be perturbed.
-
-    Attributes:
-        steps: Its steps.
-        required: The task's required tools in their order.
-        place: Tool -> place in `required`.
-        accepted: Whether each step's call is accepted as it stands, in strict mode.
-        shop: Library and similarities.
-    """
+    """A workflow that is about to be perturbed, or was."""
 
     steps: tuple[Step, ...]
     required: tuple[str, ...]
-    place: dict[str, int]
-    accepted: tuple[bool, ...]
+    place: dict[str, int]  # of the required tools in their order
+    accepted: tuple[bool, ...]  # whether each step's call is accepted as it stands, in strict mode
     shop: Workshop
 
     @classmethod
     def of(cls, workflow: Workflow, required_tools: Sequence[str], shop: Workshop) -> PlanView:
-        """Look at a workflow for a task.
-
-        Raises:
-            InvalidInputError: An unknown tool; a required list that is empty or names a tool twice.
-        """
+        """Look at a workflow for a task; an unusable required list is refused."""
         required = build_problem(shop.library, required_tools).required_tools
         accepted = [accepts(shop.library[step.tool], step.parameters, "strict") for step in workflow.steps]
         place = {name: place for place, name in enumerate(required)}
@@ -343,15 +333,6 @@ class PlanView:
         if place is not None and place_after is not None:
             return place < place_after
         return self.depends(second, first)
-
-    def repeated_tool(self) -> str | None:
-        """Return the first tool that stands in more than one step, or None."""
-        seen: set[str] = set()
-        for step in self.steps:
-            if step.tool in seen:
-                return step.tool
-            seen.add(step.tool)
-        return None
 
     def is_needed(self, index: int) -> bool:
         """Return whether a step is required, or a later step depends directly on it."""
@@ -390,7 +371,7 @@ class PlanView:
         """
         old, tool, step = self.tool(index), self.shop.library[name], self.steps[index]
         described = {parameter.name: parameter for parameter in old.parameters}
-        values = dict(self.shop.default_parameters(name, before))
+        values = step_parameters(tool, {}, before)
         for parameter in tool.parameters:
             same = described.get(parameter.name)
             if same is None or (same.type, same.constraints) != (parameter.type, parameter.constraints):
@@ -417,7 +398,7 @@ class PlanView:
         model = self.steps[0]
         return Step(
             tool=name,
-            parameters=self.shop.default_parameters(name, before),
+            parameters=step_parameters(tool, {}, before),
             reason=REASON_REQUIRED,
             requires=tuple(tool.dependencies),
             alternatives=self._alternatives(name, model) if model.alternatives else (),

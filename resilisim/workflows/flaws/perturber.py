@@ -1,14 +1,20 @@
-"""Putting flaws into workflows: seeded, verified, or refused with a reason."""
+"""Putting flaws into workflows: seeded, verified, or refused with a reason.
+
+Whether a flawed workflow really has the flaw that it is named after is judged from the workflow, apart from the methods
+that made it.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 
 from resilisim.seeding import Draws
 from resilisim.simulator.law import EndRules
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows.flaws.methods import METHODS
+from resilisim.tool_library.parameters import accepts
+from resilisim.workflows.flaws.methods import METHODS, is_verifying, referred_tool
 from resilisim.workflows.flaws.model import (
     DEFAULT_SEVERITY,
     FLAW_METHODS,
@@ -22,8 +28,9 @@ from resilisim.workflows.flaws.model import (
     check_flaw,
     tool_similarity,
 )
-from resilisim.workflows.flaws.verification import flaw_problem
-from resilisim.workflows.model import Workflow
+from resilisim.workflows.model import Step, Workflow
+
+FlawNames = tuple[str, str, str | None]  # flaw type, severity, and method if it is not to be drawn
 
 
 class Perturber:
@@ -34,6 +41,16 @@ class Perturber:
         rules: End rules; useless steps are counted in the turns that they take.
         similarity: Gives the similarities of the library's tools; by retrieval with the default model if omitted. It is
             called once, when a method first needs it.
+
+    Example:
+        >>> from resilisim import benchmark_tasks
+        >>> from resilisim.workflows import ExactPlanner
+        >>> from resilisim.workflows.flaws import Perturber
+        >>> task = benchmark_tasks()[2]
+        >>> sound = ExactPlanner().plan(task)
+        >>> flawed = Perturber().perturb(sound, task.required_tools, "missing_step", "light")
+        >>> len(sound.steps) - len(flawed.workflow.steps)
+        1
     """
 
     def __init__(
@@ -44,8 +61,7 @@ class Perturber:
     ) -> None:
         self.library = library if library is not None else default_library()
         self.rules = rules or EndRules()
-        self.similarity = functools.cache(similarity or self._by_retrieval)
-        self._shop = Workshop(self.library, self.similarity, self.rules.max_turns)
+        self._shop = Workshop(self.library, functools.cache(similarity or self._by_retrieval), self.rules.max_turns)
         self._last_plan: PlanView | None = None
         self._last_draws: dict[tuple[object, ...], _RepeatedDraws] = {}
 
@@ -81,24 +97,32 @@ class Perturber:
             MissingExtraError: The method needs similarities and the extra `retrieval` is missing.
         """
         check_flaw(flaw_type, severity, method)
+        instance_id = workflow.instance_id
         plan = self._plan(workflow, required_tools)
         unsound = _unsoundness(plan)
         if unsound is not None:
-            return FlawRefusal(workflow.instance_id, flaw_type, method, severity, unsound)
+            return FlawRefusal(instance_id, flaw_type, method, severity, unsound)
         reasons = []
-        for name in self._candidates(workflow.instance_id, flaw_type, method, seed):
-            change = METHODS[name](plan, severity, self._draws(seed, workflow.instance_id, flaw_type, name))
+        for name in self._candidates(instance_id, flaw_type, method, seed):
+            change = METHODS[name](plan, severity, self._draws(seed, instance_id, flaw_type, name))
             if isinstance(change, Change):
-                changed = Workflow(
-                    workflow.instance_id, change.steps, workflow.planner, workflow.predicted_success_probability
-                )
+                changed = replace(workflow, steps=change.steps)
                 flawed = FlawedWorkflow(workflow, changed, Flaw(flaw_type, name, severity), change.edits)
                 problem = flaw_problem(flawed, plan)
                 if problem is not None:
-                    raise AssertionError(f"{flawed.flaw} of {workflow.instance_id}: {problem}")
+                    raise AssertionError(f"{flawed.flaw} of {instance_id}: {problem}")
                 return flawed
             reasons.append(change.reason)
-        return FlawRefusal(workflow.instance_id, flaw_type, method, severity, "; ".join(reasons))
+        return FlawRefusal(instance_id, flaw_type, method, severity, "; ".join(reasons))
+
+    def carried(
+        self, workflow: Workflow, required_tools: Sequence[str], flaws: Iterable[FlawNames], seed: int = 0
+    ) -> Iterator[tuple[FlawNames, FlawedWorkflow]]:
+        """Yield each of some flaws that a workflow can carry, with the flawed workflow."""
+        for names in flaws:
+            found = self.perturb(workflow, required_tools, *names, seed)
+            if isinstance(found, FlawedWorkflow):
+                yield names, found
 
     def first_carried(
         self,
@@ -110,8 +134,6 @@ class Perturber:
         seed: int = 0,
     ) -> FlawedWorkflow | FlawRefusal:
         """Put the first of some flaws, in the order in which they were drawn, into a workflow that it can carry.
-
-        The other arguments are those of `perturb`.
 
         Returns:
             The flawed workflow, or why the workflow cannot carry the first of the flaws if it can carry none.
@@ -174,7 +196,166 @@ class _RepeatedDraws(Draws):
 
 def _unsoundness(plan: PlanView) -> str | None:
     """Say why no flaw can be told from what the plan already is, or return None."""
-    if not plan.steps:
-        return "the workflow has no steps"
-    repeated = plan.repeated_tool()
-    return None if repeated is None else f"the workflow already runs {repeated} more than once"
+    tools = [step.tool for step in plan.steps]
+    repeated = next((tool for place, tool in enumerate(tools) if tool in tools[:place]), None)
+    if repeated is not None:
+        return f"the workflow already runs {repeated} more than once"
+    return None if tools else "the workflow has no steps"
+
+
+def flaw_problem(flawed: FlawedWorkflow, plan: PlanView) -> str | None:
+    """Say what is wrong with a flawed workflow of a plan, or return None if it is what it says."""
+    steps = flawed.workflow.steps
+    if steps == plan.steps:
+        return "is equal to its original"
+    if not steps:
+        return "has no steps"
+    if not flawed.edits:
+        return "lists no edits"
+    return _CHECKS[flawed.flaw.type](flawed.flaw, steps, plan)
+
+
+def _order_problem(flaw: Flaw, steps: Sequence[Step], plan: PlanView) -> str | None:
+    places = {id(step): index for index, step in enumerate(plan.steps)}
+    order = [places.get(id(step), -1) for step in steps]
+    if sorted(order) != list(range(len(plan.steps))):
+        return "does not hold the same steps"
+    # Pairs that stand the wrong way round now, by their places in the original.
+    reversed_pairs = [
+        (first, second)
+        for place, second in enumerate(order)
+        for first in order[place + 1 :]
+        if first < second and plan.order_matters(first, second)
+    ]
+    if flaw.method == "dependency_violation":
+        reversed_pairs = [(first, second) for first, second in reversed_pairs if plan.depends(second, first)]
+    elif any(abs(index - place) > 1 for place, index in enumerate(order)):
+        return "swaps more than neighbours"
+    return None if reversed_pairs else "breaks no order that mattered"
+
+
+def _tools_problem(flaw: Flaw, steps: Sequence[Step], plan: PlanView) -> str | None:
+    if len(steps) != len(plan.steps):
+        return "has another number of steps"
+    changed = [(new, old) for new, old in zip(steps, plan.steps, strict=True) if new.tool != old.tool]
+    gone = {old.tool for _, old in changed}
+    for new, old in zip(steps, plan.steps, strict=True):
+        if new.tool == old.tool and not _same_but_for_references(new, old, gone):
+            return "changes more than tools"
+    if gone.isdisjoint(plan.place.keys() - {step.tool for step in steps}):
+        return "keeps every required tool"
+    library = plan.shop.library
+    if flaw.method == "category_mismatch" and any(
+        library[new.tool].category == library[old.tool].category for new, old in changed
+    ):
+        return "keeps a category"
+    if flaw.type == "semantic_drift":
+        functional = plan.shop.similarity().functional
+        if any(functional[library.index(old.tool), library.index(new.tool)] >= 1.0 for new, old in changed):
+            return "puts in a tool that does the same"
+    return None
+
+
+def _parameters_problem(flaw: Flaw, steps: Sequence[Step], plan: PlanView) -> str | None:
+    if not _differ_only_in(("parameters",), steps, plan):
+        return "changes more than parameters"
+    # In lenient mode a call may leave out what it likes, so what is refused is a value.
+    if flaw.method == "missing_parameters":
+        as_named = _refuses_more(steps, plan, "strict") and not _refuses_more(steps, plan, "lenient")
+    else:
+        as_named = _refuses_more(steps, plan, "lenient")
+    return None if as_named else "no call is refused in that way that was accepted before"
+
+
+def _missing_problem(flaw: Flaw, steps: Sequence[Step], plan: PlanView) -> str | None:
+    place = {step.tool: index for index, step in enumerate(plan.steps)}
+    kept = [place.get(step.tool, -1) for step in steps]
+    if -1 in kept or kept != sorted(set(kept)):
+        return "is not the original with steps left out"
+    gone = set(range(len(plan.steps))) - set(kept)
+    names = {plan.steps[index].tool for index in gone}
+    for step, index in zip(steps, kept, strict=True):
+        if not _same_but_for_references(step, plan.steps[index], names):
+            return "changes more than it leaves out"
+    if flaw.method == "middle_step_removal" and gone & {0, len(plan.steps) - 1}:
+        return "lacks an end of the original"
+    if flaw.method == "validation_removal":
+        gone = {index for index in gone if is_verifying(plan.tool(index).operation)}
+    return None if any(plan.is_needed(index) for index in gone) else "lacks nothing that was needed"
+
+
+def _redundancy_problem(flaw: Flaw, steps: Sequence[Step], plan: PlanView) -> str | None:
+    extra, waiting = [], list(plan.steps)
+    for step in steps:
+        if waiting and step is waiting[0]:
+            waiting.pop(0)
+        else:
+            extra.append(step)
+    if waiting or not extra:
+        return "is not the original with steps added"
+    if flaw.method == "duplication":
+        copies = [plan.copy_of(index) for index in range(len(plan.steps))]
+        return None if all(step in copies for step in extra) else "adds a step that it did not hold"
+    return _usefulness_problem(extra, plan)
+
+
+def _discontinuity_problem(flaw: Flaw, steps: Sequence[Step], plan: PlanView) -> str | None:
+    if flaw.method == "format_mismatch":
+        if len(steps) != len(plan.steps):
+            return "has another number of steps"
+        if not _differ_only_in(("parameters", "expected_outcome"), steps, plan):
+            return "changes more than parameters and outcomes"
+        return None if _refuses_more(steps, plan, "lenient") else "no call is refused that was accepted before"
+    tools = [step.tool for step in plan.steps]
+    if [step.tool for step in steps if step.tool in tools] != tools:
+        return "is not the original with steps added"
+    extra = [step for step in steps if step.tool not in tools]
+    if not extra or steps[0] is not plan.steps[0]:
+        return "inserts nothing between its steps"
+    return _usefulness_problem(extra, plan)
+
+
+def _usefulness_problem(extra: Iterable[Step], plan: PlanView) -> str | None:
+    of_use = set(plan.shop.library.closure([*(step.tool for step in plan.steps), *plan.required]))
+    useful = [step.tool for step in extra if step.tool in of_use]
+    return f"adds {useful[0]}, which is of use" if useful else None
+
+
+def _same_but_for_references(new: Step, old: Step, gone: Set[str]) -> bool:
+    """Return whether two steps differ in nothing but what the old one says of tools that are gone."""
+    if new is old:
+        return True
+    if replace(new, parameters=old.parameters, reason=old.reason) != old or [*new.parameters] != [*old.parameters]:
+        return False
+    if new.reason != old.reason and not any(name in old.reason for name in gone):
+        return False
+    return all(
+        value == old.parameters[name] or referred_tool(old.parameters[name]) in gone
+        for name, value in new.parameters.items()
+    )
+
+
+def _differ_only_in(fields: Sequence[str], steps: Sequence[Step], plan: PlanView) -> bool:
+    return len(steps) == len(plan.steps) and all(
+        new is old or replace(new, **{name: getattr(old, name) for name in fields}) == old
+        for new, old in zip(steps, plan.steps, strict=True)
+    )
+
+
+def _refuses_more(steps: Sequence[Step], plan: PlanView, mode: str) -> bool:
+    """Return whether a call is refused, in some mode, that is accepted in the original."""
+    return any(
+        was_accepted and new is not old and not accepts(plan.shop.library[new.tool], new.parameters, mode)
+        for new, old, was_accepted in zip(steps, plan.steps, plan.accepted, strict=True)
+    )
+
+
+_CHECKS: Mapping[str, Callable[[Flaw, Sequence[Step], PlanView], str | None]] = {
+    "sequential_order": _order_problem,
+    "tool_misuse": _tools_problem,
+    "parameter_error": _parameters_problem,
+    "missing_step": _missing_problem,
+    "redundant_operation": _redundancy_problem,
+    "logic_discontinuity": _discontinuity_problem,
+    "semantic_drift": _tools_problem,
+}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.report.content import Cell, CellLike
+from resilisim.evaluation.report.page import Cell, CellLike
 from resilisim.evaluation.report.viewer import BLOCK_TYPE as DATA
 from resilisim.evaluation.run.store import RunStore
 from resilisim.provenance import content_hash, encode_json_line

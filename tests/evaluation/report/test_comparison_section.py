@@ -8,7 +8,7 @@ import pytest
 
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.report import comparison, write_report
-from resilisim.evaluation.report.content import Cell, signed_points
+from resilisim.evaluation.report.page import Cell, signed_points
 from resilisim.evaluation.table.comparing import compare_runs
 from resilisim.evaluation.table.facts import read_facts
 from resilisim.statistics import METHODS

@@ -11,10 +11,19 @@ from markupsafe import Markup
 
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.body import NOT_PRIVILEGED, build_page, cards
-from resilisim.evaluation.report.content import NO_INTERVAL_NOTE, Card, Fold, Table, with_interval
 from resilisim.evaluation.report.groups import PromptPools
-from resilisim.evaluation.report.rendering import blocks_markup, meanings, table_markdown
-from resilisim.evaluation.report.results import TRIES_AGAIN
+from resilisim.evaluation.report.page import (
+    Card,
+    Fold,
+    Page,
+    Section,
+    Table,
+    packaged_texts,
+    page_markdown,
+    say,
+    whole_page,
+    with_interval,
+)
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.evaluation.table.summary import format_percent
 from resilisim.statistics import Estimate
@@ -82,7 +91,7 @@ def test_a_policy_that_tries_again_leads_with_raw_success_and_the_page_says_why(
     rows = PromptPools(facts).rows
     assert [row.tries_again for row in rows if row.prompt_type == "optimal"] == [False] * 4 + [True] * 4
     page = check(write_report(tmp_path))
-    assert TRIES_AGAIN in page.texts
+    assert say("tries_again") in page.texts
     raw = next(row for row in rows if row.tries_again)
     assert f"{format_percent(raw.success.value)}% raw" in page.texts
     only = read_facts(write_run(tmp_path / "only", [record for record in again if "rp-" not in record["policy"]]))
@@ -106,14 +115,15 @@ def test_a_dash_in_place_of_an_interval_has_its_reason_below_the_table(num_tasks
     low = np.nan if num_tasks == 1 else 0.25
     cell = with_interval(Estimate(0.5, low, low, low, num_tasks, 8))
     table = Table("Success", ("policy", "success"), [("random", cell)])
-    assert (NO_INTERVAL_NOTE in blocks_markup([table])) == (num_tasks == 1)
-    assert (NO_INTERVAL_NOTE.split("(")[0] in table_markdown(table)) == (num_tasks == 1)
+    page = Page("", "", "", (), (), [Section("results", "Results", [table])], "")
+    for text in (whole_page(page).decode(), page_markdown(page)):
+        assert (say("no_interval").split("(")[0] in text) == (num_tasks == 1)
 
 
 def test_every_word_of_the_tables_that_is_no_plain_english_is_explained(tmp_path: Path) -> None:
     page = build_page(facts_of(tmp_path, num_tasks=6, num_seeds=2), tmp_path)
     assert "reading" in [section.target for section in page.sections]
-    known = " | ".join(word for word, _ in meanings("words.txt"))
+    known = " | ".join(packaged_texts("words.txt"))
     words = ("V*", "ceiling", "luck-adjusted", "share of ceiling", "lost by calls", "information", "obey", "deviate")
     for word in (*words, "pass@k", "pass^k", "p (Holm)", "privileged", "regret"):
         assert word in known

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.report.content import Cell, Table
-from resilisim.evaluation.report.rendering import escape_markdown as escape
-from resilisim.evaluation.report.rendering import table_markdown
+from resilisim.evaluation.report.page import Cell, Page, Section, Table, page_markdown
+from resilisim.evaluation.report.page import escape_markdown as escape
 from tests.evaluation.report.agent_records import agent_records
 from tests.evaluation.report.pages import check, write_run
 from tests.evaluation.synthetic import synthetic_run
@@ -102,7 +101,8 @@ def test_groups_of_columns_and_marks_stand_in_the_cells() -> None:
         notes=("why",),
         summary_rows=1,
     )
-    assert table_markdown(table).split("\n") == [
+    page = Page("", "", "", (), (), [Section("a", "A", [table])], "")
+    assert page_markdown(page).split("## A\n\n")[1].split("\n\n**\n")[0].split("\n")[:9] == [
         "**what**",
         "",
         "| name | baseline full | baseline fail |",

@@ -41,7 +41,7 @@ def facts(folder: Path) -> RunFacts:
 
 def test_obey_is_the_mean_cost_of_the_plans_that_were_shown(folder: Path, facts: RunFacts) -> None:
     costs = flaw_costs(facts)
-    assert costs.is_known
+    assert costs.obediences
     planner, perturber, calculator = ExactPlanner(), Perturber(default_library()), CostCalculator()
     expected: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for record in read_records(folder):
@@ -96,7 +96,7 @@ def test_plans_that_cannot_be_made_again_are_said(tmp_path: Path, more: dict[str
     flaw = {"type": "tool_misuse", "severity": "light", "method": "category_mismatch", "edits": []}
     records = [{**record, "flaw": flaw} for record in synthetic_run(("random",), ("flawed",), 4, 1)]
     costs = flaw_costs(read_facts(write_run(tmp_path, records, **more)))
-    assert not costs.is_known
+    assert not costs.obediences
     assert reason in costs.notes[0]
     optima = [record["optimum"] for record in records]
     assert costs.deviate(("tool_misuse", "light")).value == pytest.approx(statistics.fmean(optima))

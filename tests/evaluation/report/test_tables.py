@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from resilisim.evaluation.report import agents, losses, results
-from resilisim.evaluation.report.content import Cell, Fold, Section, Table
 from resilisim.evaluation.report.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
 from resilisim.evaluation.report.groups import PromptPools
 from resilisim.evaluation.report.losses import broken_episodes, broken_section
+from resilisim.evaluation.report.page import Cell, Fold, Section, Table
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.evaluation.table.summary import format_percent
 from resilisim.provenance import encode_json_line

@@ -17,8 +17,8 @@ from resilisim.workflows.flaws import (
     FlawRefusal,
     Perturber,
     ToolSimilarity,
-    functional_equivalence,
 )
+from resilisim.workflows.flaws.model import functional_equivalence
 from resilisim.workflows.plan_value import CostCalculator
 from resilisim.workflows.steps import step_parameters
 

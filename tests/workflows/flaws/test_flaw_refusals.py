@@ -19,8 +19,8 @@ from resilisim.workflows.flaws import (
     FlawRefusal,
     Perturber,
     ToolSimilarity,
-    functional_equivalence,
 )
+from resilisim.workflows.flaws.model import functional_equivalence
 from resilisim.workflows.steps import step_parameters
 
 READER, PARSER, AGGREGATOR = "file_operations_reader", "data_processing_parser", "data_processing_aggregator"

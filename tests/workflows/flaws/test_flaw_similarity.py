@@ -20,8 +20,8 @@ from resilisim.workflows.flaws import (
     FlawedWorkflow,
     Perturber,
     ToolSimilarity,
-    functional_equivalence,
 )
+from resilisim.workflows.flaws.model import functional_equivalence
 
 # How far S may be off on another machine: embeddings are float32.
 NOISE = 3e-6

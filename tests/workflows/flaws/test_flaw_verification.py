@@ -12,7 +12,7 @@ from resilisim.workflows import Step, Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, Edit, Flaw, FlawedWorkflow, Perturber
 from resilisim.workflows.flaws import perturber as module
 from resilisim.workflows.flaws.model import Change, PlanView, Workshop
-from resilisim.workflows.flaws.verification import flaw_problem
+from resilisim.workflows.flaws.perturber import flaw_problem
 from resilisim.workflows.steps import step_parameters
 
 SHOP = Workshop(LIBRARY, similarity, 10)

@@ -23,9 +23,9 @@ from resilisim.workflows.flaws import (
     FlawedWorkflow,
     FlawRefusal,
 )
-from resilisim.workflows.flaws import METHODS as METHODS_THAT_EXIST
+from resilisim.workflows.flaws.methods import METHODS as METHODS_THAT_EXIST
 from resilisim.workflows.flaws.model import PlanView, Workshop
-from resilisim.workflows.flaws.verification import flaw_problem
+from resilisim.workflows.flaws.perturber import flaw_problem
 
 # The drift's place follows from the severity and its tools from the formula; no list of the sample validates twice.
 WITHOUT_A_CHOICE = {"progressive_drift", "validation_removal"}

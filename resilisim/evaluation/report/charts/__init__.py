@@ -14,10 +14,9 @@ from typing import TypeAlias
 
 from markupsafe import Markup, escape
 
-from resilisim.evaluation.report.content import printable
+from resilisim.evaluation.report.page import printable
 from resilisim.provenance import content_hash
 
-AXIS_HEIGHT = 30.0
 CHARACTER_WIDTH = 6.6  # of the 12.5 pixel text, on average
 NAME_WIDTH = 7.8  # of its bold form, and of headings
 LABEL_GAP = 16.0
@@ -40,11 +39,8 @@ def render(child: Child) -> Markup:
 def element(name: str, *children: Child, **attributes: str | float | None) -> Markup:
     """Return an element of an image.
 
-    Args:
-        name: Tag name.
-        *children: What stands inside.
-        **attributes: Attributes; a trailing underscore is dropped and others become hyphens (`class_`, `text_anchor`),
-            None leaves the attribute out, floats get two decimals at most.
+    Of the names of attributes a trailing underscore is dropped and others become hyphens (`class_`, `text_anchor`);
+    None leaves one out, and floats get two decimals at most.
     """
     shown = Markup("")
     for key, value in attributes.items():
@@ -112,19 +108,12 @@ def words(x: float, y: float, text: Child, style: str, anchor: str | None = None
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a chart makes use of its page.
-
-    Attributes:
-        width: Width in pixels of the text's own size.
-        label_width: Room for the labels of rows at the left; 0 where labels stand above their rows.
-        label_height: Room for a label above its row; 0 where it stands at the left.
-        prompt_width: How much of the room for a label its prompt type may take.
-    """
+    """How a chart makes use of its page, in pixels of the text's own size."""
 
     width: float
-    label_width: float
-    label_height: float
-    prompt_width: float
+    label_width: float  # room for the labels of rows at the left; 0 where they stand above their rows
+    label_height: float  # room for a label above its row; 0 where it stands at the left
+    prompt_width: float  # how much of the room for a label its prompt type may take
 
     @property
     def is_narrow(self) -> bool:
@@ -139,19 +128,12 @@ HALF = Layout(506.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class RowLabel:
-    """What stands left of a row: the policy, and the prompt type where a run has several.
+    """What stands left of a row: the policy, and the prompt type where a run has several."""
 
-    Attributes:
-        policy: Name of the policy; empty where it repeats the row above.
-        prompt_type: Prompt type, or empty.
-        privileged: Whether the policy saw the state.
-        full_name: Both, for tooltips and readers of the page.
-    """
-
-    policy: str
+    policy: str  # empty where it repeats the row above
     prompt_type: str
     privileged: bool
-    full_name: str
+    full_name: str  # both, for tooltips and readers of the page
 
     @property
     def name(self) -> str:

@@ -22,14 +22,13 @@ from resilisim.evaluation.report.charts import (
     figure,
     for_all_pages,
     level_line,
-    render,
     shortened,
     tail,
     upright_axis,
     upright_line,
     words,
 )
-from resilisim.evaluation.report.content import signed_points
+from resilisim.evaluation.report.page import say, signed_points
 from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.statistics import Estimate
 
@@ -42,21 +41,13 @@ TICK_ROOM = 26.0  # least distance of two numbers below an axis
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Estimates at the places of an axis, to be drawn in one style.
-
-    Attributes:
-        name: What they are of.
-        style: CSS class ("series-0").
-        estimates: One for each place; NaN leaves a place out.
-        raw: The same from raw outcomes, drawn as small dots without intervals; empty draws none.
-        hollow: Whether the marks are hollow (of privileged policies, or of the second of two kinds of a series).
-    """
+    """Estimates at the places of an axis, to be drawn in one style."""
 
     name: str
-    style: str
-    estimates: Sequence[Estimate]
-    raw: Sequence[Estimate] = ()
-    hollow: bool = False
+    style: str  # CSS class ("series-0")
+    estimates: Sequence[Estimate]  # one for each place; NaN leaves a place out
+    raw: Sequence[Estimate] = ()  # from raw outcomes, drawn as small dots without intervals
+    hollow: bool = False  # marks of privileged policies, or of the second of two kinds of a series
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +86,7 @@ def _polyline(
 
 @dataclass(frozen=True, slots=True)
 class LinePanel:
-    """One chart of lines; hollow ones are dashed.
-
-    Attributes:
-        title: For readers of the page.
-        heading: What it shows, in few words.
-        lines: The lines.
-    """
+    """One chart of lines, of which hollow ones are dashed: a title for readers of the page, a heading in few words."""
 
     title: str
     heading: str
@@ -284,6 +269,6 @@ def trace_chart(record: EpisodeRecord, most_steps: int) -> Markup:
         width,
         height,
         f"Chance of success during one episode of {record['policy']}",
-        "V* after each message. Red falls are regret of the call, others are luck; the table below holds the numbers.",
-        render(content),
+        say("trace_chart"),
+        content,
     )

@@ -1,20 +1,23 @@
-"""Charts of rows: dots with intervals beside the ceiling, stacked bars, differences around zero, and the results."""
+"""Charts of rows: dots with intervals beside the ceiling, stacked bars, differences around zero, and the results.
+
+Each has axes, on which its rows are drawn one under the other: marks (estimates), bars (amounts), exact numbers.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
 from resilisim.evaluation.report.charts import (
-    AXIS_HEIGHT,
     CHARACTER_WIDTH,
     NAME_WIDTH,
     Child,
     Layout,
     RowLabel,
+    Tick,
     box,
     dot,
     element,
@@ -31,39 +34,98 @@ from resilisim.evaluation.report.charts import (
     words,
     wrapped,
 )
-from resilisim.evaluation.report.content import NOTHING, interval_text, percent, signed_points
+from resilisim.evaluation.report.page import NOTHING, interval_text, percent, signed_points
 from resilisim.evaluation.table.summary import format_interval, format_percent
 from resilisim.statistics import Estimate
 
+AXIS_HEIGHT = 30.0  # of the numbers of an axis
+LINE_HEIGHT = 16.0  # of a heading above them
 DOTS_HEIGHT, DOT_HEIGHT = 27.0, 11.0  # of a row with one dot, and of each further one
 PANEL_GAP = 34.0
-BAR_HEIGHT = 25.0  # of a row
+BAR_HEIGHT, BAR_THICKNESS = 25.0, 16.0  # of a row, of the bar in it
 FOREST_HEIGHT, FOREST_PADDING = 15.0, 16.0  # of each interval, and of a row beside them
-
-
-def _interval(x: float, low: float, high: float, y: float, style: str, tooltip: str) -> Child:
-    """Draw an estimate and its interval (none if an end is NaN)."""
-    own = dot(x, y, f"dot {style}", tooltip)
-    return own if math.isnan(low) else [level_line(low, high, y, f"interval {style}"), own]
-
-
-def _heading(text: str, left: float, anchor: str | None = None) -> Markup:
-    return words(left, 12.0, text, "panel-heading", anchor)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An estimate drawn as a dot with its interval.
-
-    Attributes:
-        estimate: The number and its interval.
-        style: CSS class of the mark ("raw", "adjusted", "privileged", "series-0").
-        name: What it is, for the tooltip.
-    """
+    """An estimate drawn as a dot with its interval: its CSS class ("adjusted", "series-0"), and what it is."""
 
     estimate: Estimate
     style: str
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a stacked bar: a CSS class, its amount, and what it is."""
+
+    style: str
+    amount: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A level axis: its left edge and width in pixels, and the values at both ends; what lies beyond is drawn there."""
+
+    left: float
+    width: float
+    low: float
+    high: float
+
+    def x(self, value: float) -> float:
+        inside = value if math.isnan(value) else min(max(value, self.low), self.high)
+        return self.left + self.width * (inside - self.low) / (self.high - self.low)
+
+    def marks(self, marks: Sequence[Mark], middle: float, height: float, text: Callable[[Mark], str]) -> list[Child]:
+        """Draw marks `height` apart, one under the other, around the middle of a row."""
+        parts: list[Child] = []
+        for number, mark in enumerate(marks):
+            estimate = mark.estimate
+            if math.isnan(estimate.value):
+                continue
+            y = middle + height * (number - (len(marks) - 1) / 2.0)
+            if not math.isnan(estimate.low):
+                parts.append(level_line(self.x(estimate.low), self.x(estimate.high), y, f"interval {mark.style}"))
+            parts.append(dot(self.x(estimate.value), y, f"dot {mark.style}", text(mark)))
+        return parts
+
+    def bar(self, bar: Iterable[Part], middle: float, number: Callable[[float], str], unit: str = "") -> list[Child]:
+        """Draw the parts of a bar one behind the other; with a unit, their numbers stand in those that are long."""
+        parts: list[Child] = []
+        amount = 0.0
+        for part in bar:
+            x, size = self.x(amount), self.width * part.amount / self.high
+            text = number(part.amount)
+            tooltip = f"{part.name}: {text} {unit}".rstrip()
+            top = middle - BAR_THICKNESS / 2.0
+            parts.append(box(x, top, max(size, 0.0), BAR_THICKNESS, part.style, tooltip))
+            if unit and size > 30.0:
+                parts.append(words(x + size / 2.0, middle + 4.0, text, f"on-bar on-{part.style}", "middle"))
+            amount += part.amount
+        return parts
+
+
+def _heading(text: str, left: float, anchor: str | None = None, line: int = 0) -> Markup:
+    return words(left, 12.0 + LINE_HEIGHT * line, text, "panel-heading", anchor)
+
+
+def _rows_chart(
+    title: str,
+    description: str,
+    labels: Sequence[RowLabel],
+    layout: Layout,
+    row_height: float,
+    draw: Callable[[float, float, list[float]], Child],
+    headings: int = 1,
+) -> Markup:
+    """Draw a chart of labelled rows of one height; `draw` is told top and bottom of the rows, and their middles."""
+    top = AXIS_HEIGHT + LINE_HEIGHT * headings
+    height = row_height + layout.label_height
+    middles = [top + height * (row + 0.5) + layout.label_height / 2.0 for row in range(len(labels))]
+    bottom = top + height * len(labels)
+    content = [draw(top, bottom, middles), row_labels(labels, layout, top, height)]
+    return figure(layout.width, bottom + 8.0, title, description, content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,78 +156,67 @@ def dot_panels(title: str, description: str, labels: Sequence[RowLabel], panels:
     def draw(layout: Layout) -> Child:
         if not layout.is_narrow:
             return _dots(title, description, labels, panels, layout)
-        charts = []
-        for panel in panels:
-            shown = [row for row, marks in enumerate(panel.rows) if marks]
-            own = replace(
-                panel,
-                rows=[panel.rows[row] for row in shown],
-                ceilings=[panel.ceilings[row] for row in shown],
-                references=[panel.references[row] for row in shown],
-            )
-            own_title = f"{title}, {panel.heading}" if panel.heading else title
-            charts.append(_dots(own_title, description, [labels[row] for row in shown], [own], layout))
-        return charts
+        return [_panel_alone(title, description, labels, panel, layout) for panel in panels]
 
     return for_all_pages(draw, labels)
 
 
+def _panel_alone(title: str, description: str, labels: Sequence[RowLabel], panel: Panel, layout: Layout) -> Markup:
+    """Draw a panel with only those rows that have any mark."""
+    shown = [row for row, marks in enumerate(panel.rows) if marks]
+    own = replace(
+        panel,
+        rows=[panel.rows[row] for row in shown],
+        ceilings=[panel.ceilings[row] for row in shown],
+        references=[panel.references[row] for row in shown],
+    )
+    own_title = f"{title}, {panel.heading}" if panel.heading else title
+    return _dots(own_title, description, [labels[row] for row in shown], [own], layout)
+
+
 def _dots(title: str, description: str, labels: Sequence[RowLabel], panels: Sequence[Panel], layout: Layout) -> Markup:
-    margin = 18.0 if not layout.is_narrow else 6.0
-    left_margin = layout.label_width if not layout.is_narrow else 6.0
-    width = (layout.width - left_margin - margin - PANEL_GAP * (len(panels) - 1)) / len(panels)
+    left, margin = (6.0, 6.0) if layout.is_narrow else (layout.label_width, 18.0)
+    width = (layout.width - left - margin - PANEL_GAP * (len(panels) - 1)) / len(panels)
     headings = [wrapped(panel.heading, width / NAME_WIDTH) for panel in panels]
-    top = AXIS_HEIGHT + 16.0 * max((len(lines) for lines in headings if lines != [""]), default=0)
     most_marks = max((len(marks) for panel in panels for marks in panel.rows), default=1)
-    row_height = DOTS_HEIGHT + DOT_HEIGHT * (most_marks - 1) + layout.label_height
-    height = top + row_height * len(labels) + 8.0
-    half = (row_height - layout.label_height) / 2.0 - 4.0
-    content: list[Child] = []
-    for number, panel in enumerate(panels):
-        left = left_margin + number * (width + PANEL_GAP)
-        for place, text in enumerate(headings[number]):
-            content.append(words(left, 12.0 + 16.0 * place, text, "panel-heading"))
-        step = 0.25 if width < 400 else 0.1
-        content.append(level_axis(share_ticks(left, width, 1.0, step), top, height - 8.0))
-        for row, marks in enumerate(panel.rows):
-            middle = top + row_height * (row + 0.5) + layout.label_height / 2.0
-            ends = (middle - half, middle + half)
-            ceiling, reference = panel.ceilings[row], panel.references[row]
-            if not math.isnan(ceiling):
-                tooltip = f"ceiling V*: {format_percent(ceiling)}%"
-                content.append(upright_line(left + width * ceiling, *ends, "ceiling", tooltip))
-            content += _row_of_dots(left, width, middle, marks, ceiling)
-            if not math.isnan(reference):
-                tooltip = f"{panel.reference_name}: {format_percent(reference)}%"
-                content.append(upright_line(left + width * reference, *ends, "reference", tooltip))
-    content.append(row_labels(labels, layout, top, row_height))
-    return figure(layout.width, height, title, description, content)
+    row_height = DOTS_HEIGHT + DOT_HEIGHT * (most_marks - 1)
+    half = row_height / 2.0 - 4.0
+
+    def draw(top: float, bottom: float, middles: list[float]) -> Child:
+        content: list[Child] = []
+        for number, panel in enumerate(panels):
+            axis = _Axis(left + number * (width + PANEL_GAP), width, 0.0, 1.0)
+            content += [_heading(text, axis.left, line=line) for line, text in enumerate(headings[number])]
+            content.append(level_axis(share_ticks(axis.left, width, 1.0, 0.25 if width < 400 else 0.1), top, bottom))
+            for row, middle in enumerate(middles):
+                content += _row_of_dots(axis, panel, row, middle, half)
+        return content
+
+    lines = max((len(lines) for lines in headings if lines != [""]), default=0)
+    return _rows_chart(title, description, labels, layout, row_height, draw, lines)
 
 
-def _row_of_dots(left: float, width: float, middle: float, marks: Sequence[Mark], ceiling: float) -> list[Child]:
-    parts: list[Child] = []
-    for number, mark in enumerate(marks):
-        estimate = mark.estimate
-        if math.isnan(estimate.value):
-            continue
-        y = middle + DOT_HEIGHT * (number - (len(marks) - 1) / 2.0)
-        reach = estimate.value if math.isnan(estimate.high) else estimate.high
-        if number == len(marks) - 1 and reach < ceiling:
-            parts.append(level_line(left + width * reach, left + width * ceiling, y, "gap"))
-        ends = (estimate.value, estimate.low, estimate.high)
-        x, low, high = (end if math.isnan(end) else left + width * min(max(end, 0.0), 1.0) for end in ends)
-        tooltip = f"{mark.name}: {format_percent(estimate.value)}% {format_interval(estimate)}"
-        parts.append(_interval(x, low, high, y, mark.style, tooltip))
-    return parts
+def _row_of_dots(axis: _Axis, panel: Panel, row: int, middle: float, half: float) -> list[Child]:
+    def exact(value: float, style: str, name: str) -> Child:
+        if math.isnan(value):
+            return ()
+        return upright_line(axis.x(value), middle - half, middle + half, style, f"{name}: {format_percent(value)}%")
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a stacked bar: a CSS class, its amount, and what it is."""
-
-    style: str
-    amount: float
-    name: str
+    marks, ceiling = panel.rows[row], panel.ceilings[row]
+    parts: list[Child] = [exact(ceiling, "ceiling", "ceiling V*")]
+    if marks:
+        last = marks[-1].estimate
+        reach = last.value if math.isnan(last.high) else last.high
+        if reach < ceiling:
+            y = middle + DOT_HEIGHT * (len(marks) - 1) / 2.0
+            parts.append(level_line(axis.x(reach), axis.x(ceiling), y, "gap"))
+    parts += axis.marks(
+        marks,
+        middle,
+        DOT_HEIGHT,
+        lambda mark: f"{mark.name}: {format_percent(mark.estimate.value)}% {format_interval(mark.estimate)}",
+    )
+    return [*parts, exact(panel.references[row], "reference", panel.reference_name)]
 
 
 def bar_chart(
@@ -180,32 +231,27 @@ def bar_chart(
 
     Title and description are for readers of the page; `unit` is what the axis counts, and `number` writes an amount.
     """
+    longest = max((math.fsum(part.amount for part in bar) for bar in bars), default=0.0) or 1.0
 
-    def draw(layout: Layout) -> Markup:
+    def draw_all(layout: Layout) -> Markup:
         left = 4.0 if layout.is_narrow else layout.label_width
-        width = layout.width - left - 26.0
-        top = AXIS_HEIGHT + 16.0
-        row_height = BAR_HEIGHT + layout.label_height
-        height = top + row_height * len(labels) + 8.0
-        longest = max((math.fsum(part.amount for part in bar) for bar in bars), default=0.0) or 1.0
         step = nice_step(longest, 4 if layout.is_narrow else 8)
-        span = step * math.ceil(longest / step - 1e-9)
-        ticks = [
-            (left + width * tick * step / span, number(tick * step), "middle" if tick else "start", tick == 0)
-            for tick in range(round(span / step) + 1)
+        num_ticks = math.ceil(longest / step - 1e-9)
+        axis = _Axis(left, layout.width - left - 26.0, 0.0, step * num_ticks)
+        ticks: list[Tick] = [
+            (axis.x(tick * step), number(tick * step), "middle" if tick else "start", tick == 0)
+            for tick in range(num_ticks + 1)
         ]
-        content: list[Child] = [_heading(unit, left), level_axis(ticks, top, height - 8.0)]
-        for row, bar in enumerate(bars):
-            y = top + row_height * (row + 0.5) + layout.label_height / 2.0 - 8.0
-            x = left
-            for part in bar:
-                size = part.amount * width / span
-                content.append(box(x, y, size, 16.0, part.style, f"{part.name}: {number(part.amount)}"))
-                x += size
-        content.append(row_labels(labels, layout, top, row_height))
-        return figure(layout.width, height, title, description, content)
 
-    return for_all_pages(draw, labels)
+        def draw(top: float, bottom: float, middles: list[float]) -> Child:
+            content: list[Child] = [_heading(unit, left), level_axis(ticks, top, bottom)]
+            for bar, middle in zip(bars, middles, strict=True):
+                content += axis.bar(bar, middle, number)
+            return content
+
+        return _rows_chart(title, description, labels, layout, BAR_HEIGHT, draw)
+
+    return for_all_pages(draw_all, labels)
 
 
 def forest_chart(
@@ -225,41 +271,34 @@ def forest_chart(
     longest = max(ends, default=0.05) * 1.04
     step = nice_step(longest, 2)
     num_ticks = max(1, math.ceil(longest / step - 1e-9))  # on each side of 0
-    span = num_ticks * step
+    row_height = FOREST_HEIGHT * max((len(row) for row in rows), default=1) + FOREST_PADDING
 
-    def draw(layout: Layout) -> Markup:
+    def text(mark: Mark) -> str:
+        one = mark.estimate
+        interval = "" if math.isnan(one.low) else f" [{signed_points(one.low)}, {signed_points(one.high)}]"
+        return f"{mark.name}: {signed_points(one.value)} points{interval}"
+
+    def draw_all(layout: Layout) -> Markup:
         left = 18.0 if layout.is_narrow else layout.label_width
-        width = layout.width - left - 24.0
-        most = max((len(row) for row in rows), default=1)
-        row_height = FOREST_HEIGHT * most + FOREST_PADDING + layout.label_height
-        top = AXIS_HEIGHT + 16.0
-        height = top + row_height * len(rows) + 8.0
-        zero, scale = left + width / 2.0, width / 2.0 / span
-        ticks = []
+        axis = _Axis(left, layout.width - left - 24.0, -num_ticks * step, num_ticks * step)
+        ticks: list[Tick] = []
         for number in range(-num_ticks, num_ticks + 1):
-            share = number / num_ticks
-            text = f"{'+' if share > 0 else '−' if share < 0 else ''}{abs(share) * span * 100:.3g}"
-            ticks.append((left + width / 2.0 * (1.0 + share), text, "middle", number == 0))
-        content: list[Child] = [
-            _heading(f"← {left_name}", left),
-            _heading(f"{right_name} →", left + width, "end"),
-            level_axis(ticks, top, height - 8.0),
-        ]
-        for number, row in enumerate(rows):
-            start = top + row_height * number + layout.label_height + FOREST_PADDING / 2.0
-            for place, mark in enumerate(row):
-                one = mark.estimate
-                if math.isnan(one.value):
-                    continue
-                text = f"{mark.name}: {signed_points(one.value)} points"
-                if not math.isnan(one.low):
-                    text += f" [{signed_points(one.low)}, {signed_points(one.high)}]"
-                x, low, high = (zero + end * scale for end in (one.value, one.low, one.high))
-                content.append(_interval(x, low, high, start + FOREST_HEIGHT * (place + 0.5), mark.style, text))
-        content.append(row_labels(labels, layout, top, row_height))
-        return figure(layout.width, height, title, description, content)
+            sign = "+" if number > 0 else "−" if number < 0 else ""
+            ticks.append((axis.x(number * step), f"{sign}{abs(number) * step * 100:.3g}", "middle", number == 0))
 
-    return for_all_pages(draw, labels)
+        def draw(top: float, bottom: float, middles: list[float]) -> Child:
+            content: list[Child] = [
+                _heading(f"← {left_name}", left),
+                _heading(f"{right_name} →", left + axis.width, "end"),
+                level_axis(ticks, top, bottom),
+            ]
+            for row, middle in zip(rows, middles, strict=True):
+                content += axis.marks(row, middle, FOREST_HEIGHT, text)
+            return content
+
+        return _rows_chart(title, description, labels, layout, row_height, draw)
+
+    return for_all_pages(draw_all, labels)
 
 
 HEADING_HEIGHT = 34.0
@@ -292,11 +331,6 @@ class ResultRow:
             return f"{percent(self.raw.value)}% raw", interval_text(self.raw)
         return f"{percent(self.share.value)}%", interval_text(self.share)
 
-    @property
-    def narrow_label(self) -> RowLabel:
-        """Its name, with the number and interval that narrow pages have no other place for."""
-        return replace(self.label, prompt_type=" ".join(self.texts))
-
 
 @dataclass(frozen=True, slots=True)
 class ResultGroup:
@@ -307,70 +341,55 @@ class ResultGroup:
     rows: Sequence[ResultRow]
 
 
-@dataclass(frozen=True, slots=True)
-class _Panels:
-    """Where the two panels lie: left edges and widths, how far their axes go, and the steps of the second."""
-
-    left: float
-    width: float
-    share_span: float
-    bars_left: float
-    bars_width: float
-    bars_span: float
-    bars_step: float
-
-    def share_x(self, share: float) -> float:
-        return self.left + self.width * min(max(share / self.share_span, 0.0), 1.0)
-
-
 def results_chart(title: str, description: str, groups: Sequence[ResultGroup]) -> Markup:
     """Draw for each row a dot with its interval on an axis up to the ceiling, its number, and a bar of lost points."""
+    every = [row for group in groups for row in group.rows]
 
     def draw(layout: Layout) -> Markup:
-        panels = _panels([row for group in groups for row in group.rows], layout)
-        row_height = DOTS_HEIGHT + layout.label_height
-        top = AXIS_HEIGHT + 16.0
-        height = top + sum(HEADING_HEIGHT + row_height * len(group.rows) for group in groups) + 6.0
-        names = ["share of the ceiling, luck taken out", "points lost of 100 episodes, by cause"]
+        shares, points, step = _axes(every, layout)
+        names = ("share of the ceiling, luck taken out", "points lost of 100 episodes, by cause")
         if layout.is_narrow:
-            names = ["of the ceiling", "points lost of 100"]
-        shares = share_ticks(panels.left, panels.width, panels.share_span, 0.25)
-        points = share_ticks(panels.bars_left, panels.bars_width, panels.bars_span, panels.bars_step, percent=False)
+            names = ("of the ceiling", "points lost of 100")
+        top = start = AXIS_HEIGHT + LINE_HEIGHT
+        row_height = DOTS_HEIGHT + layout.label_height
+        bottom = top + HEADING_HEIGHT * len(groups) + row_height * len(every)
         content: list[Child] = [
-            _heading(names[0], panels.left),
-            _heading(names[1], panels.bars_left),
-            level_axis(shares, top, height - 6.0),
-            level_axis(points, top, height - 6.0),
+            _heading(names[0], shares.left),
+            _heading(names[1], points.left),
+            level_axis(share_ticks(shares.left, shares.width, shares.high, 0.25), top, bottom),
+            level_axis(share_ticks(points.left, points.width, points.high, step, percent=False), top, bottom),
         ]
-        start = top
         for group in groups:
             content.append(_group_heading(group, start, layout))
             start += HEADING_HEIGHT
+            labels = [row.label for row in group.rows]
+            if layout.is_narrow:  # which has no other place for number and interval
+                labels = [replace(row.label, prompt_type=" ".join(row.texts)) for row in group.rows]
             for number, row in enumerate(group.rows):
                 middle = start + row_height * (number + 0.5) + layout.label_height / 2.0
-                content += _share(row, panels, middle, layout)
-                content += _lost_points(row, panels, middle)
-            labels = [row.narrow_label if layout.is_narrow else row.label for row in group.rows]
+                content += [*_share(row, shares, middle, layout), *points.bar(row.bar, middle, percent, "points")]
             content.append(row_labels(labels, layout, start, row_height))
             start += row_height * len(group.rows)
-        return figure(layout.width, height, title, description, content)
+        return figure(layout.width, bottom + 6.0, title, description, content)
 
-    return for_all_pages(draw, [row.label for group in groups for row in group.rows])
+    return for_all_pages(draw, [row.label for row in every])
 
 
-def _panels(rows: Sequence[ResultRow], layout: Layout) -> _Panels:
+def _axes(rows: Sequence[ResultRow], layout: Layout) -> tuple[_Axis, _Axis, float]:
+    """Return the axes of shares and of lost points, and the distance of the latter's ticks."""
     reach = [end for row in rows for end in (row.share.value, row.share.high) if not math.isnan(end)]
     share_span = min(max([1.0, *reach]), MOST_SHARE)
     longest = max((math.fsum(part.amount for part in row.bar) for row in rows), default=0.0)
     step = 0.25 if longest > 0.5 else 0.1 if longest > 0.2 else 0.05
-    bars_span = step * max(2, math.ceil(longest / step - 1e-9))
+    span = step * max(2, math.ceil(longest / step - 1e-9))
     if layout.is_narrow:
-        width = (layout.width - GAP) / 2.0
-        return _Panels(2.0, width - MARGIN, share_span, width + GAP, width - MARGIN, bars_span, step)
-    own = (layout.width - layout.label_width - VALUE_WIDTH - GAP) * 0.46
-    bars_left = layout.label_width + own + VALUE_WIDTH + GAP
-    bars_width = layout.width - bars_left - MARGIN
-    return _Panels(layout.label_width, own - MARGIN, share_span, bars_left, bars_width, bars_span, step)
+        left, width = 2.0, (layout.width - GAP) / 2.0
+        second, rest = width + GAP, width
+    else:
+        left, width = layout.label_width, (layout.width - layout.label_width - VALUE_WIDTH - GAP) * 0.46
+        second = left + width + VALUE_WIDTH + GAP
+        rest = layout.width - second
+    return _Axis(left, width - MARGIN, 0.0, share_span), _Axis(second, rest - MARGIN, 0.0, span), step
 
 
 def _group_heading(group: ResultGroup, top: float, layout: Layout) -> Markup:
@@ -380,32 +399,16 @@ def _group_heading(group: ResultGroup, top: float, layout: Layout) -> Markup:
     return rule + words(0.0, top + HEADING_HEIGHT - 11.0, render([group.heading, detail]), "group-heading")
 
 
-def _share(row: ResultRow, panels: _Panels, y: float, layout: Layout) -> list[Child]:
+def _share(row: ResultRow, axis: _Axis, y: float, layout: Layout) -> list[Child]:
     parts: list[Child] = []
     number, interval = row.texts
-    share = row.share
+    has_share = not math.isnan(row.share.value)
     if not layout.is_narrow:
-        x = panels.left + panels.width + MARGIN + NUMBER_WIDTH + 30.0 * math.isnan(share.value)
+        x = axis.left + axis.width + MARGIN + NUMBER_WIDTH + (0.0 if has_share else 30.0)
         parts.append(words(x, y + 4.0, number, "value", "end"))
         parts.append(words(x + 7.0, y + 4.0, interval, "tick"))
-    if math.isnan(share.value):
-        return parts
-    parts.append(upright_line(panels.share_x(1.0), y - DOTS_HEIGHT / 2.0, y + DOTS_HEIGHT / 2.0, "ceiling"))
-    ends = (share.value, share.low, share.high)
-    x, low, high = (end if math.isnan(end) else panels.share_x(end) for end in ends)
+    if has_share:
+        parts.append(upright_line(axis.x(1.0), y - DOTS_HEIGHT / 2.0, y + DOTS_HEIGHT / 2.0, "ceiling"))
+    style = "privileged" if row.label.privileged else "adjusted"
     tooltip = f"{row.label.full_name}: {number} of the ceiling {interval}".removesuffix(f" {NOTHING}")
-    return [*parts, _interval(x, low, high, y, "privileged" if row.label.privileged else "adjusted", tooltip)]
-
-
-def _lost_points(row: ResultRow, panels: _Panels, middle: float) -> list[Child]:
-    parts: list[Child] = []
-    before = 0.0
-    for part in row.bar:
-        x = panels.bars_left + panels.bars_width * before / panels.bars_span
-        size = panels.bars_width * part.amount / panels.bars_span
-        text = percent(part.amount)
-        parts.append(box(x, middle - 8.0, max(size, 0.0), 16.0, part.style, f"{part.name}: {text} points"))
-        if size > 30.0:
-            parts.append(words(x + size / 2.0, middle + 4.0, text, f"on-bar on-{part.style}", "middle"))
-        before += part.amount
-    return parts
+    return [*parts, *axis.marks([Mark(row.share, style, "")], y, 0.0, lambda _: tooltip)]

@@ -13,8 +13,8 @@ from markupsafe import Markup
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, StepRecord
 from resilisim.evaluation.report.charts.lines import trace_chart
-from resilisim.evaluation.report.content import REGRET_ADDS_UP, on_one_line, plain, signed_points
-from resilisim.evaluation.report.rendering import render
+from resilisim.evaluation.report.losses import message_line
+from resilisim.evaluation.report.page import plain, render, say, signed_points
 from resilisim.evaluation.report.results import loss_style
 from resilisim.evaluation.report.viewer.packing import Pack, Packer
 from resilisim.evaluation.table.summary import format_percent
@@ -51,7 +51,7 @@ def viewer_section(directory: Path | str, packer: Packer, examples: Sequence[Epi
         # Base64 holds nothing that needs to be escaped, and in this element nothing may be.
         blocks={name: Markup(block) for name, block in blocks.items()},
         examples=[_example(record) for record in examples[:MOST_EXAMPLES]],
-        regret_adds_up=REGRET_ADDS_UP,
+        regret_adds_up=say("regret_adds_up"),
     )
 
 
@@ -80,7 +80,7 @@ def _step(step: StepRecord) -> dict[str, object]:
     costly = step["regret"] >= 0.0005
     return {
         "turn": step["turn"],
-        "message": on_one_line(step["message"], MESSAGE_LENGTH) or "(stopped by itself)",
+        "message": message_line(step["message"], MESSAGE_LENGTH),
         "result": result,
         "style": "good" if step["success"] else "bad" if step["success"] is False else "muted",
         "chance": "" if chance is None else f"{format_percent(chance, 0)}%",
@@ -106,23 +106,19 @@ def viewer_assets() -> tuple[str, str]:
 
 def _coverage(pack: Pack) -> str:
     """Say which episodes, which messages and which conversations are in the page, and what went first."""
-    chosen = "failures first, then those whose calls cost most"
+    every = count_of(pack.num_episodes, "episode")
     parts = []
     if pack.num_packed < pack.num_episodes:
-        parts.append(f"Of {count_of(pack.num_episodes, 'episode')} {pack.num_packed:,} are listed here, {chosen}.")
+        parts.append(say("episodes_some", all=every, packed=pack.num_packed))
     if pack.num_with_texts < pack.num_packed:
-        parts.append(f"What was sent is in this file for {pack.num_with_texts:,} of them, chosen in the same way.")
-    if not parts:
-        parts.append(f"In this file: {count_of(pack.num_episodes, 'episode')} with all that was sent.")
+        parts.append(say("episodes_texts", texts=pack.num_with_texts))
+    parts = parts or [say("episodes_all", all=every)]
     if pack.num_talks == 0:
-        parts.append("The records kept no prompts, thoughts and replies (--record-texts).")
+        parts.append(say("talks_none"))
     elif pack.num_with_talks < pack.num_talks:
-        parts.append(
-            "Prompts, thoughts and replies are the first to go where room is short: of the "
-            f"{pack.num_talks:,} episodes that have them, they are here for {pack.num_with_talks:,}, {chosen}."
-        )
+        parts.append(say("talks_some", kept=pack.num_talks, packed=pack.num_with_talks))
     elif pack.num_talks < pack.num_episodes:
-        parts.append(f"Prompts, thoughts and replies are here for the {pack.num_talks:,} whose records kept them.")
+        parts.append(say("talks_partly", kept=pack.num_talks))
     else:
-        parts.append("So are prompts, thoughts and replies; only very long texts are cut.")
+        parts.append(say("talks_all"))
     return " ".join(parts)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
-from resilisim.evaluation.report.content import printable
+from resilisim.evaluation.report.page import printable
 from resilisim.evaluation.report.viewer.texts import TalkRows, encode, episode_texts, talk_of
 from resilisim.evaluation.run.contestants import model_of, policy_of
 
@@ -54,17 +54,11 @@ Kept = TypeVar("Kept")
 
 
 class Rank(NamedTuple):
-    """How much there is to see in an episode; the highest rank comes first.
+    """How much there is to see in an episode; the highest rank comes first."""
 
-    Attributes:
-        failed: Whether it missed full success.
-        regret: What its calls cost, rounded so that sums that differ in the last bit count as equal.
-        earliness: Minus its index: of equals the earlier one comes first, whatever order they arrived in.
-    """
-
-    failed: bool
-    regret: float
-    earliness: int
+    failed: bool  # it missed full success
+    regret: float  # rounded, so that sums that differ in the last bit count as equal
+    earliness: int  # minus its index: of equals the earlier one comes first, whatever order they arrived in
 
 
 def rank_of(record: EpisodeRecord) -> Rank:
@@ -73,11 +67,7 @@ def rank_of(record: EpisodeRecord) -> Rank:
 
 
 class Shortlist(Generic[Kept]):
-    """Keeps what ranks highest, as much as fits; everything above the highest rank that had to go is there.
-
-    Args:
-        most_bytes: How much may be kept.
-    """
+    """Keeps what ranks highest, so many bytes of it; everything above the highest rank that had to go is there."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -105,38 +95,30 @@ class Shortlist(Generic[Kept]):
 
 
 class Numbering:
-    """Numbers entries in the order of their first use: columns of a pack hold numbers.
-
-    Attributes:
-        entries: What each number stands for: a name, or the values of an entry.
-        keys: The keys of the entries.
-    """
+    """Numbers entries in the order of their first use, by their keys: columns of a pack hold numbers."""
 
     def __init__(self) -> None:
-        self.entries: list[object] = []
+        self.entries: list[object] = []  # what each number stands for: a name, or the values of an entry
         self.keys: dict[Hashable, int] = {}
 
-    def entry(self, key: Hashable, values: Sequence[object]) -> int:
+    def entry(self, key: Hashable, value: object) -> int:
         """Return the number of an entry."""
         number = self.keys.setdefault(key, len(self.entries))
         if number == len(self.entries):
-            self.entries.append(values)
+            self.entries.append(value)
         return number
 
-    def name(self, name: str) -> int:
-        """Return the number of a name."""
-        number = self.keys.setdefault(name, len(self.entries))
-        if number == len(self.entries):
-            self.entries.append(short(name))
-        return number
+    def name(self, name: str | None) -> int:
+        """Return the number of a name; -1 for None."""
+        if name is None:
+            return -1
+        known = self.keys.get(name)
+        return self.entry(name, short(name)) if known is None else known
 
-    def made_up(self, name: str, other: str = OTHER) -> int:
+    def made_up(self, name: str | None, other: str = OTHER) -> int:
         """Return the number of a name that an agent may have made up; all that find no place share that of `other`."""
-        return self.name(name if name in self.keys or len(self.entries) < MOST_NAMES else other)
-
-    def optional(self, name: str | None) -> int:
-        """Return the number of a name, or -1 for None."""
-        return -1 if name is None else self.name(name)
+        has_place = name is None or name in self.keys or len(self.entries) < MOST_NAMES
+        return self.name(name if has_place else other)
 
 
 def short(name: str) -> str:
@@ -145,20 +127,12 @@ def short(name: str) -> str:
     return shown if len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 1] + "…"
 
 
-def pack_block(value: object) -> str:
-    """Return JSON values as a block of a page."""
-    return _packed(encode(value))
-
-
 def pack_chunks(rows: Iterable[bytes], most_bytes: int) -> tuple[list[str], list[int]]:
-    """Pack rows into blocks, each a JSON array, until a budget is used up.
-
-    Args:
-        rows: The JSON of each row, the most important first.
-        most_bytes: How long all blocks may be together.
+    """Pack rows of JSON, the most important first, into blocks, each a JSON array, until a budget is used up.
 
     Returns:
-        The blocks; and for each the number of its first row, with the number of all packed rows at the end.
+        The blocks, together at most as long as the budget; and for each the number of its first row, with the number of
+        all packed rows at the end.
     """
     blocks: list[str] = []
     starts = [0]
@@ -191,10 +165,11 @@ def _chunks(rows: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _packed_array(rows: list[bytes]) -> str:
-    return _packed(b"[" + b",".join(rows) + b"]")
+    return packed(b"[" + b",".join(rows) + b"]")
 
 
-def _packed(data: bytes) -> str:
+def packed(data: bytes) -> str:
+    """Return JSON as a block of a page."""
     return base64.b64encode(zlib.compress(data, COMPRESSION_LEVEL)).decode("ascii")
 
 
@@ -208,36 +183,17 @@ class _PackedEpisode:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much of a run is packed; sizes in bytes.
+    """How much of a run is packed; sizes in bytes."""
 
-    Attributes:
-        numbers: Of index and steps in the page.
-        texts: Of texts in the page.
-        whole: Of everything in the page: what the others leave is for talks.
-        memory: What steps, and again texts, and again talks, may take before they are packed.
-    """
-
-    numbers: int = 8_500_000
-    texts: int = 7_500_000
-    whole: int = 16_000_000
-    memory: int = 64_000_000
+    numbers: int = 8_500_000  # of index and steps in the page
+    texts: int = 7_500_000  # of texts in the page
+    whole: int = 16_000_000  # of everything in the page: what the others leave is for talks
+    memory: int = 64_000_000  # what steps, and again texts, and again talks, may take before they are packed
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """The blocks of a page that hold a run's episodes.
-
-    Attributes:
-        index: Block of the index.
-        steps: Blocks of the steps.
-        texts: Blocks of the texts.
-        talks: Blocks of the talks.
-        num_episodes: Episodes of the run.
-        num_packed: Those whose numbers are in the blocks.
-        num_with_texts: Those whose texts are.
-        num_with_talks: Those whose talks are.
-        num_talks: Episodes of the run whose records have kept a talk.
-    """
+    """The blocks of a page that hold a run's episodes, of which some have their numbers, texts and talks in them."""
 
     index: str
     steps: list[str]
@@ -247,15 +203,11 @@ class Pack:
     num_packed: int
     num_with_texts: int
     num_with_talks: int
-    num_talks: int
+    num_talks: int  # episodes of the run whose records have kept a talk
 
 
 class Packer:
-    """Takes in the episodes of a run one by one; memory is bounded, but for the names of tasks, policies and tools.
-
-    Args:
-        budget: How much is packed.
-    """
+    """Takes in the episodes of a run one by one; memory is bounded, but for the names of tasks, policies and tools."""
 
     def __init__(self, budget: Budget | None = None) -> None:
         self._budget = budget or Budget()
@@ -286,9 +238,8 @@ class Packer:
     def pack(self, command: str, descriptions: Mapping[str, str]) -> Pack:
         """Return the blocks of the episodes so far.
 
-        Args:
-            command: The command that shows an episode in a terminal, but for the episode's number.
-            descriptions: Descriptions of tasks by instance id, as far as they are known.
+        They hold the command that shows an episode in a terminal, but for the episode's number, and the descriptions of
+        tasks by instance id, as far as they are known.
         """
         tasks = self._tables["tasks"].keys
         known = [printable(descriptions.get(str(name), "")[:DESCRIPTION_LENGTH]) for name in tasks]
@@ -333,18 +284,17 @@ class Packer:
         columns["causes"] = [causes.entry(episode.causes, episode.causes) for episode in shown]
         columns["tools"] = [tools.entry(episode.tools, episode.tools) for episode in shown]
         tables = {name: table.entries for name, table in self._tables.items()}
-        return pack_block(
-            {
-                "format": PACK_FORMAT,
-                "episodes": self._num_episodes,
-                "tables": {**tables, "cause_sets": causes.entries, "tool_sets": tools.entries},
-                "columns": columns,
-                "starts": {"steps": steps, "texts": texts, "talks": talks, "strings": strings},
-                "with_talks": with_talks,
-                "num_talks": self._num_talks,
-                **extra,
-            }
-        )
+        value = {
+            "format": PACK_FORMAT,
+            "episodes": self._num_episodes,
+            "tables": {**tables, "cause_sets": causes.entries, "tool_sets": tools.entries},
+            "columns": columns,
+            "starts": {"steps": steps, "texts": texts, "talks": talks, "strings": strings},
+            "with_talks": with_talks,
+            "num_talks": self._num_talks,
+            **extra,
+        }
+        return packed(encode(value))
 
     def _packed(self, record: EpisodeRecord) -> _PackedEpisode:
         tables = self._tables
@@ -368,7 +318,7 @@ class Packer:
             _millionths(record["regret"]),
             _millionths(record["luck"]),
             len(record["steps"]),
-            tables["causes"].optional(costliest),
+            tables["causes"].name(costliest),
         ]
         return _PackedEpisode(
             row,
@@ -386,7 +336,7 @@ class Packer:
         tool, success, chance = step["tool"], step["success"], step["success_probability"]
         return [
             tables["kinds"].name(step["kind"]),
-            -1 if tool is None else tables["tools"].made_up(tool),
+            tables["tools"].made_up(tool),
             -1 if success is None else int(success),
             self._error(step),
             step["attempt"],
@@ -394,13 +344,13 @@ class Packer:
             _millionths(step["value"]),
             _millionths(step["action_value"]),
             _millionths(step["luck"]),
-            tables["causes"].optional(step["label"]),
+            tables["causes"].name(step["label"]),
         ]
 
     def _error(self, step: StepRecord) -> int:
         """Return the number of an execution's code, of which there are few, or of why a message was not obeyed."""
         errors, error = self._tables["errors"], step["error"]
-        return errors.optional(error) if step["success"] is not None or error is None else errors.made_up(error, "")
+        return errors.name(error) if step["success"] is not None or error is None else errors.made_up(error, "")
 
 
 def _millionths(share: float) -> int | None:

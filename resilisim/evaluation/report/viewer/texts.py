@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from resilisim.evaluation.episode.record import EpisodeRecord, SpokenTexts
 from resilisim.evaluation.episode.texts import newly_told, opened_if_whole, prompt_of, replies_of, stored
-from resilisim.evaluation.report.content import printable
+from resilisim.evaluation.report.page import printable
 
 MESSAGE_LENGTH = 6_000  # characters of one message that are kept
 EPISODE_LENGTH = 40_000  # characters of all messages of an episode

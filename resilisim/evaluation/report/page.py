@@ -1,34 +1,39 @@
-"""What a report says, as values: a page of sections with paragraphs and tables, of which HTML and Markdown are made.
+"""What a report says, as values: a page of sections with paragraphs and tables, and its forms, HTML and Markdown.
 
 Both forms are written from the same `Page`, so their numbers cannot drift apart. Charts are markup and stand in the
-HTML only; below each a table with the same numbers is folded away, which Markdown shows unfolded.
+HTML only; below each a table with the same numbers is folded away, which Markdown shows unfolded. Whatever is no markup
+is escaped, so nothing from a record can become any. Texts without numbers of their own stand in `templates/texts.txt`.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from functools import lru_cache
+from importlib import resources
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from markupsafe import Markup
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from resilisim.evaluation.table.summary import GroupSummary, format_interval, format_percent
 from resilisim.statistics import Estimate
 
 Row = TypeVar("Row")
 
-PRIVILEGED_NOTE = "* privileged: it is shown the state and the required tools; no fair comparison."
 NOTHING = "–"
-REGRET_ADDS_UP = (
-    "Luck can give back what a call gave away, and a later call can lose it again, so the calls of one episode can "
-    "cost more than 100 points in all."
-)
 NO_INTERVAL = "–"  # what a cell has in place of an interval
-NO_INTERVAL_NOTE = (
-    "– behind a number: one task, so no interval (only where all of its episodes end alike is there one, a wide one)."
-)
+
+# What would start something in Markdown or HTML wherever it stands; in front of each goes a backslash.
+_ESCAPED = re.compile(r"([\\`*_\[\]<>|#~&$])")
+# Characters that some readers take for the end of a line, which would end a row of a table.
+_LINE_END = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
+# What no page should hold: control characters but line ends and tabs, and halves of characters.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,7 @@ class Cell:
     Attributes:
         text: The text.
         detail: Smaller print behind it: an interval.
-        mark: A mark behind the text, such as the star of privileged policies.
-        mark_meaning: What the mark means, for tooltips.
+        mark: A mark behind the text: the star of privileged policies.
         link: Where the text leads within the page ("#episode-7"); only in HTML.
         style: CSS class of the text ("id", "tools", "message").
         explanation: A tooltip.
@@ -48,10 +52,12 @@ class Cell:
     text: str
     detail: str = ""
     mark: str = ""
-    mark_meaning: str = ""
     link: str | None = None
     style: str | None = None
     explanation: str | None = None
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.text, self.mark, self.detail) if part)
 
 
 CellLike: TypeAlias = "str | Cell"
@@ -72,6 +78,8 @@ class Table:
         is_listed: Whether on narrow pages each cell has a line of its own, beside its heading.
         summary_rows: How many of the last rows are set apart, because they sum up the others.
     """
+
+    kind: ClassVar = "table"
 
     caption: str
     headings: Sequence[CellLike]
@@ -99,51 +107,46 @@ class Table:
     def column_names(self) -> list[str]:
         """What each cell is, in words: narrow pages write it above, as a record of its own replaces a row there."""
         groups = [name for name, span in self.groups for _ in range(span)] or [""] * len(self.headings)
-        names = []
-        for group, heading in zip(groups, self.headings, strict=True):
-            parts = (heading.text, heading.mark, heading.detail) if isinstance(heading, Cell) else (heading,)
-            names.append(" ".join(part for part in (group, *parts) if part))
-        return names
+        return [f"{group} {heading}".strip() for group, heading in zip(groups, self.headings, strict=True)]
 
     @property
     def column_styles(self) -> list[str]:
         """CSS classes of the columns: numbers are set apart from texts, and the first of a group from what precedes."""
-        first_of_group = set()
+        styles = ["" if column < self.text_columns else "number" for column in range(len(self.headings))]
         column = 0
         for name, span in self.groups:
-            first_of_group |= {column} if name else set()
+            if name:
+                styles[column] = f"{styles[column]} first".strip()
             column += span
-        return [
-            " ".join(["number"] * (column >= self.text_columns) + ["first"] * (column in first_of_group))
-            for column in range(len(self.headings))
-        ]
+        return styles
 
     @property
     def all_notes(self) -> Sequence[str]:
         """The notes, with a last one where a cell has a dash in place of its interval."""
         cells = (cell for row in self.rows for cell in row)
         has_dash = any(isinstance(cell, Cell) and cell.detail == NO_INTERVAL for cell in cells)
-        return [*self.notes, NO_INTERVAL_NOTE] if has_dash else self.notes
+        return [*self.notes, say("no_interval")] if has_dash else self.notes
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
-    """A paragraph; its style is a CSS class ("note", "warning") or None."""
+class Note(str):
+    """A paragraph in smaller print."""
 
-    text: str
-    style: str | None = None
+    __slots__ = ()
+    kind: ClassVar = "note"
 
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
     """Words with their meanings, or names with their values."""
 
+    kind: ClassVar = "definitions"
+
     entries: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Blocks that are folded away until somebody opens them; figures that are not of this run always are.
+    """Blocks that are folded away until somebody opens them.
 
     Attributes:
         summary: What is in there.
@@ -151,6 +154,8 @@ class Fold:
         stands_for_chart: Whether it holds the numbers of a chart; Markdown has no charts, and shows it unfolded.
         is_published: Whether its figures are not of this run; such are not printed.
     """
+
+    kind: ClassVar = "fold"
 
     summary: str
     blocks: Sequence[Block]
@@ -164,18 +169,12 @@ def beside_a_chart(table: Table, summary: str = "The same as a table") -> Fold:
 
 
 # Markup (a chart, a legend, the viewer) is shown in HTML only; a plain text is a paragraph.
-Block: TypeAlias = "str | Paragraph | Table | Definitions | Fold | Markup"
+Block: TypeAlias = "str | Note | Table | Definitions | Fold | Markup"
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section under its heading.
-
-    Attributes:
-        target: Its name in links.
-        title: Its heading, and its name in the list of sections.
-        blocks: What stands in it.
-    """
+    """A section: its name in links, its heading, and what stands in it."""
 
     target: str
     title: str
@@ -194,17 +193,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A report.
-
-    Attributes:
-        title: Of the window.
-        heading: The largest heading.
-        lead: What was run.
-        warnings: What keeps a reader from taking the numbers as final.
-        cards: Key figures.
-        sections: The sections.
-        ending: The last line.
-    """
+    """A report; its warnings are what keeps a reader from taking the numbers as final."""
 
     title: str
     heading: str
@@ -215,8 +204,48 @@ class Page:
     ending: str
 
 
-# What no page should hold: control characters but line ends and tabs, and halves of characters.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+@lru_cache(maxsize=4)
+def packaged_texts(name: str) -> Mapping[str, str]:
+    """Return the texts of a packaged file by their names: each follows its name, on lines of their own."""
+    entries = (entry.split("\n") for entry in packaged_file(name).strip().split("\n\n"))
+    return {key: " ".join(line.strip() for line in lines) for key, *lines in entries}
+
+
+def packaged_file(name: str) -> str:
+    """Return a file of the package's templates as it is."""
+    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def say(name: str, /, **values: object) -> str:
+    """Return a text of the pages by its name in `templates/texts.txt`, with values in their places."""
+    return packaged_texts("texts.txt")[name].format(**values)
+
+
+def whole_page(page: Page, style: str = "", script: str = "") -> bytes:
+    """Return a page as a file that needs nothing else: with more style, and the only script that may run in it."""
+    values = {"style": Markup(packaged_file("style.css") + style), "script": Markup(script)}
+    return render("page.html", page=page, policy=page_policy(script), **values).encode("utf-8")
+
+
+def page_markdown(page: Page) -> str:
+    """Return a page as Markdown (tables as GitHub writes them); charts stand in the HTML only."""
+    rows = [(card.name, card.figure, card.whose, card.detail) for card in page.cards]
+    figures = [Table("Key figures", ("figure", "value", "whose", ""), rows, 4)] if rows else []
+    return _MARKDOWN.get_template("page.md").render(page=page, figures=figures).strip() + "\n"
+
+
+def page_policy(script: str) -> str:
+    """Return a Content-Security-Policy that lets a page run one script, given to the letter, and load nothing.
+
+    Whatever a model or a user wrote can then never run, even if it came to stand in the page as markup.
+    """
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+
+
+def render(template: str, **values: object) -> Markup:
+    """Return what a template of the package makes of values."""
+    return Markup(_HTML.get_template(template).render(**values))
 
 
 def printable(text: str) -> str:
@@ -226,9 +255,32 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def escape_markdown(text: str) -> str:
+    """Return a text that Markdown shows as it is, on one line."""
+    return _ESCAPED.sub(r"\\\1", _LINE_END.sub(" ", printable(text))).strip()
+
+
+def _environment(finalize: Callable[[str], str]) -> Environment:
+    """Return an environment that makes each plain text that a template writes fit for its file."""
+    return Environment(
+        loader=PackageLoader("resilisim.evaluation.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: finalize(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+_HTML = _environment(printable)
+_MARKDOWN = _environment(lambda text: Markup(escape_markdown(text)))
+_MARKDOWN.filters["cells"] = lambda row: Markup(" | ").join(Markup(escape_markdown(str(cell))) for cell in row)
+_MARKDOWN.filters["as_html"] = lambda text: Markup(escape(printable(text)))
+
+
 def name_cell(policy: str, privileged: bool) -> Cell:
     """Return a policy's name, with the mark of privileged ones."""
-    return Cell(policy, mark="*", mark_meaning="privileged: sees the state") if privileged else Cell(policy)
+    return Cell(policy, mark="*" if privileged else "")
 
 
 def policy_cell(row: GroupSummary) -> Cell:
