@@ -2,13 +2,14 @@
 
 from resilisim.chat.middleware import (
     CachingChatModel,
+    ChatModelSettings,
     Price,
     PriceTable,
     RateLimitedChatModel,
     ResponseCache,
     RetryPolicy,
 )
-from resilisim.chat.models import COMPONENT_ROLES, ChatModelSettings, RoleModels, make_chat_model, model_identity
+from resilisim.chat.models import COMPONENT_ROLES, RoleModels, make_chat_model, model_identity
 from resilisim.chat.openai import OpenAIChatModel
 from resilisim.chat.scripted import FileScriptedChatModel, ScriptedChatModel, ScriptedReply, ScriptError
 from resilisim.chat.types import (

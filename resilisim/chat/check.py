@@ -15,8 +15,6 @@ from resilisim.chat.types import ChatMessage, ChatModel, ChatReply, ChatRequest,
 from resilisim.errors import InfrastructureError, InvalidInputError, one_line
 
 DEFAULT_SECONDS_PER_CHECK = 20.0
-TEXT_PROTOCOL = "text"
-NATIVE_PROTOCOL = "native"
 
 _STOP = "5"
 _COUNTING = "Count from 1 to 20, with commas between the numbers."
@@ -39,18 +37,11 @@ _TOOL: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelCheck:
-    """One thing that was tried.
-
-    Attributes:
-        name: What was tried.
-        passed: Whether the model can do it; None if its answers do not tell.
-        detail: What was seen, in a few words.
-        seconds: How long it took.
-    """
+    """One thing that was tried."""
 
     name: str
-    passed: bool | None
-    detail: str
+    passed: bool | None  # whether the model can do it; None if its answers do not tell
+    detail: str  # what was seen, in a few words
     seconds: float
 
 
@@ -59,9 +50,7 @@ class ModelReport:
     """What a model can do.
 
     Attributes:
-        model: Its name.
         answering: What the endpoint says has answered.
-        checks: What was tried.
         protocols: The protocols that agents can use with it: "text", and "native" if it calls tools by itself.
         latency_seconds: How long an answer of a line took.
         tokens_per_second: Speed of that answer, reading the prompt included; None if it had no tokens.
@@ -107,15 +96,16 @@ async def check_model(model: ChatModel, *, seconds_per_check: float = DEFAULT_SE
     )
     native = next(check for check in tried if check.name == "native tool calls")
     counts = not first.usage.is_estimate
+    has_speed = first.usage.completion_tokens > 0 and first.latency_seconds > 0.0
     answer = ModelCheck("answers", True, one_line(first.text, 60), first.latency_seconds)
     counting = ModelCheck("counts tokens", counts, _tokens(first), 0.0)
     return ModelReport(
         model=model.name,
         answering=first.model,
         checks=(answer, *tried, counting),
-        protocols=(TEXT_PROTOCOL, NATIVE_PROTOCOL) if native.passed else (TEXT_PROTOCOL,),
+        protocols=("text", "native") if native.passed else ("text",),
         latency_seconds=first.latency_seconds,
-        tokens_per_second=_speed(first),
+        tokens_per_second=first.usage.completion_tokens / first.latency_seconds if has_speed else None,
         counts_tokens=counts,
     )
 
@@ -191,12 +181,6 @@ async def _check_repetition(model: ChatModel) -> _Finding:
 
 def _request(question: str, **more: Any) -> ChatRequest:
     return ChatRequest((ChatMessage("user", question),), role="check", temperature=0.0, seed=1, **more)
-
-
-def _speed(reply: ChatReply) -> float | None:
-    if reply.usage.completion_tokens == 0 or reply.latency_seconds <= 0.0:
-        return None
-    return reply.usage.completion_tokens / reply.latency_seconds
 
 
 def _tokens(reply: ChatReply) -> str:

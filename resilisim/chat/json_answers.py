@@ -1,79 +1,241 @@
-"""Finding the JSON object in what a model wrote: bare, fenced, or with prose around it."""
+"""What models write, read with distrust: thoughts, JSON, Python's notation where it differs, lists of named values.
+
+Work is linear in the text, depth and length are bounded, and what is read is always JSON: finite numbers, text that can
+be encoded.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
-LONGEST_ANSWER = 200_000  # characters; whoever asks for an object needs no more
+LONGEST_READ: Final = 200_000  # characters of an answer that are looked at; whoever asks for an object needs no more
+DEEPEST: Final = 60  # levels of nesting
+_LONGEST_LITERAL = 20_000  # Python's own parser is asked about no more
 _MOST_ATTEMPTS = 64  # opening braces at which an object is looked for
 
-_THOUGHT = re.compile(r"\A.*</think>|<think>.*\Z", re.DOTALL | re.IGNORECASE)  # some models leave the first tag out
+_THOUGHT_MARK = re.compile(r"<(/?)think>", re.IGNORECASE)
 _FENCE = re.compile(r"```[\w-]*[^\S\n]*\n(.*?)```", re.DOTALL)
+_STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_TOKEN = re.compile(rf"({_STRING})|([\[{{(])|([\]}})])|[^'\"\[\]{{}}()]+", re.DOTALL)
+_SINGLE_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'", re.DOTALL)
+_WORDS = {"True": True, "False": False, "None": None}
+_WORD = re.compile(r"True\b|False\b|None\b")
+_KEY = re.compile(r"\s*([A-Za-z_]\w{0,199})\s*[=:]\s*")
+_SPACE = re.compile(r"\s*")
+_KINDS = {list: "an array", str: "a string", bool: "a truth value", type(None): "null"}
 
 
-def refuse_constant(name: str) -> float:
-    """Refuse NaN and the infinities, which Python reads and JSON does not know."""
-    raise ValueError(f"{name} is no JSON value")
+class NotALiteral(ValueError):
+    """A text is no value; the error's words say why."""
 
 
-def finite(number: str) -> float:
-    """Read a number; one that is too large for a float is refused."""
-    value = float(number)
-    if not math.isfinite(value):
-        raise ValueError(f"{number[:20]} is not finite")
-    return value
+def without_surrogates(text: str) -> str:
+    """Return a text that can be encoded: halves of characters become question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-# Line ends within strings are no JSON; models write them all the same, and what is meant is clear.
-LENIENT_DECODER = json.JSONDecoder(strict=False, parse_constant=refuse_constant, parse_float=finite)
+def without_thoughts(text: str, *, blanks: bool = False) -> str:
+    """Return what stands outside of `<think>` blocks; the first may lack its opening mark, the last its closing one.
+
+    With `blanks` the text keeps its length, thoughts become blanks, and what is never closed is no thought.
+    """
+    parts: list[str] = []
+    end = 0
+    begun: int | None = None
+    for place, mark in enumerate(_THOUGHT_MARK.finditer(text)):
+        if not mark.group(1):
+            begun = mark.start() if begun is None else begun
+        elif begun is not None or place == 0:
+            parts += [text[end : begun or 0], " " * (mark.end() - (begun or 0)) if blanks else ""]
+            begun, end = None, mark.end()
+    return "".join([*parts, text[end:] if begun is None or blanks else text[end:begun]])
 
 
 def json_object_in(text: str, keys: Sequence[str]) -> dict[str, Any] | str:
-    """Find the object that an answer gives.
-
-    Args:
-        text: What a model wrote; its thoughts (`<think>`) are passed over.
-        keys: Names that the object must have.
-
-    Returns:
-        The first object that has them, fenced blocks looked at before the rest; or else what is wrong, in a few words.
-    """
-    if len(text) > LONGEST_ANSWER:
-        return f"the answer has {len(text):,} characters; expected at most {LONGEST_ANSWER:,}"
-    visible = _THOUGHT.sub("", text)
+    """Find the first object that has some keys, fenced blocks looked at before the rest, or say what is wrong."""
+    if len(text) > LONGEST_READ:
+        return f"the answer has {len(text):,} characters; expected at most {LONGEST_READ:,}"
+    visible = without_thoughts(text)
     if not visible.strip():
         return "the answer is empty"
     found: dict[str, Any] | None = None
-    for value in _objects(visible):
-        if all(key in value for key in keys):
-            return value
-        found = value if found is None else found
+    for part in (*(fenced.group(1) for fenced in _FENCE.finditer(visible)), visible):
+        for value in _objects_in(part):
+            if all(key in value for key in keys):
+                return value
+            found = value if found is None else found
     if found is None:
         return "the answer holds no JSON object"
     missing = ", ".join(repr(key) for key in keys if key not in found)
     return f"the JSON object lacks {missing}"
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    for fenced in _FENCE.finditer(text):
-        yield from _decoded(fenced.group(1))
-    yield from _decoded(text)
-
-
-def _decoded(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects that begin at an opening brace, none of them part of another."""
+def _objects_in(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects that begin at an opening brace, none of them part of another, their texts as they stand."""
     position = text.find("{")
     for _ in range(_MOST_ATTEMPTS):
         if position < 0:
             return
         try:
-            value, end = LENIENT_DECODER.raw_decode(text, position)
+            value, end = _DECODER.raw_decode(text, position)
         except (ValueError, RecursionError):
             end = position + 1
         else:
             yield value
         position = text.find("{", end)
+
+
+def texts_in(value: Any) -> Iterator[tuple[str, bool]]:
+    """Yield every text in a JSON value, and whether it is a name of an object."""
+    if isinstance(value, str):
+        yield value, False
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts_in(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield name, True
+            yield from texts_in(item)
+
+
+def json_value_at(text: str, position: int) -> tuple[Any, int]:
+    """Return the JSON value that begins at a position, and where it ends; `NotALiteral` if there is none to be used."""
+    try:
+        value, end = _DECODER.raw_decode(text, position)
+    except json.JSONDecodeError as error:
+        raise NotALiteral(f"{error.msg} at character {error.pos - position}") from None
+    except RecursionError:
+        raise NotALiteral("nested too deeply") from None
+    except ValueError as error:
+        raise NotALiteral(str(error)[:100]) from None
+    return _checked(value), end
+
+
+def object_at(text: str, position: int) -> tuple[dict[str, Any], int]:
+    """Return the object that begins at a position, in JSON or in Python's notation, and where it ends."""
+    try:
+        value, end = json_value_at(text, position)
+    except NotALiteral as as_json:
+        try:
+            value, end = _python_value_at(text, position)
+        except NotALiteral:
+            raise as_json from None  # most models mean JSON, so its error helps them more
+    if not isinstance(value, dict):
+        raise NotALiteral(f"expected a JSON object, found {_KINDS.get(type(value), 'a number')}")
+    return value, end
+
+
+def listed_values(text: str, position: int, closing: str) -> tuple[list[tuple[Any, str]], dict[str, Any]]:
+    """Read values between brackets, such as the inside of `(1, name="x")`, from a position to the closing bracket.
+
+    Returns:
+        Values without a name, each with its own words, and values by name.
+
+    Raises:
+        NotALiteral: It is no such list.
+    """
+    positional: list[tuple[Any, str]] = []
+    named: dict[str, Any] = {}
+    position = _skip(text, position)
+    while not text.startswith(closing, position):
+        key = _KEY.match(text, position)
+        start = key.end() if key is not None else position
+        value, end = _value_at(text, start)
+        if key is not None:
+            named[key.group(1)] = value
+        else:
+            positional.append((value, text[start:end]))
+        position = _skip(text, end)
+        if text.startswith(",", position):
+            position = _skip(text, position + 1)
+        elif not text.startswith(closing, position):
+            raise NotALiteral(f"expected ',' or {closing!r} after a value")
+    return positional, named
+
+
+def _skip(text: str, position: int) -> int:
+    space = _SPACE.match(text, position)
+    return position if space is None else space.end()
+
+
+def _value_at(text: str, position: int) -> tuple[Any, int]:
+    word = _WORD.match(text, position)
+    if word is not None:
+        return _WORDS[word.group()], word.end()
+    quoted = _SINGLE_QUOTED.match(text, position)
+    if quoted is not None:
+        return _evaluated(quoted.group()), quoted.end()
+    try:
+        return json_value_at(text, position)
+    except NotALiteral:
+        if not text.startswith(("{", "["), position):
+            raise
+        return _python_value_at(text, position)
+
+
+def _python_value_at(text: str, position: int) -> tuple[Any, int]:
+    """Read a bracketed value in Python's notation: single quotes, True, False, None."""
+    depth, end = 0, position
+    while True:
+        token = _TOKEN.match(text, end)
+        if token is None or token.end() > position + _LONGEST_LITERAL:
+            raise NotALiteral("no closing bracket was found")
+        end = token.end()
+        depth += 1 if token.group(2) else -1 if token.group(3) else 0
+        if depth > DEEPEST:
+            raise NotALiteral("nested too deeply")
+        if depth <= 0:
+            return _evaluated(text[position:end]), end
+
+
+def _evaluated(literal: str) -> Any:
+    """Return the value of a Python literal as a JSON value."""
+    if len(literal) > _LONGEST_LITERAL:
+        raise NotALiteral(f"more than {_LONGEST_LITERAL:,} characters")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # unknown escapes are the model's doing
+            value = ast.literal_eval(literal)
+        return _checked(json.loads(json.dumps(value, allow_nan=False)))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise NotALiteral("no value in Python's notation either") from None
+
+
+def _checked(value: Any) -> Any:
+    """Return a value that is not too deep, its texts fit to be encoded."""
+    level, is_broken = [value], False
+    for _ in range(DEEPEST):
+        inner: list[Any] = []
+        for entry in level:
+            if isinstance(entry, dict):
+                inner += [*entry.keys(), *entry.values()]
+            elif isinstance(entry, list):
+                inner += entry
+            elif isinstance(entry, str):
+                is_broken = is_broken or without_surrogates(entry) != entry
+        if not inner:
+            return json.loads(without_surrogates(json.dumps(value, ensure_ascii=False))) if is_broken else value
+        level = inner
+    raise NotALiteral("nested too deeply")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number[:20]} is not finite")
+    return value
+
+
+def _refuse_constant(name: str) -> float:
+    """Refuse NaN and the infinities, which Python reads and JSON does not know."""
+    raise ValueError(f"{name} is no JSON value")
+
+
+# Line ends within strings are no JSON; models write them all the same, and what is meant is clear.
+_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse_constant, parse_float=_finite)

@@ -1,4 +1,4 @@
-"""What stands between whoever asks and the model: when to ask again, how fast, what was answered before, what it costs.
+"""How a model is reached: when to ask again, how fast, what was answered before, what it costs.
 
 Limits and caches are chat models around another one. None of this is left to a library: a wait depends on the
 endpoint's own demand and on draws named by the request, tokens are charged by estimate and put right by the reply
@@ -19,7 +19,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
@@ -29,10 +29,12 @@ from pydantic import Field
 from resilisim.chat.types import ChatModel, ChatReply, ChatRequest, TokenUsage, estimated_prompt_tokens
 from resilisim.errors import MAX_COUNT, InvalidInputError, nearest_name
 from resilisim.inputs import read_json, read_text, validated
-from resilisim.options import option
+from resilisim.options import check_options, option
 from resilisim.provenance import content_hash, describe_os_error, encode_json
 from resilisim.seeding import Draws
 
+MAX_CONCURRENCY = 10_000
+MAX_SECONDS = 1e6  # of waiting for an answer
 PASSING_STATUSES = frozenset({408, 409, 425, 429})  # timeouts, conflicts and limits go by; so does any status from 500
 # A sleep ends a little late; up to this many seconds are made good by the next start, so that the rate is reached.
 LONGEST_CATCH_UP = 0.25
@@ -53,6 +55,11 @@ class RetryPolicy:
         first_wait: Seconds before the first retry, before jitter; each later wait is twice as long.
         longest_wait: Seconds that a wait of our own choice is at most.
         longest_demand: Seconds that an endpoint may make us wait; one that asks for more has failed.
+
+    Example:
+        >>> from resilisim.chat import RetryPolicy
+        >>> RetryPolicy(retries=2, longest_demand=60.0).retries
+        2
     """
 
     retries: int = option(4, "How often a failed request is sent again.", least=0, most=MAX_COUNT)
@@ -62,8 +69,7 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         """Refuse a number of retries that is none."""
-        if self.retries < 0:
-            raise InvalidInputError(f"retries {self.retries!r}: expected 0 or more")
+        check_options(self)
 
     def wait_before_retry(self, retry: int, demanded: float | None, draws: Draws) -> float | None:
         """Return the seconds to wait before a retry (1 is the first), or None if the endpoint demands too long a wait.
@@ -79,6 +85,63 @@ class RetryPolicy:
         return demanded + min(own, self.first_wait)
 
 
+@dataclass(frozen=True, slots=True)
+class ChatModelSettings:
+    """How a model is reached; a kind of model takes what it can use.
+
+    Attributes:
+        api_key: Key of the endpoint; None takes the environment's.
+        retry: When to ask again.
+
+    Raises:
+        InvalidInputError: A value is none that its option takes.
+
+    Example:
+        >>> from resilisim.chat import ChatModelSettings
+        >>> ChatModelSettings(base_url="http://127.0.0.1:8000/v1", api_key="secret").max_concurrency
+        8
+    """
+
+    base_url: str | None = option(
+        None,
+        "Address of an OpenAI-compatible endpoint; OPENAI_BASE_URL, else OpenAI's, if left out. The key is taken from "
+        "OPENAI_API_KEY.",
+    )
+    api_key: str | None = field(default=None, repr=False)
+    timeout_seconds: float = option(
+        # As long as the client library's own: a model may think for minutes, and nothing is sent until it is done.
+        600.0,
+        "Seconds for one request.",
+        least=0.01,
+        most=MAX_SECONDS,
+        flag="--timeout",
+    )
+    max_concurrency: int = option(8, "Requests under way at once.", least=1, most=MAX_CONCURRENCY, flag="--concurrency")
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    requests_per_minute: float | None = option(None, "Most requests a minute.", least=0.01)
+    tokens_per_minute: float | None = option(None, "Most tokens a minute.", least=1.0)
+    local_threads: int | None = option(
+        None, "Threads of a model that runs here; the processors, at most 4, if left out.", least=1, most=MAX_COUNT
+    )
+    local_context: int | None = option(
+        None,
+        "Tokens that a model that runs here reads and writes in one request at most; what it was trained for, at most "
+        "8192, if left out.",
+        least=1,
+    )
+    local_reuse_prompts: bool = option(
+        False,
+        "Let a model that runs here keep what it has read: many times faster, and answers depend, by rounding, on what "
+        "was asked before.",
+    )
+
+    def __post_init__(self) -> None:
+        """Check the values, those in which no time can pass included."""
+        check_options(self)
+        if not self.timeout_seconds > 0:
+            raise InvalidInputError(f"timeout of {self.timeout_seconds!r} seconds: expected more than 0")
+
+
 def is_passing(status: int) -> bool:
     """Tell whether the same request may succeed later although it failed with this HTTP status."""
     return status in PASSING_STATUSES or status >= 500
@@ -90,25 +153,14 @@ def demanded_wait(headers: Mapping[str, str], now: float | None = None) -> float
     `headers` has names in lower case or does not care; `now` is in seconds since 1970 (None takes the clock).
     """
     for name, seconds_per_unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        wait = _number(headers.get(name, ""))
-        if wait is not None:
-            return max(0.0, wait * seconds_per_unit)
-    parsed = email.utils.parsedate_tz(headers.get("retry-after", ""))
-    if parsed is None:
-        return None
-    try:
-        moment = email.utils.mktime_tz(parsed)
-    except (ValueError, OverflowError):  # a date that no calendar has
-        return None
-    return max(0.0, moment - (time.time() if now is None else now))
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return None if math.isnan(value) else value
+        with contextlib.suppress(ValueError):
+            wait = float(headers.get(name, ""))
+            if not math.isnan(wait):
+                return max(0.0, wait * seconds_per_unit)
+    with contextlib.suppress(ValueError, OverflowError, TypeError):  # no date, or one that no calendar has
+        moment = email.utils.parsedate_to_datetime(headers.get("retry-after", "")).timestamp()
+        return max(0.0, moment - (time.time() if now is None else now))
+    return None
 
 
 class _AroundModel:
@@ -128,18 +180,17 @@ class _AroundModel:
 
 
 class _Pace:
-    """When the next start is due, at a rate of some unit a minute."""
+    """When the next start is due, at a rate of some unit a minute; None sets none."""
 
-    def __init__(self, per_minute: float) -> None:
-        self._seconds_per_unit = 60.0 / per_minute
+    def __init__(self, what: str, per_minute: float | None) -> None:
+        if per_minute is not None and not (per_minute > 0 and math.isfinite(per_minute)):
+            raise InvalidInputError(f"{per_minute!r} {what} a minute: expected a number above 0, or None for no limit")
+        self.seconds_per_unit = 0.0 if per_minute is None else 60.0 / per_minute
         self.free_at = -math.inf
 
     def charge(self, units: float, now: float, has_waited: bool) -> None:
         began = max(self.free_at, now - LONGEST_CATCH_UP if has_waited else now)
-        self.free_at = began + units * self._seconds_per_unit
-
-    def correct(self, units: float) -> None:
-        self.free_at += units * self._seconds_per_unit
+        self.free_at = began + units * self.seconds_per_unit
 
 
 class RateLimitedChatModel(_AroundModel):
@@ -160,6 +211,11 @@ class RateLimitedChatModel(_AroundModel):
 
     Raises:
         InvalidInputError: A rate is not a number above 0.
+
+    Example:
+        >>> from resilisim.chat import RateLimitedChatModel, ScriptedChatModel
+        >>> RateLimitedChatModel(ScriptedChatModel(["Hello."]), requests_per_minute=60).name
+        'scripted'
     """
 
     def __init__(
@@ -172,48 +228,37 @@ class RateLimitedChatModel(_AroundModel):
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         super().__init__(model)
-        self._requests = _pace("requests", requests_per_minute)
-        self._tokens = _pace("tokens", tokens_per_minute)
-        self._paces = [pace for pace in (self._requests, self._tokens) if pace is not None]
+        self._requests = _Pace("requests", requests_per_minute)
+        self._tokens = _Pace("tokens", tokens_per_minute)
         self._clock = clock
         self._sleep = sleep
         self._queue: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Ask when it is this request's turn."""
-        estimate = estimated_prompt_tokens(request) if self._tokens is not None else 0
+        counts_tokens = self._tokens.seconds_per_unit > 0.0
+        estimate = estimated_prompt_tokens(request) if counts_tokens else 0
         async with self._queue_of_running_loop():  # its waiters are served in the order in which they came
             await self._take_turn(estimate)
         reply = await self._model.complete(request)
-        if self._tokens is not None:
-            spent = 0 if reply.from_cache else reply.usage.prompt_tokens + reply.usage.completion_tokens
-            self._tokens.correct(spent - estimate)
+        spent = 0 if reply.from_cache else reply.usage.prompt_tokens + reply.usage.completion_tokens
+        self._tokens.free_at += (spent - estimate) * self._tokens.seconds_per_unit
         return reply
 
     async def _take_turn(self, tokens: int) -> None:
         has_waited = False
         # Looked at again after each wait: replies that came meanwhile may have put the tokens right.
-        while (wait := max((pace.free_at for pace in self._paces), default=-math.inf) - (now := self._clock())) > 0:
+        while (wait := max(self._requests.free_at, self._tokens.free_at) - (now := self._clock())) > 0:
             await self._sleep(wait)
             has_waited = True
-        if self._requests is not None:
-            self._requests.charge(1, now, has_waited)
-        if self._tokens is not None:
-            self._tokens.charge(tokens, now, has_waited)
+        self._requests.charge(1, now, has_waited)
+        self._tokens.charge(tokens, now, has_waited)
 
     def _queue_of_running_loop(self) -> asyncio.Lock:
         loop = asyncio.get_running_loop()
         if self._queue is None or self._queue[0] is not loop:
             self._queue = (loop, asyncio.Lock())
         return self._queue[1]
-
-
-def _pace(what: str, per_minute: float | None) -> _Pace | None:
-    if per_minute is None:
-        return None
-    if not (per_minute > 0 and math.isfinite(per_minute)):
-        raise InvalidInputError(f"{per_minute!r} {what} a minute: expected a number above 0, or None for no limit")
-    return _Pace(per_minute)
 
 
 def request_key(identity: str, request: ChatRequest) -> str:
@@ -234,6 +279,11 @@ class ResponseCache:
 
     Args:
         folder: Made when the first reply is kept.
+
+    Example:
+        >>> from resilisim.chat import ChatReply, ResponseCache
+        >>> ResponseCache("replies").load("0123abcd") is None
+        True
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -267,16 +317,13 @@ class ResponseCache:
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-            self._tell(error)
+            if not self._told:
+                self._told = True
+                problem = describe_os_error(error)
+                warnings.warn(f"replies cannot be kept in {self.folder}: {problem}", UserWarning, stacklevel=2)
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"
-
-    def _tell(self, error: OSError) -> None:
-        if not self._told:
-            self._told = True
-            problem = describe_os_error(error)
-            warnings.warn(f"replies cannot be kept in {self.folder}: {problem}", UserWarning, stacklevel=3)
 
 
 class CachingChatModel(_AroundModel):
@@ -288,6 +335,10 @@ class CachingChatModel(_AroundModel):
         model: Who is asked.
         cache: Where replies are kept.
         identity: What model answers and where; replies under another identity are not taken.
+
+    Example:
+        >>> from resilisim.chat import CachingChatModel, ResponseCache, ScriptedChatModel
+        >>> model = CachingChatModel(ScriptedChatModel(["Hello."]), ResponseCache("replies"), "scripted")
     """
 
     def __init__(self, model: ChatModel, cache: ResponseCache, identity: str) -> None:
@@ -318,6 +369,11 @@ class Price:
         completion: Of what it writes.
         cached_prompt: Of what it reads and its endpoint has kept; None is the price of any other prompt. What comes
             from our own cache (`ChatReply.from_cache`) costs nothing.
+
+    Example:
+        >>> from resilisim.chat import Price
+        >>> Price(prompt=0.15, completion=0.60).cached_prompt is None
+        True
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -331,7 +387,13 @@ class PriceTable:
     """Prices by model name, as the user gives them: prices change, and no table that ships could be right.
 
     Args:
-        prices: By the names that chat models have, such as "openai:gpt-4o-mini".
+        prices: By the names that chat models have.
+
+    Example:
+        >>> from resilisim.chat import Price, PriceTable, TokenUsage
+        >>> prices = PriceTable({"openai:gpt-4o-mini": Price(prompt=0.15, completion=0.60)})
+        >>> prices.cost("openai:gpt-4o-mini", TokenUsage(prompt_tokens=2_000_000, completion_tokens=0))
+        0.3
     """
 
     def __init__(self, prices: Mapping[str, Price] = MappingProxyType({})) -> None:
@@ -339,10 +401,7 @@ class PriceTable:
 
     @classmethod
     def read(cls, path: Path | str) -> PriceTable:
-        """Read a table from a JSON file.
-
-        Example:
-            `{"openai:gpt-4o-mini": {"prompt": 0.15, "completion": 0.60, "cached_prompt": 0.075}}`
+        """Read a table from a JSON file: {"openai:gpt-4o-mini": {"prompt": 0.15, "completion": 0.60}}.
 
         Raises:
             InvalidInputError: The file cannot be read, or is no table of prices.

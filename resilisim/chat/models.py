@@ -11,105 +11,32 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from resilisim.chat.local import local_identity, make_local_model
-from resilisim.chat.middleware import CachingChatModel, RateLimitedChatModel, ResponseCache, RetryPolicy
-from resilisim.chat.openai import DEFAULT_TIMEOUT_SECONDS, OpenAIChatModel, endpoint_url
+from resilisim.chat.middleware import CachingChatModel, ChatModelSettings, RateLimitedChatModel, ResponseCache
+from resilisim.chat.openai import OpenAIChatModel, endpoint_url
 from resilisim.chat.scripted import FileScriptedChatModel, script_identity
 from resilisim.chat.types import ChatModel
-from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
-from resilisim.options import option
+from resilisim.errors import InvalidInputError, unknown_name
 
-DEFAULT_CONCURRENCY = 8
-MAX_CONCURRENCY = 10_000
-MAX_SECONDS = 1e6  # of waiting for an answer
 # The components that ask models; each request names its own in `ChatRequest.role`.
 COMPONENT_ROLES = ("planner", "replanner", "extractor", "reasoner", "executor", "reflector", "evaluator", "agent")
 DEFAULT_ROLE = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class ChatModelSettings:
-    """How a model is reached; a kind of model takes what it can use.
-
-    Attributes:
-        api_key: Key of the endpoint; None takes the environment's.
-        retry: When to ask again.
-        local_context: Tokens that a model that runs here reads and writes in one request at most; None takes what it
-            was trained for, at most 8192.
-    """
-
-    base_url: str | None = option(
-        None,
-        "Address of an OpenAI-compatible endpoint; OPENAI_BASE_URL, else OpenAI's, if left out. The key is taken from "
-        "OPENAI_API_KEY.",
-    )
-    api_key: str | None = field(default=None, repr=False)
-    timeout_seconds: float = option(
-        DEFAULT_TIMEOUT_SECONDS, "Seconds for one request.", least=0.01, most=MAX_SECONDS, flag="--timeout"
-    )
-    max_concurrency: int = option(
-        DEFAULT_CONCURRENCY, "Requests under way at once.", least=1, most=MAX_CONCURRENCY, flag="--concurrency"
-    )
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    requests_per_minute: float | None = option(None, "Most requests a minute.", least=0.01)
-    tokens_per_minute: float | None = option(None, "Most tokens a minute.", least=1.0)
-    local_threads: int | None = option(
-        None, "Threads of a model that runs here; the processors, at most 4, if left out.", least=1, most=MAX_COUNT
-    )
-    local_context: int | None = None
-    local_reuse_prompts: bool = option(
-        False,
-        "Let a model that runs here keep what it has read: many times faster, and answers depend, by rounding, on what "
-        "was asked before.",
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of model.
-
-    Attributes:
-        example: How such a model is spelt.
-        make: Makes a model from what stands behind the colon.
-        place: Says where such a model answers, as far as that decides what it answers; needs neither key nor network.
-        needs_name: Whether something has to stand behind the colon.
-        is_kept: Whether its replies are worth keeping in a cache.
-    """
+    """A kind of model: how it is spelt, made from what stands behind the colon, and told from others of its name."""
 
     example: str
     make: Callable[[str, ChatModelSettings], ChatModel]
+    # Where such a model answers, as far as that decides what it answers; needs neither key nor network.
     place: Callable[[str, ChatModelSettings], str]
     needs_name: bool = True
-    is_kept: bool = True
-
-
-def _make_openai(name: str, settings: ChatModelSettings) -> ChatModel:
-    return OpenAIChatModel(
-        name,
-        base_url=settings.base_url,
-        api_key=settings.api_key,
-        timeout_seconds=settings.timeout_seconds,
-        max_concurrency=settings.max_concurrency,
-        retry=settings.retry,
-    )
-
-
-def _make_local(name: str, settings: ChatModelSettings) -> ChatModel:
-    return make_local_model(
-        name,
-        threads=settings.local_threads,
-        context=settings.local_context,
-        reuse_prompts=settings.local_reuse_prompts,
-        max_concurrency=settings.max_concurrency,
-    )
-
-
-def _local_place(name: str, settings: ChatModelSettings) -> str:
-    return local_identity(name, context=settings.local_context, reuse_prompts=settings.local_reuse_prompts)
+    is_kept: bool = True  # whether its replies are worth keeping in a cache
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "openai": _Kind("openai:gpt-4o-mini", _make_openai, lambda _, settings: endpoint_url(settings.base_url)),
-    "local": _Kind("local", _make_local, _local_place, needs_name=False),
+    "openai": _Kind("openai:gpt-4o-mini", OpenAIChatModel, lambda _, settings: endpoint_url(settings.base_url)),
+    "local": _Kind("local", make_local_model, local_identity, needs_name=False),
     "scripted": _Kind(
         "scripted:replies.jsonl",
         lambda name, _: FileScriptedChatModel(name),
@@ -137,8 +64,11 @@ def make_chat_model(
         MissingExtraError: The kind needs a package that is not installed.
 
     Example:
-        >>> model = make_chat_model("openai:gpt-4o-mini", cache=ResponseCache("replies"))
-        >>> reply = asyncio.run(model.complete(ChatRequest((ChatMessage("user", "Hello?"),))))
+        >>> import asyncio
+        >>> from resilisim.chat import ChatMessage, ChatRequest, ResponseCache, make_chat_model
+        >>> model = make_chat_model("openai:gpt-4o-mini", cache=ResponseCache("replies"))  # doctest: +SKIP
+        >>> request = ChatRequest((ChatMessage("user", "Hello?"),))
+        >>> asyncio.run(model.complete(request)).text  # doctest: +SKIP
     """
     settings = ChatModelSettings() if settings is None else settings
     kind, name = _parsed(spec)
@@ -163,6 +93,11 @@ def model_identity(spec: str, settings: ChatModelSettings | None = None) -> str:
     Raises:
         InvalidInputError: The kind is unknown, the name empty, the address no address, or the file cannot be read.
         MissingExtraError: `local` alone is meant, and the package with its file is not installed.
+
+    Example:
+        >>> from resilisim.chat import ChatModelSettings, model_identity
+        >>> model_identity("openai:small", ChatModelSettings(base_url="http://127.0.0.1:8000/v1"))
+        'openai:small at http://127.0.0.1:8000/v1'
     """
     kind, name = _parsed(spec)
     return f"{spec.strip()} at {kind.place(name, settings or ChatModelSettings())}"
@@ -190,6 +125,12 @@ class RoleModels:
 
     Raises:
         InvalidInputError: A role is unknown.
+
+    Example:
+        >>> from resilisim.chat import RoleModels, ScriptedChatModel
+        >>> models = RoleModels(ScriptedChatModel([], "large"), {"extractor": ScriptedChatModel([], "small")})
+        >>> models.for_role("extractor").name, models.for_role("planner").name
+        ('small', 'large')
     """
 
     default: ChatModel
@@ -206,10 +147,7 @@ class RoleModels:
 
     @classmethod
     def parse(
-        cls,
-        specs: Sequence[str],
-        settings: ChatModelSettings | None = None,
-        cache: ResponseCache | None = None,
+        cls, specs: Sequence[str], settings: ChatModelSettings | None = None, cache: ResponseCache | None = None
     ) -> RoleModels:
         """Make the models that texts name, with one default model: `["openai:big", "extractor=openai:small"]`.
 
@@ -225,10 +163,7 @@ class RoleModels:
 
     @classmethod
     def parse_several(
-        cls,
-        specs: Sequence[str],
-        settings: ChatModelSettings | None = None,
-        cache: ResponseCache | None = None,
+        cls, specs: Sequence[str], settings: ChatModelSettings | None = None, cache: ResponseCache | None = None
     ) -> dict[str, RoleModels]:
         """Make the models that texts name, one for each distinct spelling, so that its limits are shared.
 
@@ -254,10 +189,7 @@ class RoleModels:
             default: cls(
                 default=models[default],
                 by_role={role: models[spec] for role, spec in by_role.items()},
-                names={
-                    DEFAULT_ROLE: identities[default],
-                    **{role: identities[spec] for role, spec in by_role.items()},
-                },
+                names={role: identities[spec] for role, spec in {DEFAULT_ROLE: default, **by_role}.items()},
             )
             for default in defaults
         }
@@ -272,8 +204,7 @@ class RoleModels:
 
     def models(self) -> tuple[ChatModel, ...]:
         """Return every distinct model, the default first."""
-        distinct = {id(model): model for model in (self.default, *self.by_role.values())}
-        return tuple(distinct.values())
+        return tuple({id(model): model for model in (self.default, *self.by_role.values())}.values())
 
     async def aclose(self) -> None:
         """Close every model once."""
@@ -290,29 +221,22 @@ def split_specs(specs: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     defaults: list[str] = []
     by_role: dict[str, str] = {}
     for text in specs:
-        role, spec = _split(text)
-        if role != DEFAULT_ROLE:
-            if role in by_role:
-                raise InvalidInputError(
-                    f"model {text!r} is a second model of {role!r}, after {by_role[role]!r}: expected one"
-                )
-            by_role[role] = spec
-        elif spec in defaults:
-            raise InvalidInputError(f"model {spec!r} is given twice: expected each once")
-        else:
-            defaults.append(spec)
+        role, equals, spec = text.partition("=")
+        if not equals or ":" in role:  # what stands behind a colon may hold `=` itself
+            if text.strip() in defaults:
+                raise InvalidInputError(f"model {text.strip()!r} is given twice: expected each once")
+            defaults.append(text.strip())
+            continue
+        role = _known(role.strip(), f"model {text!r}")
+        if role in by_role:
+            raise InvalidInputError(
+                f"model {text!r} is a second model of {role!r}, after {by_role[role]!r}: expected one"
+            )
+        by_role[role] = spec.strip()
     if not defaults:
         given = ", ".join(repr(text) for text in specs) or "none at all"
         raise InvalidInputError(f"models {given}: expected one without a role too, which is the default")
     return defaults, by_role
-
-
-def _split(text: str) -> tuple[str, str]:
-    """Return role and spelling; what stands behind a colon may hold `=` itself."""
-    role, equals, spec = text.partition("=")
-    if not equals or ":" in role:
-        return DEFAULT_ROLE, text.strip()
-    return _known(role.strip(), f"model {text!r}"), spec.strip()
 
 
 def _known(role: str, where: str) -> str:

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-from resilisim.chat.middleware import RetryPolicy, demanded_wait, is_passing
+from resilisim.chat.middleware import ChatModelSettings, demanded_wait, is_passing
 from resilisim.chat.types import (
     ChatMessage,
     ChatReply,
@@ -32,8 +32,7 @@ from resilisim.chat.types import (
     RequestRefusedError,
     TokenUsage,
     ToolCall,
-    estimated_prompt_tokens,
-    estimated_tokens,
+    estimated_usage,
     tells_context_overflow,
 )
 from resilisim.errors import InvalidInputError, import_extra, one_line
@@ -78,8 +77,6 @@ _REFUSES = re.compile(
 _ECHO = re.compile(r"""["']input["']\s*:""")
 # Where servers put what a model thought: DeepSeek's and vLLM's first name, and the one of OpenRouter and later vLLM.
 _THOUGHTS: Final = ("reasoning_content", "reasoning")
-# As long as the client library's own: a model may think for minutes, and nothing is sent until it is done.
-DEFAULT_TIMEOUT_SECONDS = 600.0
 _CONNECTIONS_PER_CLIENT = 32
 # Bytes of an answer; longer ones are not read to their end. Of an error or a redirect only the beginning is.
 LONGEST_BODY = 8_000_000
@@ -99,12 +96,7 @@ def _hexadecimal(code: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address and its key.
-
-    Attributes:
-        url: The address, without a slash at its end.
-        key: The key, or `NO_KEY`.
-    """
+    """An address without a slash at its end, and its key or `NO_KEY`."""
 
     url: str
     key: str = field(repr=False)
@@ -126,9 +118,7 @@ class Endpoint:
 def endpoint_url(base_url: str | None = None) -> str:
     """Return the address of the endpoint: the one given, else the environment's, else OpenAI's.
 
-    Raises:
-        InvalidInputError: It is no address, or holds more than one may: credentials would end up in records, and the
-            client library would lose a query.
+    One that holds more is refused: credentials would end up in records, and the client library would lose a query.
     """
     where, given = "base URL", base_url
     if given is None:
@@ -149,13 +139,7 @@ def endpoint_url(base_url: str | None = None) -> str:
 
 
 def find_endpoint(base_url: str | None = None, api_key: str | None = None) -> Endpoint:
-    """Return address and key, each as given, else from the environment.
-
-    An endpoint other than OpenAI's own may need no key.
-
-    Raises:
-        InvalidInputError: The address is none, OpenAI's endpoint is asked without a key, or the key cannot be one.
-    """
+    """Return address and key, each as given, else from the environment; only OpenAI's own endpoint must have a key."""
     url = endpoint_url(base_url)
     key = (os.environ.get(API_KEY_VARIABLE, "") if api_key is None else api_key).strip()
     if not key and urlsplit(url).hostname == urlsplit(DEFAULT_BASE_URL).hostname:
@@ -200,8 +184,7 @@ def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | 
     if status not in (400, 422):
         return None
     there = [name for name in DROPPABLE if name in sent]
-    inner = body.get("error", body) if isinstance(body, Mapping) else None
-    parameter = inner.get("param") if isinstance(inner, Mapping) else None
+    parameter = _mapping(_mapping(body).get("error", body)).get("param")
     words = (body if isinstance(body, str) else json.dumps(body, default=str))[:_LONGEST_REFUSAL]
     words = _ECHO.split(words, maxsplit=1)[0]
     if _SINGLE_CALLS.search(words) and any(len(message.get("tool_calls", ())) > 1 for message in sent["messages"]):
@@ -218,11 +201,7 @@ def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | 
 
 
 def read_reply(body: str, request: ChatRequest, latency_seconds: float) -> ChatReply:
-    """Read a chat completion from the text of a response; tokens that the endpoint did not count are estimated.
-
-    Raises:
-        UnreadableAnswerError: The text is not JSON, or JSON of another form.
-    """
+    """Read a chat completion from the text of a response; `UnreadableAnswerError` if it is none."""
     if not body.strip():
         raise UnreadableAnswerError("an empty body")
     try:
@@ -233,31 +212,26 @@ def read_reply(body: str, request: ChatRequest, latency_seconds: float) -> ChatR
 
 
 def read_completion(value: object, request: ChatRequest, latency_seconds: float) -> ChatReply:
-    """Read a chat completion that is parsed already; tokens that the endpoint did not count are estimated.
-
-    Raises:
-        UnreadableAnswerError: The value has another form.
-    """
-    if isinstance(value, Mapping) and value.get("error"):
-        raise UnreadableAnswerError(f"an error in place of an answer: {error_message(value)}")
+    """Read a chat completion that is parsed already; tokens that the endpoint did not count are estimated."""
     if not isinstance(value, Mapping):
         raise UnreadableAnswerError("JSON that is no object")
+    if value.get("error"):
+        raise UnreadableAnswerError(f"an error in place of an answer: {error_message(value)}")
     choices = value.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, Mapping) else None
-    if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
+    choice = _mapping(choices[0]) if isinstance(choices, list) and choices else {}
+    if not isinstance(choice.get("message"), Mapping):
         raise UnreadableAnswerError("JSON without choices[0].message")
+    message = choice["message"]
     if not {"content", "tool_calls", *_THOUGHTS} & message.keys():
         raise UnreadableAnswerError("a message with neither content nor tool_calls")
     text = _text(message.get("content"))
     calls = _tool_calls(message.get("tool_calls"))
     thoughts = next((words for name in _THOUGHTS if (words := _string(message.get(name)))), "")
-    written = thoughts + text + "".join(call.name + call.arguments for call in calls)
     return ChatReply(
         text=text,
         thoughts=thoughts,
         tool_calls=calls,
-        usage=_usage(value.get("usage"), request, written),
+        usage=_counted(value.get("usage")) or estimated_usage(request, thoughts + text, calls),
         finish_reason=_string(choice.get("finish_reason")),
         model=_string(value.get("model")),
         latency_seconds=latency_seconds,
@@ -266,18 +240,14 @@ def read_completion(value: object, request: ChatRequest, latency_seconds: float)
 
 def error_message(body: object) -> str:
     """Return what an endpoint says about an error, in whichever of the usual places it says it; empty if nowhere."""
-    if isinstance(body, Mapping):
-        inner = body.get("error", body)
-        message = inner.get("message", inner.get("detail")) if isinstance(inner, Mapping) else inner
-        return message if isinstance(message, str) else ""
-    return body if isinstance(body, str) else ""
+    inner = body.get("error", body) if isinstance(body, Mapping) else body
+    return _string(inner.get("message", inner.get("detail")) if isinstance(inner, Mapping) else inner)
 
 
 def error_code(body: object) -> str:
     """Return the code and type that an endpoint gives an error, separated by a space; empty if it gives none."""
-    inner = body.get("error", body) if isinstance(body, Mapping) else None
-    words = [inner.get("code"), inner.get("type")] if isinstance(inner, Mapping) else []
-    return " ".join(word for word in words if isinstance(word, str))
+    inner = _mapping(_mapping(body).get("error", body))
+    return " ".join(word for word in (inner.get("code"), inner.get("type")) if isinstance(word, str))
 
 
 def _message(message: ChatMessage) -> dict[str, Any]:
@@ -326,33 +296,31 @@ def _text(content: object) -> str:
 
 
 def _tool_calls(value: object) -> tuple[ToolCall, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
+    if not isinstance(value, list | None):
         raise UnreadableAnswerError("tool_calls that are no list")
     calls: list[ToolCall] = []
-    for place, call in enumerate(value):
-        function = call.get("function") if isinstance(call, Mapping) else None
-        name = function.get("name") if isinstance(function, Mapping) else None
-        if not isinstance(function, Mapping) or not isinstance(name, str):
+    for place, call in enumerate(value or ()):
+        function = _mapping(_mapping(call).get("function"))
+        if not isinstance(function.get("name"), str):
             raise UnreadableAnswerError("a tool call without a name")
         arguments = function.get("arguments", "")
         written = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        calls.append(ToolCall(_string(call.get("id")) or f"call_{place}", name, written))
+        calls.append(ToolCall(_string(call.get("id")) or f"call_{place}", function["name"], written))
     return tuple(calls)
 
 
-def _usage(value: object, request: ChatRequest, answer: str) -> TokenUsage:
-    if isinstance(value, Mapping):
-        counts = [value.get("prompt_tokens"), value.get("completion_tokens")]
-        numbers = [count for count in counts if isinstance(count, int) and not isinstance(count, bool) and count >= 0]
-        if len(numbers) == len(counts):
-            return TokenUsage(prompt_tokens=numbers[0], completion_tokens=numbers[1])
-    return TokenUsage(estimated_prompt_tokens(request), estimated_tokens(answer), is_estimate=True)
+def _counted(value: object) -> TokenUsage | None:
+    counts = [_mapping(value).get("prompt_tokens"), _mapping(value).get("completion_tokens")]
+    numbers = [count for count in counts if isinstance(count, int) and not isinstance(count, bool) and count >= 0]
+    return TokenUsage(numbers[0], numbers[1]) if len(numbers) == len(counts) else None
 
 
 def _string(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 class _Session:
@@ -360,11 +328,6 @@ class _Session:
 
     The client library looks at all of its connections whenever a request begins or ends, which at 256 of them costs
     more than all the rest; so each client has a few, and there are as many clients as are needed.
-
-    Args:
-        loop: The event loop.
-        make_client: Makes a client.
-        max_concurrency: Requests under way at once.
     """
 
     def __init__(
@@ -397,66 +360,57 @@ class _Session:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why an attempt failed.
-
-    Attributes:
-        reason: What happened, in a few words.
-        status: The HTTP status, if there was one.
-        is_passing: Whether the same request may succeed later.
-        demanded: Seconds that the endpoint asks to wait, if it does.
-        is_overflow: Whether the request is longer than the model can read.
-    """
+    """Why an attempt failed: in a few words, with the HTTP status if there was one."""
 
     reason: str
     status: int | None = None
     is_passing: bool = True
-    demanded: float | None = None
+    demanded: float | None = None  # seconds that the endpoint asks to wait
     is_overflow: bool = False
+
+    @property
+    def tail(self) -> str:
+        return f": {self.reason}" if self.reason else ""
 
 
 class OpenAIChatModel:
     """A model behind an OpenAI-compatible endpoint.
 
+    A request that waits for its retry keeps its place among `max_concurrency`, which eases the load on an endpoint that
+    complains of it. `timeout_seconds` is for one attempt, from connecting to the last byte. The key stands in no text
+    that this class makes, whatever the endpoint repeats.
+
     Args:
         model: What the endpoint calls the model.
-        base_url: Address of the endpoint; None takes OPENAI_BASE_URL, else OpenAI's.
-        api_key: None takes OPENAI_API_KEY; endpoints other than OpenAI's may need none. It stands in no text that
-            this class makes, whatever the endpoint repeats.
-        timeout_seconds: Seconds that one attempt may take, from connecting to the last byte.
-        max_concurrency: Requests under way at once; one that waits for its retry keeps its place, which eases the
-            load on an endpoint that complains of it.
-        retry: When to ask again.
+        settings: How it is reached; None takes the defaults.
         sleep: How to wait.
+        **options: Single values of the settings, by name.
 
     Raises:
         InvalidInputError: An argument is out of range, the address is none, or a key is needed and missing.
         MissingExtraError: The package `openai` is not installed.
+
+    Example:
+        >>> from resilisim.chat import OpenAIChatModel
+        >>> OpenAIChatModel("small", base_url="http://127.0.0.1:8000/v1", timeout_seconds=60.0)
+        OpenAIChatModel('small', base_url='http://127.0.0.1:8000/v1')
     """
 
     def __init__(
         self,
         model: str,
+        settings: ChatModelSettings | None = None,
         *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        max_concurrency: int = 8,
-        retry: RetryPolicy | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        **options: Any,
     ) -> None:
         if not model.strip():
             raise InvalidInputError(f"model {model!r}: expected what the endpoint calls a model")
-        if not timeout_seconds > 0:
-            raise InvalidInputError(f"timeout of {timeout_seconds!r} seconds: expected more than 0")
-        if max_concurrency < 1:
-            raise InvalidInputError(f"concurrency {max_concurrency!r}: expected 1 or more")
         self.model = model.strip()
-        self._endpoint: Endpoint = find_endpoint(base_url, api_key)
+        self._settings = dataclasses.replace(settings or ChatModelSettings(), **options)
+        self._endpoint: Endpoint = find_endpoint(self._settings.base_url, self._settings.api_key)
         self._openai = import_extra("openai", "an OpenAI-compatible endpoint needs the package", "llm")
         self._transport_errors = _transport_errors()
-        self._timeout_seconds = timeout_seconds
-        self._max_concurrency = max_concurrency
-        self._retry = RetryPolicy() if retry is None else retry
         self._sleep = sleep
         self._dropped: set[str] = set()
         self._session: _Session | None = None
@@ -495,14 +449,14 @@ class OpenAIChatModel:
         """Return the connections of this event loop; those of a loop that has ended cannot be used any more."""
         loop = asyncio.get_running_loop()
         if self._session is None or self._session.loop is not loop:
-            self._session = _Session(loop, self._make_client, self._max_concurrency)
+            self._session = _Session(loop, self._make_client, self._settings.max_concurrency)
         return self._session
 
     def _make_client(self) -> AsyncOpenAI:
         client: AsyncOpenAI = self._openai.AsyncOpenAI(
             api_key=self._endpoint.key,
             base_url=self._endpoint.url,
-            timeout=self._timeout_seconds,
+            timeout=self._settings.timeout_seconds,
             max_retries=0,
             http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_shorten_error]}),
         )
@@ -519,8 +473,8 @@ class OpenAIChatModel:
                 self._refuse(outcome, attempt)
             if draws is None:
                 draws = Draws("resilisim/chat/backoff", content_hash(request.content()))
-            wait = self._retry.wait_before_retry(attempt, outcome.demanded, draws)
-            if wait is None or attempt > self._retry.retries:
+            wait = self._settings.retry.wait_before_retry(attempt, outcome.demanded, draws)
+            if wait is None or attempt > self._settings.retry.retries:
                 self._give_up(outcome, attempt)
             await self._sleep(wait)
             attempt += 1
@@ -532,14 +486,14 @@ class OpenAIChatModel:
             began = time.perf_counter()
             try:
                 # The client's timeout is for each read: a server that sends a byte now and then would never time out.
-                async with asyncio.timeout(self._timeout_seconds):
+                async with asyncio.timeout(self._settings.timeout_seconds):
                     text = await self._ask(client, body)
                 reply = read_reply(self._endpoint.without_key(text), request, time.perf_counter() - began)
                 for name, words in refused.items():
                     self._drop(name, words)
                 return dataclasses.replace(reply, dropped=self._left_out(request, body))
             except (TimeoutError, self._openai.APITimeoutError):
-                return _Failure(f"no answer within {self._timeout_seconds:g} s")
+                return _Failure(f"no answer within {self._settings.timeout_seconds:g} s")
             except self._openai.APIStatusError as error:
                 failure = self._status_failure(error)
                 option = None if failure.is_overflow else refused_option(error.status_code, error.body, body)
@@ -566,14 +520,9 @@ class OpenAIChatModel:
     def _left_out(self, request: ChatRequest, body: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the options that the request asks for and its body lacks."""
         limit = LATER_TOKEN_LIMIT if TOKEN_LIMIT in self._dropped else TOKEN_LIMIT
-        wanted = {
-            "stop": request.stop or None,
-            "temperature": request.temperature,
-            "top_p": request.top_p,
-            "seed": request.seed,
-            limit: request.max_tokens,
-        }
-        return tuple(name for name, value in wanted.items() if value is not None and name not in body)
+        wanted = request.settings()
+        wanted[limit] = wanted.pop("max_tokens")
+        return tuple(name for name, value in wanted.items() if value not in (None, []) and name not in body)
 
     async def _ask(self, client: AsyncOpenAI, body: Mapping[str, Any]) -> str:
         """Send a request once and return the answer's text, read no further than it may be long."""
@@ -609,25 +558,21 @@ class OpenAIChatModel:
         if status in (401, 403):
             text = f"{place} refuses the key (status {status}): expected a valid one in {API_KEY_VARIABLE}"
         elif status == 404:
-            text = f"{place} knows no model {self.model!r}, or is no such endpoint (status 404{_tail(failure)})"
+            text = f"{place} knows no model {self.model!r}, or is no such endpoint (status 404{failure.tail})"
         else:
-            text = f"{place} refuses the request (status {status}{_tail(failure)})"
+            text = f"{place} refuses the request (status {status}{failure.tail})"
         if failure.is_overflow:
             raise ContextOverflowError(text, status)
         raise RequestRefusedError(text, status)
 
     def _give_up(self, failure: _Failure, attempt: int) -> NoReturn:
         """Raise what a failure means after the last attempt."""
-        what = failure.reason if failure.status is None else f"status {failure.status}{_tail(failure)}"
-        if failure.demanded is not None and failure.demanded > self._retry.longest_demand:
-            what += f"; it asks to wait {failure.demanded:.0f} s, more than {self._retry.longest_demand:g} s"
+        what = failure.reason if failure.status is None else f"status {failure.status}{failure.tail}"
+        if failure.demanded is not None and failure.demanded > self._settings.retry.longest_demand:
+            what += f"; it asks to wait {failure.demanded:.0f} s, more than {self._settings.retry.longest_demand:g} s"
         times = "once" if attempt == 1 else f"{attempt} times"
         text = f"{self._endpoint.url} does not answer ({what}); asked {times}"
         raise EndpointError(text, failure.status, attempt)
-
-
-def _tail(failure: _Failure) -> str:
-    return f": {failure.reason}" if failure.reason else ""
 
 
 async def _shorten_error(response: Any) -> None:

@@ -23,25 +23,28 @@ from typing import Annotated, Any, NotRequired
 from pydantic import Field, with_config
 from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
 
-from resilisim.chat.types import (
-    ChatReply,
-    ChatRequest,
-    TokenUsage,
-    ToolCall,
-    estimated_prompt_tokens,
-    estimated_tokens,
-)
+from resilisim.chat.types import ChatReply, ChatRequest, TokenUsage, ToolCall, estimated_usage
 from resilisim.errors import InvalidInputError
 from resilisim.inputs import read_json, read_text, validated
 from resilisim.provenance import content_hash
 
 _SCOPE = re.compile(r".*#([0-9]{1,9})", re.DOTALL)
-_NOT_COUNTED = TokenUsage(is_estimate=True)  # stands in replies of a file whose line does not say what it took
+_NOT_COUNTED = TokenUsage(is_estimate=True)  # stands in replies whose script does not say what they took
 _TokenCount = Annotated[int, Field(ge=0)]
 
 
 class ScriptError(AssertionError):
-    """A scripted model was asked more than its script holds, or something else than the script expects."""
+    """A scripted model was asked more than its script holds, or something else than the script expects.
+
+    Example:
+        >>> from resilisim.chat import ScriptError
+        >>> issubclass(ScriptError, AssertionError)
+        True
+    """
+
+
+class ScriptFileError(ScriptError, InvalidInputError):
+    """A script that a user wrote does not fit what is asked: it is too short, or a line expects something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,10 @@ class ScriptedReply:
         reply: What to answer.
         expect: A text that the last message of the request must hold.
         role: The component that must ask; None lets any.
+
+    Example:
+        >>> from resilisim.chat import ScriptedReply
+        >>> line = ScriptedReply("Bye.", expect="leave", role="planner")
     """
 
     reply: str | ChatReply
@@ -74,7 +81,13 @@ class ScriptedChatModel:
         requests: Everything that was asked so far.
 
     Example:
-        >>> model = ScriptedChatModel(["Hi.", ScriptedReply("Bye.", expect="leave")])
+        >>> import asyncio
+        >>> from resilisim.chat import ChatMessage, ChatRequest, ScriptedChatModel
+        >>> model = ScriptedChatModel(["Hi.", "Bye."])
+        >>> asyncio.run(model.complete(ChatRequest((ChatMessage("user", "Hello?"),)))).text
+        'Hi.'
+        >>> model.remaining
+        1
     """
 
     def __init__(self, script: Iterable[Line], name: str = "scripted") -> None:
@@ -103,28 +116,20 @@ class ScriptedChatModel:
         """Do nothing."""
 
 
-def _check_condition(line: ScriptedReply, request: ChatRequest, place: int) -> None:
-    if line.role is not None and line.role != request.role:
-        raise ScriptError(f"reply {place + 1} is for {line.role!r}, and {request.role!r} asks")
-    if line.expect not in request.messages[-1].content:
-        raise ScriptError(f"reply {place + 1} expects {line.expect!r} in the last message: {_end(request)}")
-
-
 def _reply(line: Line, request: ChatRequest, place: int) -> ChatReply:
     if isinstance(line, Exception):
         raise line
     if isinstance(line, ScriptedReply):
-        _check_condition(line, request, place)
+        if line.role is not None and line.role != request.role:
+            raise ScriptError(f"reply {place + 1} is for {line.role!r}, and {request.role!r} asks")
+        if line.expect not in request.messages[-1].content:
+            raise ScriptError(f"reply {place + 1} expects {line.expect!r} in the last message: {_end(request)}")
         line = line.reply
-    if isinstance(line, ChatReply):
+    if not isinstance(line, ChatReply):
+        line = ChatReply(line if isinstance(line, str) else line(request), usage=_NOT_COUNTED)
+    if line.usage is not _NOT_COUNTED:
         return line
-    return _with_estimate(ChatReply(line if isinstance(line, str) else line(request)), request)
-
-
-def _with_estimate(reply: ChatReply, request: ChatRequest) -> ChatReply:
-    written = reply.text + "".join(call.name + call.arguments for call in reply.tool_calls)
-    usage = TokenUsage(estimated_prompt_tokens(request), estimated_tokens(written), is_estimate=True)
-    return dataclasses.replace(reply, usage=usage)
+    return dataclasses.replace(line, usage=estimated_usage(request, line.text, line.tool_calls))
 
 
 def _end(request: ChatRequest) -> str:
@@ -156,26 +161,10 @@ class _Line(TypedDict):
     usage: NotRequired[_Usage]
 
 
-class ScriptFileError(ScriptError, InvalidInputError):
-    """A script that a user wrote does not fit what is asked: it is too short, or a line expects something else."""
-
-
-def call_number(cache_scope: str) -> int | None:
-    """Return the number of the call within its episode that a scope EPISODE#CALL names; None for other scopes."""
-    match = _SCOPE.fullmatch(cache_scope)
-    return int(match.group(1)) if match else None
-
-
-def read_script(path: Path | str) -> tuple[ScriptedReply, ...]:
-    """Read a script file; empty lines are passed over, and replies without `usage` have no tokens yet.
-
-    Raises:
-        InvalidInputError: The file cannot be read, holds no reply, or a line of it is wrong.
-    """
+def _read_script(path: Path | str) -> tuple[ScriptedReply, ...]:
+    text = read_text(Path(path), "script", "a file with one JSON object a line")
     lines = []
-    for number, line in enumerate(
-        read_text(Path(path), "script", "a file with one JSON object a line").split("\n"), start=1
-    ):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             where = f"script {str(path)!r}, line {number}"
             lines.append(_scripted(validated(_Line, read_json(line, where, half_characters=True), where)))
@@ -204,11 +193,7 @@ def _written(arguments: Any) -> str:
 
 
 def script_identity(path: Path | str) -> str:
-    """Return what tells a script's replies from those of others, wherever the file stands.
-
-    Raises:
-        InvalidInputError: The file cannot be read.
-    """
+    """Return what tells a script's replies from those of others, wherever the file stands."""
     return f"sha256:{content_hash(read_text(Path(path), 'script'))[:16]}"
 
 
@@ -224,11 +209,18 @@ class FileScriptedChatModel:
 
     Raises:
         InvalidInputError: The file cannot be read, or a line of it is wrong.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from resilisim.chat import FileScriptedChatModel
+        >>> _ = Path("replies.jsonl").write_text('{"reply": "Hello."}')
+        >>> FileScriptedChatModel("replies.jsonl").name
+        'scripted:replies.jsonl'
     """
 
     def __init__(self, path: Path | str) -> None:
         self.name = f"scripted:{path}"
-        self._lines = read_script(path)
+        self._lines = _read_script(path)
         self._asked_in_order = 0
 
     async def complete(self, request: ChatRequest) -> ChatReply:
@@ -243,12 +235,16 @@ class FileScriptedChatModel:
             self._asked_in_order += 1
         if place >= len(self._lines):
             raise ScriptFileError(f"{self.name} has {len(self._lines)} replies and was asked for reply {place + 1}")
-        line = self._lines[place]
         try:
-            reply = _reply(line, request, place)
+            return _reply(self._lines[place], request, place)
         except ScriptError as error:
             raise ScriptFileError(f"{self.name}: {error}") from None
-        return _with_estimate(reply, request) if reply.usage is _NOT_COUNTED else reply
 
     async def aclose(self) -> None:
         """Do nothing."""
+
+
+def call_number(cache_scope: str) -> int | None:
+    """Return the number of the call within its episode that a scope EPISODE#CALL names; None for other scopes."""
+    match = _SCOPE.fullmatch(cache_scope)
+    return int(match.group(1)) if match else None

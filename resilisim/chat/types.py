@@ -29,11 +29,20 @@ class ToolCall:
         id: By which the answer of the tool names the call.
         name: The tool's name, as the model wrote it.
         arguments: The arguments as the model wrote them: JSON, if it did well.
+
+    Example:
+        >>> from resilisim.chat import ToolCall
+        >>> ToolCall("call_1", "add", '{"x": 1}').name
+        'add'
     """
 
     id: str
     name: str
     arguments: str
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the call as JSON values; by hand as all of these, because `asdict` takes ten times as long."""
+        return {"id": self.id, "name": self.name, "arguments": self.arguments}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +54,22 @@ class ChatMessage:
         content: The text.
         tool_calls: Calls that an assistant's message makes.
         tool_call_id: The call that a tool's message answers.
+
+    Example:
+        >>> from resilisim.chat import ChatMessage
+        >>> ChatMessage("user", "What is 1 + 1?").role
+        'user'
     """
 
     role: MessageRole
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the message as JSON values."""
+        calls = [call.to_mapping() for call in self.tool_calls]
+        return {"role": self.role, "content": self.content, "tool_calls": calls, "tool_call_id": self.tool_call_id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +81,18 @@ class ChatRequest:
         role: The component that asks ("planner", "extractor"), for counting calls and tokens; the model never sees it.
         tools: JSON Schema definitions of tools for native calling, as OpenAI's interface has them.
         stop: Texts at which the answer ends.
-        temperature: 0 or more; None leaves it to the model.
-        top_p: Above 0, at most 1; None leaves it to the model.
-        max_tokens: Longest answer in tokens; None leaves it to the model.
-        seed: For models that can repeat an answer; None sends none.
+        temperature: 0 or more; None leaves it to the model, as do the others.
+        top_p: Above 0, at most 1.
+        max_tokens: Longest answer in tokens.
+        seed: For models that can repeat an answer.
         cache_scope: What else than its content tells a request from another one: requests that are to be answered
             independently although they are equal (repeated episodes) differ in it.
+
+    Example:
+        >>> from resilisim.chat import ChatMessage, ChatRequest
+        >>> request = ChatRequest((ChatMessage("user", "Hello?"),), temperature=0.0)
+        >>> request.content()["temperature"]
+        0.0
     """
 
     messages: tuple[ChatMessage, ...]
@@ -80,33 +105,35 @@ class ChatRequest:
     seed: int | None = None
     cache_scope: str = ""
 
-    def content(self) -> dict[str, Any]:
-        """Return all that can influence the answer, as JSON values: everything but the component's name."""
+    def settings(self) -> dict[str, Any]:
+        """Return what steers the answer besides messages and tools, as JSON values."""
         return {
-            "messages": [_message_content(message) for message in self.messages],
-            "tools": [dict(tool) for tool in self.tools],
             "stop": list(self.stop),
             "temperature": self.temperature,
             "top_p": self.top_p,
             "max_tokens": self.max_tokens,
             "seed": self.seed,
+        }
+
+    def content(self) -> dict[str, Any]:
+        """Return all that can influence the answer, as JSON values: everything but the component's name."""
+        return {
+            "messages": [message.to_mapping() for message in self.messages],
+            "tools": [dict(tool) for tool in self.tools],
+            **self.settings(),
             "cache_scope": self.cache_scope,
         }
 
 
-def _message_content(message: ChatMessage) -> dict[str, Any]:
-    """Return a message as JSON values; spelt out, because `asdict` copies deeply and takes ten times as long."""
-    return {
-        "role": message.role,
-        "content": message.content,
-        "tool_calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls],
-        "tool_call_id": message.tool_call_id,
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens of one or more calls; an estimate where the endpoint did not count."""
+    """Tokens of one or more calls; an estimate where the endpoint did not count.
+
+    Example:
+        >>> from resilisim.chat import TokenUsage
+        >>> TokenUsage(10, 5) + TokenUsage(1, 2, is_estimate=True)
+        TokenUsage(prompt_tokens=11, completion_tokens=7, is_estimate=True)
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -136,6 +163,11 @@ class ChatReply:
         from_cache: Whether it was answered before, so that nothing was asked and nothing has to be paid.
         thoughts: What the model thought before it answered, where the endpoint gives that beside the text.
         dropped: Options of the request that the endpoint refuses, so that the answer was given without them.
+
+    Example:
+        >>> from resilisim.chat import ChatReply
+        >>> ChatReply("1, 2, 3, 4,", finish_reason="length").is_cut
+        True
     """
 
     text: str
@@ -156,11 +188,10 @@ class ChatReply:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the reply as JSON values, without what only the present call knows (`from_cache`)."""
-        # By hand: `asdict` copies deeply, and this is done twice for every call of an agent.
         usage = self.usage
         return {
             "text": self.text,
-            "tool_calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in self.tool_calls],
+            "tool_calls": [call.to_mapping() for call in self.tool_calls],
             "usage": {
                 "prompt_tokens": usage.prompt_tokens,
                 "completion_tokens": usage.completion_tokens,
@@ -190,18 +221,16 @@ class ChatReply:
 class ChatModel(Protocol):
     """Whoever answers requests; it may be asked by many tasks of one event loop at once.
 
-    The least that is one::
-
-        class Echo:
-            name = "echo"
-
-            async def complete(self, request: ChatRequest) -> ChatReply:
-                return ChatReply(request.messages[-1].content)
-
-            async def aclose(self) -> None:
-                pass
-
     Caches, rate limits and counters are chat models that hold another one, so they can be put around any.
+
+    Example:
+        >>> from resilisim.chat import ChatReply
+        >>> class Echo:
+        ...     name = "echo"
+        ...     async def complete(self, request):
+        ...         return ChatReply(request.messages[-1].content)
+        ...     async def aclose(self):
+        ...         pass
     """
 
     @property
@@ -236,12 +265,23 @@ def estimated_prompt_tokens(request: ChatRequest) -> int:
     return TOKENS_PER_MESSAGE * len(request.messages) + sum(estimated_tokens(text) for text in texts)
 
 
+def estimated_usage(request: ChatRequest, text: str, tool_calls: tuple[ToolCall, ...]) -> TokenUsage:
+    """Return about what a request and its answer took."""
+    written = text + "".join(call.name + call.arguments for call in tool_calls)
+    return TokenUsage(estimated_prompt_tokens(request), estimated_tokens(written), is_estimate=True)
+
+
 class EndpointError(InfrastructureError):
     """An endpoint did not answer, also not after the last retry.
 
     Attributes:
         status: The last HTTP status; None if there was none (no connection, no answer in time).
         attempts: How often it was asked.
+
+    Example:
+        >>> from resilisim.chat import EndpointError
+        >>> EndpointError("the endpoint is down", status=503, attempts=5).status
+        503
     """
 
     def __init__(self, message: str, status: int | None = None, attempts: int = 1) -> None:
@@ -255,6 +295,11 @@ class RequestRefusedError(InvalidInputError):
 
     Attributes:
         status: The HTTP status.
+
+    Example:
+        >>> from resilisim.chat import RequestRefusedError
+        >>> RequestRefusedError("the key is refused", status=401).concerns_all_requests
+        True
     """
 
     # Who asks is unknown, not permitted, or asks at a wrong address: no other request would fare better.
@@ -271,12 +316,15 @@ class RequestRefusedError(InvalidInputError):
 
 
 class ContextOverflowError(RequestRefusedError):
-    """A request is longer than the model can read: a shorter one would be answered."""
+    """A request is longer than the model can read: a shorter one would be answered.
 
-    @property
-    def concerns_all_requests(self) -> bool:
-        """False: only requests as long as this one are refused."""
-        return False
+    Example:
+        >>> from resilisim.chat import ContextOverflowError
+        >>> ContextOverflowError("9,000 tokens exceed 8,192").concerns_all_requests
+        False
+    """
+
+    _STATUSES_OF_ALL = frozenset()
 
 
 # What endpoints say then; their words differ, and few give a code.
@@ -286,11 +334,10 @@ _OVERFLOW_WORDS = re.compile(
     r"|reduce the length of|input length .{0,60}exceed|string_above_max_length",
     re.IGNORECASE,
 )
-_OVERFLOW_STATUSES = frozenset({400, 413, 422})
 
 
 def tells_context_overflow(status: int, words: str) -> bool:
     """Tell whether an endpoint refuses a request because it is too long, by its status and its words, code included."""
     if status == 413 and "too large" in words.lower():
         return True
-    return status in _OVERFLOW_STATUSES and _OVERFLOW_WORDS.search(words) is not None
+    return status in (400, 413, 422) and _OVERFLOW_WORDS.search(words) is not None

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from resilisim.chat import ChatMessage, ChatModel, ChatRequest, ContextOverflowError
-from resilisim.policies.llm.literals import without_surrogates
+from resilisim.chat.json_answers import without_surrogates
 from resilisim.policies.llm.reading import visible
 from resilisim.policies.llm.templates import NO_EXAMPLES, PromptTexts, load_prompts, packaged_prompts
 

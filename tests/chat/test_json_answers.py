@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.chat.json_answers import LONGEST_ANSWER, json_object_in
+from resilisim.chat.json_answers import LONGEST_READ, json_object_in
 
 OBJECT = {"description": 'Say "{hello}"\n```', "n": 1}
 WRITTEN = json.dumps(OBJECT)
@@ -46,7 +46,7 @@ def test_the_object_is_found(answer):
         ('{"a":' * 30_000, "the answer holds no JSON object"),
         ("{" * 190_000, "the answer holds no JSON object"),
         ("```\n" * 40_000, "the answer holds no JSON object"),
-        ("x" * (LONGEST_ANSWER + 1), "the answer has 200,001 characters; expected at most 200,000"),
+        ("x" * (LONGEST_READ + 1), "the answer has 200,001 characters; expected at most 200,000"),
     ],
 )
 def test_what_holds_no_object_is_said(answer, problem):

@@ -25,7 +25,7 @@ from resilisim.chat import (
     model_identity,
 )
 from resilisim.chat.local import LONGEST_CONTEXT, gguf, shipped_model_path
-from resilisim.chat.local.gguf import GgufFacts, fingerprint, read_gguf_facts
+from resilisim.chat.local.gguf import GgufFacts, fingerprint, gguf_facts
 from resilisim.errors import InvalidInputError, MissingExtraError
 
 # One thread: two spin while they wait for a core that another test process has.
@@ -148,7 +148,7 @@ def test_nothing_is_printed(tmp_path):
 
 def test_what_a_file_says_of_its_model(tmp_path):
     path = shipped_model_path()
-    assert read_gguf_facts(path) == GgufFacts("llama", 8192, chat_template=True)
+    assert gguf_facts(path).context_length == 8192
     assert model_identity("local") == f"local at {path.name} {fingerprint([path])}"
     reusing = ChatModelSettings(local_reuse_prompts=True, local_context=LONGEST_CONTEXT)
     assert model_identity("local", reusing).endswith(", context 8192, prompts reused")
@@ -178,9 +178,9 @@ def _text(text):
 FACTS = [
     _text("general.architecture") + struct.pack("<I", 8) + _text("llama"),
     _text("llama.context_length") + struct.pack("<II", 4, 128),
-    _text("tokenizer.scores") + struct.pack("<IIQ3f", 9, 6, 3, 0.0, 1.0, 2.0),
-    _text("tokenizer.tokens") + struct.pack("<IIQ", 9, 8, 2) + _text("a") + _text("bc"),
-    _text("tokenizer.add_bos") + struct.pack("<I?", 7, True),
+    _text("tokenizer.ggml.scores") + struct.pack("<IIQ3f", 9, 6, 3, 0.0, 1.0, 2.0),
+    _text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 2) + _text("a") + _text("bc"),
+    _text("tokenizer.ggml.add_bos") + struct.pack("<I?", 7, True),
     _text("tokenizer.chat_template") + struct.pack("<I", 8) + _text("{{ messages }}"),
 ]
 HEAD = b"GGUF" + struct.pack("<IQQ", 3, 0, len(FACTS)) + b"".join(FACTS)
@@ -189,9 +189,11 @@ HEAD = b"GGUF" + struct.pack("<IQQ", 3, 0, len(FACTS)) + b"".join(FACTS)
 def test_a_head_is_read_by_the_format(tmp_path):
     path = tmp_path / "small.gguf"
     path.write_bytes(HEAD)
-    assert read_gguf_facts(path) == GgufFacts("llama", 128, chat_template=True)
+    tokenizer = {"add_bos": True, "scores": None, "tokens": None}
+    assert gguf_facts(path) == GgufFacts(128, tokenizer)
+    assert gguf_facts(path, lists=True).tokenizer == tokenizer | {"scores": [0.0, 1.0, 2.0], "tokens": ["a", "bc"]}
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
-    assert read_gguf_facts(path) == GgufFacts("", None, chat_template=False)
+    assert gguf_facts(path) == GgufFacts(None, {})
 
 
 @given(st.lists(st.tuples(st.integers(0, len(HEAD) - 1), st.integers(0, 255)), max_size=4))
@@ -202,7 +204,7 @@ def test_a_damaged_head_is_read_or_refused(tmp_path_factory, changes):
         data[place] = byte
     path.write_bytes(data)
     with contextlib.suppress(InvalidInputError):
-        assert isinstance(read_gguf_facts(path), GgufFacts)
+        assert isinstance(gguf_facts(path), GgufFacts)
 
 
 def test_a_file_without_weights_is_refused_when_it_is_loaded(tmp_path):
@@ -222,9 +224,9 @@ def test_what_is_no_model_is_refused(tmp_path):
     ):
         with pytest.raises(InvalidInputError, match=words):
             make_chat_model(f"local:{name}")
-    for settings in (ChatModelSettings(local_threads=0), ChatModelSettings(local_context=0)):
-        with pytest.raises(InvalidInputError, match="expected 1 or more"):
-            make_chat_model("local", settings)
+    for name in ("local_threads", "local_context"):
+        with pytest.raises(InvalidInputError, match=f"{name} is 0: expected at least 1"):
+            ChatModelSettings(**{name: 0})
     with pytest.raises(InvalidInputError, match="names no model"):
         make_chat_model("local:")
 

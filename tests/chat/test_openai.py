@@ -643,7 +643,7 @@ def test_a_demanded_wait_is_kept_or_given_up():
     assert 120.0 <= policy.wait_before_retry(1, 120.0, Draws("test")) <= 120.5
     assert policy.wait_before_retry(1, 120.5, Draws("test")) is None
     assert 0.0 < policy.wait_before_retry(1, 0.0, Draws("test")) <= 0.5
-    with pytest.raises(InvalidInputError, match="retries -1"):
+    with pytest.raises(InvalidInputError, match="retries is -1"):
         RetryPolicy(retries=-1)
 
 

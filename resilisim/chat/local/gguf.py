@@ -17,10 +17,9 @@ import secrets
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -30,6 +29,7 @@ from resilisim.errors import InvalidInputError, import_extra, one_line
 from resilisim.provenance import describe_os_error
 
 _MAGIC = b"GGUF"
+_OF_TOKENIZER = "tokenizer.ggml."
 _STRING, _ARRAY = 8, 9
 # Types of facts by their number in the format, as `struct` spells them.
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -38,7 +38,6 @@ _LONGEST_STRING = 1 << 24  # bytes; chat templates have thousands
 _LONGEST_ARRAY = 1 << 24  # entries; vocabularies have a hundred thousand
 _SAMPLE = 1 << 20  # bytes at each end of a file that go into its fingerprint
 _SILENT = 0  # llama.cpp's log then tells nothing, errors included: those come back as answers
-_OVERFLOW_TYPE = "exceed_context_size_error"
 TOKENIZER_FILE = "tokenizer.json"  # what a model's folder has beside its weights
 KEPT_COUNTS = 65_536  # texts whose number of tokens is remembered: prompts and replies come again
 _CONTROL = 3  # type of a token that is a mark, such as the end of a message
@@ -49,37 +48,30 @@ class GgufFacts:
     """What a GGUF file says of its model.
 
     Attributes:
-        architecture: Such as "llama".
         context_length: Tokens that it was trained for; None if the file does not say.
-        chat_template: Whether it says how a conversation is written; base models do not.
+        tokenizer: What it says of its tokenizer, by names without their `tokenizer.ggml.`; of lists only if wanted.
     """
 
-    architecture: str
     context_length: int | None
-    chat_template: bool
+    tokenizer: dict[str, Any]
 
 
-def read_gguf_facts(path: Path) -> GgufFacts:
-    """Read the facts of a GGUF file.
-
-    Raises:
-        InvalidInputError: The file cannot be read, or is no GGUF file.
-    """
-    facts = _facts_of(path, lambda key: False)
-    architecture = str(facts.get("general.architecture", ""))
-    length = facts.get(f"{architecture}.context_length")
-    return GgufFacts(architecture, length if isinstance(length, int) else None, "tokenizer.chat_template" in facts)
-
-
-def read_gguf_vocabulary(path: Path) -> dict[str, Any]:
-    """Return what a GGUF file says of its tokenizer: its facts without the `tokenizer.ggml.` of their names.
+def gguf_facts(path: Path, *, lists: bool = False) -> GgufFacts:
+    """Read the facts of a GGUF file; the lists of a tokenizer, which are long, only if they are wanted.
 
     Raises:
         InvalidInputError: The file cannot be read, or is no GGUF file.
     """
-    prefix = "tokenizer.ggml."
-    facts = _facts_of(path, lambda key: key.startswith(prefix))
-    return {key.removeprefix(prefix): value for key, value in facts.items() if key.startswith(prefix)}
+    try:
+        with path.open("rb") as stream:
+            facts = _read_facts(stream, lists)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except (struct.error, ValueError):
+        raise InvalidInputError(f"local model {str(path)!r} is no GGUF file, or its beginning is damaged") from None
+    length = facts.get(f"{facts.get('general.architecture', '')}.context_length")
+    tokenizer = {key.removeprefix(_OF_TOKENIZER): facts[key] for key in facts if key.startswith(_OF_TOKENIZER)}
+    return GgufFacts(length if isinstance(length, int) else None, tokenizer)
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
@@ -98,22 +90,15 @@ def fingerprint(paths: Iterable[Path]) -> str:
                 stream.seek(max(0, size - _SAMPLE))
                 digest.update(stream.read(_SAMPLE))
         except OSError as error:
-            raise InvalidInputError(f"local model {str(path)!r} cannot be read: {describe_os_error(error)}") from None
+            raise _unreadable(path, error) from None
     return digest.hexdigest()[:16]
 
 
-def _facts_of(path: Path, keep_array: Callable[[str], bool]) -> dict[str, Any]:
-    """Return the facts of a file; of arrays, which can be long, those that are to be kept."""
-    try:
-        with path.open("rb") as stream:
-            return _read_facts(stream, keep_array)
-    except OSError as error:
-        raise InvalidInputError(f"local model {str(path)!r} cannot be read: {describe_os_error(error)}") from None
-    except (struct.error, ValueError):
-        raise InvalidInputError(f"local model {str(path)!r} is no GGUF file, or its beginning is damaged") from None
+def _unreadable(path: Path, error: OSError) -> InvalidInputError:
+    return InvalidInputError(f"local model {str(path)!r} cannot be read: {describe_os_error(error)}")
 
 
-def _read_facts(stream: BinaryIO, keep_array: Callable[[str], bool]) -> dict[str, Any]:
+def _read_facts(stream: BinaryIO, lists: bool) -> dict[str, Any]:
     if stream.read(4) != _MAGIC:
         raise ValueError("another magic")
     version, _, count = _unpack(stream, "IQQ")
@@ -121,15 +106,16 @@ def _read_facts(stream: BinaryIO, keep_array: Callable[[str], bool]) -> dict[str
         raise ValueError("a version or number of facts that cannot be")
     facts: dict[str, Any] = {}
     for _ in range(count):
-        key = _string(stream).decode("utf-8", "replace")
+        key = _string(stream)
         (kind,) = _unpack(stream, "I")
-        facts[key] = _array(stream, keep_array(key)) if kind == _ARRAY else _value(stream, kind)
+        keep = lists and key.startswith(_OF_TOKENIZER)
+        facts[key] = _array(stream, keep) if kind == _ARRAY else _value(stream, kind)
     return facts
 
 
 def _value(stream: BinaryIO, kind: int) -> Any:
     if kind == _STRING:
-        return _string(stream).decode("utf-8", "replace")
+        return _string(stream)
     if kind not in _NUMBERS:
         raise ValueError("an unknown type")
     return _unpack(stream, _NUMBERS[kind])[0]
@@ -140,26 +126,21 @@ def _array(stream: BinaryIO, keep: bool) -> list[Any] | None:
     kind, count = _unpack(stream, "IQ")
     if count > _LONGEST_ARRAY:
         raise ValueError("an array that cannot be")
-    if kind not in _NUMBERS and kind != _STRING:
-        raise ValueError("an array of a type that nobody writes")
-    if keep:
-        return [_value(stream, kind) for _ in range(count)]
-    if kind in _NUMBERS:
+    if kind in _NUMBERS and not keep:
         stream.seek(count * struct.calcsize("<" + _NUMBERS[kind]), 1)
-    else:
-        for _ in range(count):
-            _string(stream)
-    return None
+        return None
+    entries = [_value(stream, kind) for _ in range(count)]
+    return entries if keep else None
 
 
-def _string(stream: BinaryIO) -> bytes:
+def _string(stream: BinaryIO) -> str:
     (length,) = _unpack(stream, "Q")
     if length > _LONGEST_STRING:
         raise ValueError("a string that cannot be")
     text = stream.read(length)
     if len(text) < length:
         raise ValueError("the file ends within a string")
-    return text
+    return text.decode("utf-8", "replace")
 
 
 def _unpack(stream: BinaryIO, form: str) -> tuple[Any, ...]:
@@ -168,22 +149,20 @@ def _unpack(stream: BinaryIO, form: str) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loading:
+class Loading:
     """What decides how a model lies in memory; models of one process that agree in it are one.
 
     Attributes:
         path: The GGUF file.
-        context: Tokens of a request.
+        context: Tokens of prompt and answer together.
         threads: Threads of the computation.
         slots: Requests that are answered at once.
-        process: A forked process cannot use the threads of its parent, and loads its own.
     """
 
     path: Path
     context: int
     threads: int
     slots: int
-    process: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,45 +173,28 @@ class _Engine:
     workers: ThreadPoolExecutor
 
 
-_engines: dict[_Loading, _Engine] = {}
+# By process, too: a forked one cannot use the threads of its parent, and loads its own.
+_engines: dict[tuple[Loading, int], _Engine] = {}
 _engines_lock = threading.Lock()
 
 
 class GgufChatModel:
     """A GGUF model in this process, loaded at the first request and shared by all who ask for the same.
 
-    Args:
-        name: What records call it.
-        path: The GGUF file.
-        context: Tokens of prompt and answer together.
-        threads: Threads of the computation.
-        slots: Requests that are answered at once.
-        reuse_prompts: Whether beginnings of prompts that were read before are kept. If not, an answer at
-            temperature 0 or with a seed depends on its request alone.
+    If it does not reuse prompts, an answer at temperature 0 or with a seed depends on its request alone.
     """
 
-    def __init__(
-        self, name: str, path: Path, *, context: int, threads: int, slots: int, reuse_prompts: bool = False
-    ) -> None:
+    def __init__(self, name: str, loading: Loading, *, reuse_prompts: bool = False) -> None:
         self.name = name
-        self._file_name = path.name
-        self._loading = partial(_Loading, path.resolve(), context, threads, slots)
+        self._loading = loading
         self._reuse_prompts = reuse_prompts
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """Answer a request in a thread of its own.
-
-        Raises:
-            ContextOverflowError: The prompt is longer than the context.
-            RequestRefusedError: llama.cpp refuses the request.
-            EndpointError: It fails.
-            InvalidInputError: The file cannot be loaded.
-        """
-        loading = self._loading(os.getpid())
+        """Answer a request in a thread of its own; `InvalidInputError` if the file cannot be loaded."""
         loop = asyncio.get_running_loop()
-        engine = _engines.get(loading)
+        engine = _engines.get((self._loading, os.getpid()))
         if engine is None:
-            engine = await loop.run_in_executor(None, _engine, loading)
+            engine = await loop.run_in_executor(None, _engine, self._loading)
         return await loop.run_in_executor(engine.workers, self._answer, engine.server, request)
 
     async def aclose(self) -> None:
@@ -252,29 +214,30 @@ class GgufChatModel:
             reply = read_completion(value, request, time.perf_counter() - began)
         except UnreadableAnswerError as error:
             raise EndpointError(f"{self.name} answers with {error}") from error
-        return dataclasses.replace(reply, model=self._file_name)  # llama.cpp says the whole path
+        return dataclasses.replace(reply, model=self._loading.path.name)  # llama.cpp says the whole path
 
     def _refuse(self, error: Mapping[str, Any]) -> NoReturn:
         code = error.get("code")
         status = code if isinstance(code, int) else 500
         text = f"{self.name} refuses the request: {one_line(error_message(error))}"
-        if error.get("type") == _OVERFLOW_TYPE:
+        if error.get("type") == "exceed_context_size_error":
             raise ContextOverflowError(text, status)
         if 400 <= status < 500:
             raise RequestRefusedError(text, status)
         raise EndpointError(text, status)
 
 
-def _engine(loading: _Loading) -> _Engine:
+def _engine(loading: Loading) -> _Engine:
     """Return the model of this process, loading it if nobody has yet."""
+    key = (loading, os.getpid())
     with _engines_lock:
-        if loading not in _engines:
+        if key not in _engines:
             workers = ThreadPoolExecutor(loading.slots, thread_name_prefix="resilisim-local")
-            _engines[loading] = _Engine(_load(loading), workers)
-        return _engines[loading]
+            _engines[key] = _Engine(_load(loading), workers)
+        return _engines[key]
 
 
-def _load(loading: _Loading) -> Any:
+def _load(loading: Loading) -> Any:
     xllamacpp = importlib.import_module("xllamacpp")
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(loading.path)
@@ -335,7 +298,7 @@ def _of_json(path: Path, tokenizers: Any) -> Any:
 
 def _of_gguf(path: Path, tokenizers: Any) -> Any:
     """Build the byte-level tokenizer of SmolLM2: each digit a token, then the merges of the file."""
-    facts = read_gguf_vocabulary(path)
+    facts = gguf_facts(path, lists=True).tokenizer
     if (facts.get("model"), facts.get("pre")) != ("gpt2", "smollm"):
         raise InvalidInputError(
             f"tokenizer {str(path)!r} is of the kind {facts.get('pre')!r}: expected 'smollm', or the model's "

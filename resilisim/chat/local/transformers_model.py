@@ -18,8 +18,6 @@ import transformers
 from resilisim.chat.types import ChatReply, ChatRequest, ContextOverflowError, TokenUsage
 from resilisim.errors import InvalidInputError, one_line
 
-DEFAULT_TEMPERATURE = 1.0
-
 _models: dict[Path, tuple[Any, Any]] = {}
 _loading = threading.Lock()
 
@@ -29,11 +27,8 @@ class TransformersChatModel:
 
     Tools are shown to the model if its chat template has a place for them; what it writes is always taken as text.
 
-    Args:
-        name: What records call it.
-        path: The folder, with weights, tokenizer and chat template.
-        threads: Threads of the computation, a setting of the whole process; None leaves it as it is.
-        context: Tokens of prompt and answer together; None takes what the model was trained for.
+    The folder holds weights, tokenizer and chat template. `threads` is a setting of the whole process, which None
+    leaves as it is; `context` counts prompt and answer together, and None takes what the model was trained for.
     """
 
     def __init__(self, name: str, path: Path, *, threads: int | None = None, context: int | None = None) -> None:
@@ -44,12 +39,7 @@ class TransformersChatModel:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="resilisim-local")
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """Answer a request in the model's thread.
-
-        Raises:
-            ContextOverflowError: The prompt leaves no room for an answer.
-            InvalidInputError: The folder cannot be loaded, or has no chat template.
-        """
+        """Answer a request in the model's thread; `InvalidInputError` if the folder cannot be used."""
         return await asyncio.get_running_loop().run_in_executor(self._worker, self._answer, request)
 
     async def aclose(self) -> None:
@@ -112,11 +102,9 @@ def _load(path: Path) -> tuple[Any, Any]:
 def _decode(tokenizer: Any, model: Any, prompt: list[int], request: ChatRequest, most: int) -> tuple[str, int, str]:
     """Return text, number of tokens and why the answer ended."""
     generator = torch.Generator()
-    if request.seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(request.seed)
-    ends = _end_tokens(tokenizer, model)
+    generator.manual_seed(generator.seed() if request.seed is None else request.seed)
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    ends = {tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])} - {None}
     written: list[int] = []
     text, kept = "", None
     feed = torch.tensor([prompt])
@@ -135,15 +123,8 @@ def _decode(tokenizer: Any, model: Any, prompt: list[int], request: ChatRequest,
     return text, len(written), "length"
 
 
-def _end_tokens(tokenizer: Any, model: Any) -> set[int]:
-    ends = {tokenizer.eos_token_id}
-    configured = getattr(model.generation_config, "eos_token_id", None)
-    ends.update(configured if isinstance(configured, list) else [configured])
-    return {token for token in ends if token is not None}
-
-
 def _choose(logits: torch.Tensor, request: ChatRequest, generator: torch.Generator) -> int:
-    temperature = DEFAULT_TEMPERATURE if request.temperature is None else request.temperature
+    temperature = 1.0 if request.temperature is None else request.temperature
     if temperature == 0.0:
         return int(logits.argmax())
     chances = torch.softmax(logits.double() / temperature, dim=-1)

@@ -128,13 +128,7 @@ def _read_call(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | str
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON makes of a value: the environment will read exactly that, whatever the protocol.
-
-    Raises:
-        TypeError: It holds something that JSON has no form for.
-        ValueError: It holds NaN, an infinity, an integer that is too long, or itself.
-        RecursionError: It is nested too deeply.
-    """
+    """Return what JSON makes of a value: the environment will read exactly that, whatever the protocol."""
     return json.loads(json.dumps(value, allow_nan=False))
 
 
@@ -182,23 +176,18 @@ def result_of(reply: Reply, finish: str = "") -> ToolResult:
     return ToolResult(words, error, value, progress_for(progress, finish))
 
 
-def _specs() -> tuple[ToolSpec, ...]:
-    functions = [tool["function"] for tool in native_tools()]
-    # Parameters of the tool that is called may also stand beside its name.
-    return tuple(
-        ToolSpec(
-            function["name"],
-            function["description"],
-            {**function["parameters"], "additionalProperties": function["name"] == "tool_call"},
-        )
-        for function in functions
-        if function["name"] in NATIVE_FUNCTIONS and function["name"] != "finish"
-    )
-
-
 def _excerpt(value: object) -> str:
     text = " ".join(json.dumps(value, ensure_ascii=False, default=str).split())
     return text if len(text) <= _EXCERPT_LENGTH else text[:_EXCERPT_LENGTH] + "..."
 
 
-CONVERSATION_TOOLS = _specs()
+# Parameters of the tool that is called may also stand beside its name.
+CONVERSATION_TOOLS = tuple(
+    ToolSpec(
+        function["name"],
+        function["description"],
+        {**function["parameters"], "additionalProperties": function["name"] == "tool_call"},
+    )
+    for function in (tool["function"] for tool in native_tools())
+    if function["name"] in NATIVE_FUNCTIONS and function["name"] != "finish"
+)

@@ -1,9 +1,4 @@
-"""Tools of a server that speaks the Model Context Protocol, as a toolbox for any agent; extra `mcp`.
-
-policy = make_policy("react", models=OpenAIChatModel("gpt-4o-mini"))
-async with McpToolbox.of_command("my-server", "--stdio") as tools:
-    answer = await policy.play(AgentRun(task=task, tools=tools, models=policy.models, options=policy.options))
-"""
+"""Tools of a server that speaks the Model Context Protocol, as a toolbox for any agent; extra `mcp`."""
 
 from __future__ import annotations
 
@@ -11,11 +6,10 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from importlib import import_module
 from types import TracebackType
 from typing import Any, Final
 
-from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, unknown_name
+from resilisim.errors import InfrastructureError, InvalidInputError, import_extra, one_line, unknown_name
 from resilisim.policies.llm.tools import ToolResult, ToolSpec
 
 _MAX_PAGES: Final = 100  # of the list of tools; a server whose list never ends is broken
@@ -33,6 +27,13 @@ class McpToolbox:
 
     Raises:
         MissingExtraError: The package `mcp` is not installed.
+
+    Example:
+        >>> from resilisim.policies.llm import AgentRun, McpToolbox
+        >>> async def answer_to(task, policy):
+        ...     async with McpToolbox.of_command("my-server", "--stdio") as tools:
+        ...         run = AgentRun(task, tools=tools, models=policy.models, options=policy.options)
+        ...         return await policy.play(run)
     """
 
     def __init__(self, server: Any, *, timeout_seconds: float = 60.0) -> None:
@@ -49,11 +50,7 @@ class McpToolbox:
     ) -> McpToolbox:
         """Return the tools of a server that is started as a child process and spoken to over its standard streams.
 
-        Args:
-            command: The program.
-            *arguments: Its arguments.
-            env: Environment variables besides a few harmless ones; it inherits no others.
-            timeout_seconds: How long an answer may take.
+        Of environment variables it has a few harmless ones and those in `env`; it inherits no others.
         """
         parameters = _package().StdioServerParameters(
             command=command, args=list(arguments), env=None if env is None else dict(env)
@@ -108,21 +105,16 @@ class McpToolbox:
         try:
             result = await self._client.call_tool(name, dict(arguments))
         except self._mcp.MCPError as error:
-            if error.code in self._lost:
+            if error.code in (self._mcp.types.CONNECTION_CLOSED, self._mcp.types.REQUEST_TIMEOUT):
                 raise InfrastructureError(
                     f"the MCP server did not answer the call of {name}: {error.message}"
                 ) from error
-            problem = _one_line(error.message)
+            problem = _cut(error.message)
             return ToolResult(f"Error: {problem}", problem)
         text = _text_of(result)
         if result.is_error:
-            return ToolResult(text, _one_line(text) or f"{name} failed without saying why")
+            return ToolResult(text, _cut(text) or f"{name} failed without saying why")
         return ToolResult(text, value=result.structured_content)
-
-    @property
-    def _lost(self) -> tuple[int, int]:
-        types = self._mcp.types
-        return types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT
 
     async def _list(self) -> tuple[ToolSpec, ...]:
         specs: list[ToolSpec] = []
@@ -137,10 +129,7 @@ class McpToolbox:
 
 
 def _package() -> Any:
-    try:
-        return import_module("mcp")
-    except ImportError as error:
-        raise MissingExtraError(f"tools of an MCP server need 'mcp' ({error}): pip install 'resilisim[mcp]'") from error
+    return import_extra("mcp", "tools of an MCP server need", "mcp")
 
 
 def _text_of(result: Any) -> str:
@@ -151,20 +140,15 @@ def _text_of(result: Any) -> str:
     return "\n".join(texts)
 
 
-def _no_connection(error: Exception, timeout: float) -> InvalidInputError | InfrastructureError:
+def _no_connection(error: BaseException, timeout: float) -> InvalidInputError | InfrastructureError:
     if isinstance(error, TimeoutError):
         return InfrastructureError(f"the MCP server did not answer within {timeout:g} seconds")
     if isinstance(error, OSError):
         return InvalidInputError(f"the MCP server cannot be started: {error}")
-    return InfrastructureError(f"the MCP server does not list its tools: {_words(error)}")
-
-
-def _words(error: BaseException) -> str:
-    """Return what went wrong at the root: the client library wraps errors into groups."""
-    while isinstance(error, BaseExceptionGroup):
+    while isinstance(error, BaseExceptionGroup):  # the client library wraps errors into groups
         error = error.exceptions[0]
-    return _one_line(str(error)) or type(error).__name__
+    return InfrastructureError(f"the MCP server does not list its tools: {_cut(error) or type(error).__name__}")
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_MAX_ERROR]
+def _cut(text: object) -> str:
+    return one_line(text, _MAX_ERROR)

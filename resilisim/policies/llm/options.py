@@ -5,171 +5,159 @@ Options come as keyword arguments or as text behind a policy's name (`kpi-chain[
 
 from __future__ import annotations
 
-import dataclasses
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.options import OptionField, option, options_of
 
 Options = TypeVar("Options", bound="AgentOptions")
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """What a field takes.
+def limit(default: int | None, help: str, least: int = 0, most: int | None = None) -> Any:
+    """Declare an option that is a whole number; of the type `int | None`, none at all is a value, too.
 
-    Attributes:
-        help: One line for people.
-        kind: int, float, bool or str.
-        least: Smallest number.
-        most: Largest number.
-        choices: The only texts.
-        optional: Whether None is a value ("none" as text).
+    Example:
+        >>> from resilisim.policies.llm import limit
+        >>> max_steps = limit(20, "steps of the loop", least=1)
     """
-
-    help: str
-    kind: type
-    least: float | None = None
-    most: float | None = None
-    choices: tuple[str, ...] = ()
-    optional: bool = False
-
-    def read(self, name: str, value: object) -> Any:
-        """Return a value of the field's kind.
-
-        Raises:
-            InvalidInputError: It is none, or out of range.
-        """
-        if self.optional and (value is None or (isinstance(value, str) and value.strip().lower() == "none")):
-            return None
-        read = self._converted(value)
-        if read is None:
-            raise InvalidInputError(f"option {name}={value!r:.60}: expected {self.expected}")
-        if self.choices and read not in self.choices:
-            raise unknown_name(f"value of option {name}", read, self.choices)
-        too_small = self.least is not None and read < self.least
-        too_large = self.most is not None and read > self.most
-        if too_small or too_large:
-            raise InvalidInputError(f"option {name}={read}: expected {self.expected}")
-        return read
-
-    def _converted(self, value: object) -> Any:
-        if self.kind is bool:
-            if isinstance(value, bool):
-                return value
-            word = str(value).strip().lower()
-            return True if word in _TRUE else False if word in _FALSE else None
-        if self.kind is str:
-            return str(value) if isinstance(value, str) or hasattr(value, "__fspath__") else None
-        if isinstance(value, bool):
-            return None
-        if self.kind is int and isinstance(value, int):
-            return value  # exactly, also where a float would be rounded
-        try:
-            number = float(value) if isinstance(value, str | int | float) else math.nan
-        except (ValueError, OverflowError):
-            return None
-        if not math.isfinite(number):
-            return None
-        if self.kind is int:
-            return int(number) if number == int(number) else None
-        return number
-
-    @property
-    def expected(self) -> str:
-        """What the field takes, in words."""
-        if self.choices:
-            return "one of " + ", ".join(self.choices)
-        words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[self.kind]
-        if self.least is not None and self.most is not None:
-            words += f" from {self.least:g} to {self.most:g}"
-        elif self.least is not None:
-            words += f" of {self.least:g} or more"
-        elif self.most is not None:
-            words += f" of {self.most:g} or less"
-        return words + (" (or none)" if self.optional else "")
+    return option(default, help, least=least, most=most)
 
 
-def _field(default: Any, rule: _Rule) -> Any:
-    return dataclasses.field(default=default, metadata={"rule": rule})
+def number(default: float | None, help: str, least: float | None = None, most: float | None = None) -> Any:
+    """Declare an option that is a number; of the type `float | None`, none at all is a value, too.
 
-
-def limit(default: int | None, help: str, least: int = 0, most: int | None = None, *, optional: bool = False) -> Any:
-    """Declare an option that is a whole number; if optional or with the default None, none at all is a value, too."""
-    return _field(default, _Rule(help, int, least, most, optional=optional or default is None))
-
-
-def number(
-    default: float | None,
-    help: str,
-    least: float | None = None,
-    most: float | None = None,
-    *,
-    optional: bool = False,
-) -> Any:
-    """Declare an option that is a number; if optional or with the default None, none at all is a value, too."""
-    return _field(default, _Rule(help, float, least, most, optional=optional or default is None))
+    Example:
+        >>> from resilisim.policies.llm import number
+        >>> theta = number(0.7, "confidence from which a finding is taken", least=0.0, most=1.0)
+    """
+    return option(default, help, least=least, most=most)
 
 
 def flag(default: bool, help: str) -> Any:
-    """Declare an option that is true or false."""
-    return _field(default, _Rule(help, bool))
+    """Declare an option that is true or false.
+
+    Example:
+        >>> from resilisim.policies.llm import flag
+        >>> replanning = flag(True, "whether to plan anew after a failure")
+    """
+    return option(default, help)
 
 
 def choice(default: str, help: str, choices: tuple[str, ...]) -> Any:
-    """Declare an option that is one of some texts."""
-    return _field(default, _Rule(help, str, choices=choices))
+    """Declare an option that is one of some texts.
+
+    Example:
+        >>> from resilisim.policies.llm import choice
+        >>> inserted = choice("scalars", "which values are inserted", ("never", "scalars", "all"))
+    """
+    return option(default, help, choices=choices)
 
 
 def text(default: str | None, help: str) -> Any:
-    """Declare an option that is a text; with the default None, none at all is a value, too."""
-    return _field(default, _Rule(help, str, optional=default is None))
+    """Declare an option that is a text; of the type `str | None`, none at all is a value, too.
+
+    Example:
+        >>> from resilisim.policies.llm import text
+        >>> persona = text(None, "who the agent says it is")
+    """
+    return option(default, help)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
-    """What every LLM agent can be told."""
+    """What every LLM agent can be told; an agent's own options are a subclass.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from resilisim.policies.llm import AgentOptions, limit
+        >>> @dataclass(frozen=True, slots=True, kw_only=True)
+        ... class MyOptions(AgentOptions):
+        ...     max_steps: int = limit(20, "steps of the loop", least=1)
+        >>> MyOptions(max_steps=3).max_llm_calls
+        100
+    """
 
     max_llm_calls: int = limit(100, "calls of the model in one episode; the next one ends the episode", least=1)
     max_total_tokens: int | None = limit(None, "tokens, prompts included, after which an episode ends", least=1)
     max_tokens: int | None = limit(None, "longest reply in tokens, thoughts included; none leaves it to the model", 1)
-    temperature: float | None = number(
-        0.0, "sampling temperature; none leaves it to the model", least=0.0, most=2.0, optional=True
-    )
+    temperature: float | None = number(0.0, "sampling temperature; none leaves it to the model", least=0.0, most=2.0)
     top_p: float | None = number(None, "nucleus sampling; none leaves it to the model", least=0.0, most=1.0)
     examples: str = text("default", "few-shot examples: none, default (those that ship), or a file")
     templates: str | None = text(None, "folder whose .md files replace prompts of the same name")
 
 
 def read_options(cls: type[Options], given: Mapping[str, object], where: str = "") -> Options:
-    """Return options with the given values, those left out at their defaults.
-
-    Args:
-        cls: The agent's options.
-        given: Name -> value, a value of its type or its text.
-        where: Whose options they are, for messages.
+    """Return options with the given values or their texts, those left out at their defaults.
 
     Raises:
-        InvalidInputError: A name is unknown, or a value is not what its option takes.
+        InvalidInputError: A name is unknown, or a value is not what its option takes; `where` says whose it is.
     """
-    rules = {field.name: field.metadata["rule"] for field in dataclasses.fields(cls)}
+    known = options_of(cls)
     for name in given:
-        if name not in rules:
-            raise unknown_name("option", name, rules, where)
+        if name not in known:
+            raise unknown_name("option", name, known, where)
     try:
-        return cls(**{name: rules[name].read(name, value) for name, value in given.items()})
+        return cls(**{name: _read(known[name], value) for name, value in given.items()})
     except InvalidInputError as error:
         raise InvalidInputError(f"{where}: {error}" if where else str(error)) from None
 
 
+def _read(found: OptionField, value: object) -> Any:
+    if found.optional and (value is None or (isinstance(value, str) and value.strip().lower() == "none")):
+        return None
+    read = _converted(found.kind, value)
+    if read is None:
+        raise InvalidInputError(f"option {found.name}={value!r:.60}: expected {_expected(found)}")
+    if found.choices and read not in found.choices:
+        raise unknown_name(f"value of option {found.name}", read, found.choices)
+    least, most = found.option.least, found.option.most
+    if (least is not None and read < least) or (most is not None and read > most):
+        raise InvalidInputError(f"option {found.name}={read}: expected {_expected(found)}")
+    return read
+
+
+def _converted(kind: type, value: object) -> Any:
+    """Return a value of a kind, given as such or as its text; None if it is none."""
+    if kind is bool:
+        word = str(value).strip().lower()
+        return True if word in _TRUE else False if word in _FALSE else None
+    if kind is str:
+        return os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if kind is int and isinstance(value, int):
+        return value  # exactly, also where a float would be rounded
+    try:
+        read = float(value)
+    except (ValueError, OverflowError):
+        return None
+    if not math.isfinite(read) or (kind is int and not read.is_integer()):
+        return None
+    return kind(read)
+
+
+def _expected(found: OptionField) -> str:
+    if found.choices:
+        return "one of " + ", ".join(found.choices)
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[found.kind]
+    least, most = found.option.least, found.option.most
+    if least is not None and most is not None:
+        words += f" from {least:g} to {most:g}"
+    elif least is not None:
+        words += f" of {least:g} or more"
+    elif most is not None:
+        words += f" of {most:g} or less"
+    return words + (" (or none)" if found.optional else "")
+
+
 def describe_options(cls: type[AgentOptions]) -> list[tuple[str, object, str, str]]:
     """Return (name, default, what it takes, help) of each option, those of the agent itself first."""
-    common = {field.name for field in dataclasses.fields(AgentOptions)}
-    fields = sorted(dataclasses.fields(cls), key=lambda field: field.name in common)
-    return [
-        (field.name, field.default, field.metadata["rule"].expected, field.metadata["rule"].help) for field in fields
-    ]
+    common = {field.name for field in fields(AgentOptions)}
+    found = sorted(options_of(cls).values(), key=lambda one: one.name in common)
+    return [(one.name, one.default, _expected(one), one.option.help) for one in found]

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from resilisim.chat import ChatModel, RoleModels
-from resilisim.chat.middleware import PriceTable
+from resilisim.chat import ChatModel, PriceTable, RoleModels
 from resilisim.envs.conversation import public_info
 from resilisim.envs.feedback import FINISH_HINT
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Info, Reply, Session
@@ -44,6 +43,15 @@ class LlmPolicy(ABC, Generic[Options]):
 
     Raises:
         InvalidInputError: There is no model, or an option is unknown or out of range.
+
+    Example:
+        >>> from resilisim.chat import ScriptedChatModel
+        >>> from resilisim.policies.llm import LlmPolicy
+        >>> class Finisher(LlmPolicy):
+        ...     async def play(self, run):
+        ...         return "done"
+        >>> Finisher(ScriptedChatModel([]), max_llm_calls=5).options.max_llm_calls
+        5
     """
 
     name: ClassVar[str] = "agent"
@@ -80,13 +88,7 @@ class LlmPolicy(ABC, Generic[Options]):
 
     @abstractmethod
     async def play(self, run: AgentRun) -> str | None:
-        """Do a task.
-
-        Args:
-            run: The episode: task, tools, model.
-
-        Returns:
-            The answer, which makes the policy signal completion; None to stop without one.
+        """Do a task: return the answer, which makes the policy signal completion, or None to stop without one.
 
         Raises:
             EpisodeEnded: The environment ended the episode.
@@ -144,10 +146,13 @@ class LlmPolicy(ABC, Generic[Options]):
 
     def __del__(self) -> None:
         # A loop by hand knows nothing of `close`, and a task that is collected while it waits is told as an error.
-        if self._runner is not None and _in_event_loop():  # where no other one can run
-            self._runner.get_loop().close()
-        else:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
             self.close()
+        else:  # where no other one can run
+            if self._runner is not None:
+                self._runner.get_loop().close()
 
     def _drop_episode(self) -> None:
         if self._asked is not None:
@@ -277,11 +282,3 @@ class _Asked:
 def _told(observation: str, info: Info) -> Reply:
     """Return what an agent is told: a loop by hand passes on all that the environment says."""
     return Reply(observation, public_info(info))
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -14,16 +14,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from resilisim.chat.json_answers import json_object_in
+from resilisim.chat.json_answers import (
+    LONGEST_READ,
+    NotALiteral,
+    json_object_in,
+    listed_values,
+    object_at,
+    without_surrogates,
+    without_thoughts,
+)
 from resilisim.envs.protocol import has_finish_mark, named_call
-from resilisim.policies.llm.literals import LONGEST_READ, NotALiteral, listed_values, object_at, without_surrogates
 from resilisim.policies.llm.tools import ToolSpec
 
 EXCERPT_LENGTH: Final = 300
 LONGEST_THOUGHT: Final = 4_000  # characters of a thought that are kept
-
-_THOUGHT_TAGS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
-_THOUGHT_END = re.compile(r"</think>", re.IGNORECASE)
+LONGEST_WORDS: Final = 2_000  # characters that a conversation keeps of a reply that could not be used
+NO_WORDS: Final = "(an empty reply)"
 
 _FLAGS = re.IGNORECASE | re.MULTILINE
 
@@ -59,13 +65,7 @@ _BEFORE_BRACKET: Final = re.compile(r"\s*(?:[*`]{1,5}\s*)?(?=[{(\[])")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a model wants to do.
-
-    Attributes:
-        name: The tool's name, as the model wrote it.
-        arguments: By parameter name, JSON values.
-        thought: What it wrote before.
-    """
+    """What a model wants to do: a tool's name, JSON values by parameter name, and what it wrote before."""
 
     name: str
     arguments: dict[str, Any] = field(hash=False)
@@ -74,29 +74,18 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of the work, said in a form of its own and not by an action.
-
-    Attributes:
-        answer: The answer, which may be empty.
-    """
+    """The end of the work, said in a form of its own and not by an action, with an answer that may be empty."""
 
     answer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What could not be read.
-
-    Attributes:
-        problem: What is wrong, in a few words.
-        excerpt: The beginning of the words in question.
-        name: The tool that was named, if only its arguments could not be read.
-        thought: What the model wrote before.
-    """
+    """What could not be read: what is wrong, the beginning of the words in question, what the model wrote before."""
 
     problem: str
     excerpt: str
-    name: str | None = None
+    name: str | None = None  # the tool that was named, if only its arguments could not be read
     thought: str = ""
 
 
@@ -108,19 +97,16 @@ def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
 
 def visible(text: str) -> str:
     """Return what a model wrote outside of its `<think>` blocks, which may be unclosed, or closed but never opened."""
-    headless = _THOUGHT_END.search(text)
-    if headless is not None and "<think>" not in text[: headless.start()].lower():
-        text = text[headless.end() :]
-    return without_surrogates(_THOUGHT_TAGS.sub("", text)).strip()
+    return without_surrogates(without_thoughts(text)).strip()
+
+
+def kept_words(text: str) -> str:
+    """Return what a conversation keeps of a reply that could not be used."""
+    return excerpt(visible(text), LONGEST_WORDS) or NO_WORDS
 
 
 def read_json(text: str, keys: Sequence[str] = ()) -> dict[str, Any] | Unreadable:
-    """Find the JSON object that a reply gives, bare, fenced, or with prose around it.
-
-    Args:
-        text: The reply.
-        keys: Names that the object must have.
-    """
+    """Find the JSON object that a reply gives, bare, fenced, or with prose around it; it must have the keys."""
     shown = visible(text)
     found = json_object_in(shown, keys)
     return Unreadable(found, excerpt(shown)) if isinstance(found, str) else found

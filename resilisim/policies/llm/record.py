@@ -7,7 +7,6 @@ otherwise be written down over and over.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 from typing import Annotated, Any, Final, cast
 
 from annotated_types import Ge, Le
@@ -41,6 +40,7 @@ EVENT_KINDS: Final[dict[str, str]] = {
     "restart": "the trial began anew in a fresh episode",
     "answer": "the agent's answer",
 }
+_ALWAYS: Final = ("role", "content")  # of a message; the rest stands there if it has any
 WARNING_KINDS: Final = frozenset({"malformed_reply", "cut_reply", "invalid_action", "warning", "failure", "limit"})
 
 # Who can be the first to fail.
@@ -166,20 +166,13 @@ class Transcript:
     def add_call(self, request: ChatRequest, reply: ChatReply, model: str, turn: int, cost: float | None) -> None:
         """Write down one call of a model."""
         self.total_tokens += reply.usage.prompt_tokens + reply.usage.completion_tokens
-        settings = {
-            "stop": list(request.stop),
-            "temperature": request.temperature,
-            "top_p": request.top_p,
-            "max_tokens": request.max_tokens,
-            "seed": request.seed,
-        }
         self.calls.append(
             {
                 "role": request.role,
                 "model": model,
                 "messages": [self._number(message) for message in request.messages],
                 "tools": [tool["function"]["name"] for tool in request.tools],
-                "settings": {name: value for name, value in settings.items() if value not in (None, [])},
+                "settings": {name: value for name, value in request.settings().items() if value not in (None, [])},
                 "reply": cast("ReplyRecord", reply.to_mapping()),
                 "from_cache": reply.from_cache,
                 "turn": turn,
@@ -200,34 +193,28 @@ class Transcript:
 
     def components(self, order: tuple[str, ...]) -> dict[str, ComponentUsage]:
         """Return what each component used, those of `order` first."""
-        usages: dict[str, ComponentUsage] = {}
         asked = [call["role"] for call in self.calls]
-        for role in dict.fromkeys([*(role for role in order if role in asked), *asked]):
-            calls = [call for call in self.calls if call["role"] == role]
-            costs = [call["cost"] for call in calls]
-            usages[role] = {
-                "calls": len(calls),
-                "prompt_tokens": sum(call["reply"]["usage"]["prompt_tokens"] for call in calls),
-                "completion_tokens": sum(call["reply"]["usage"]["completion_tokens"] for call in calls),
-                "is_estimate": any(call["reply"]["usage"]["is_estimate"] for call in calls),
-                "latency_seconds": sum(call["reply"]["latency_seconds"] for call in calls),
-                "from_cache": sum(call["from_cache"] for call in calls),
-                "cost": None if None in costs else sum(cast("list[float]", costs)),
-            }
-        return usages
+        roles = dict.fromkeys([*(role for role in order if role in asked), *asked])
+        return {role: _usage_of([call for call in self.calls if call["role"] == role]) for role in roles}
 
     def _number(self, message: ChatMessage) -> int:
-        number = self._numbers.get(message)
-        if number is None:
-            number = self._numbers[message] = len(self.messages)
-            self.messages.append(_message_mapping(message))
+        number = self._numbers.setdefault(message, len(self.messages))
+        if number == len(self.messages):
+            mapping = message.to_mapping()
+            kept = {name: value for name, value in mapping.items() if name in _ALWAYS or value not in (None, [])}
+            self.messages.append(kept)
         return number
 
 
-def _message_mapping(message: ChatMessage) -> dict[str, Any]:
-    mapping: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        mapping["tool_calls"] = [asdict(call) for call in message.tool_calls]
-    if message.tool_call_id is not None:
-        mapping["tool_call_id"] = message.tool_call_id
-    return mapping
+def _usage_of(calls: list[CallRecord]) -> ComponentUsage:
+    usages = [call["reply"]["usage"] for call in calls]
+    costs = [call["cost"] for call in calls]
+    return {
+        "calls": len(calls),
+        "prompt_tokens": sum(usage["prompt_tokens"] for usage in usages),
+        "completion_tokens": sum(usage["completion_tokens"] for usage in usages),
+        "is_estimate": any(usage["is_estimate"] for usage in usages),
+        "latency_seconds": sum(call["reply"]["latency_seconds"] for call in calls),
+        "from_cache": sum(call["from_cache"] for call in calls),
+        "cost": None if None in costs else sum(cast("list[float]", costs)),
+    }

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from resilisim.chat import ChatMessage, ChatReply, ChatRequest, RoleModels
-from resilisim.chat.middleware import PriceTable
-from resilisim.chat.types import ContextOverflowError
+from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, ContextOverflowError, PriceTable, RoleModels
+from resilisim.chat.json_answers import without_thoughts
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.options import AgentOptions
-from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable
+from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable, kept_words
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
 from resilisim.policies.llm.templates import shared_text
 from resilisim.policies.llm.tools import Toolbox
@@ -26,17 +24,13 @@ LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so; the
 CONTEXT_OVERFLOW: Final = "context_overflow"  # the limit that a conversation hits which is too long for its model
 CUT_OFF: Final = "the reply was cut off, because it reached the limit of tokens: think and write less"
 
-_THOUGHT = re.compile(r"<(/?)think>", re.IGNORECASE)
-
 _UNSET: Final[Any] = object()
+
+Reading = TypeVar("Reading")
 
 
 class StopAgent(BaseException):
-    """A limit of the agent is reached, so it stops; never to be caught by an agent.
-
-    Attributes:
-        limit: Which one.
-    """
+    """A limit of the agent is reached, so it stops; never to be caught by an agent."""
 
     def __init__(self, limit: str) -> None:
         super().__init__(limit)
@@ -64,8 +58,12 @@ class EpisodeHooks:
             the source of seeds sent to models.
         journal: Keeps replies; None keeps none.
         oracle: Says whether the task is done; None where agents may not know. Results of agents that ask are marked.
-        restart: Begins a fresh episode on the same seed and returns its prompt; None where that is
-            impossible.
+        restart: Begins a fresh episode on the same seed and returns its prompt; None where that is impossible.
+
+    Example:
+        >>> from resilisim.policies.llm import EpisodeHooks
+        >>> EpisodeHooks(identity="task 7, seed 3").journal is None
+        True
     """
 
     identity: str = ""
@@ -101,6 +99,12 @@ class AgentRun:
         is_over: Whether the environment has ended the episode, so that nothing can be sent before `restart`; only
             agents with `fresh_trials` live to see it.
         kept_answer: An answer that the agent holds back; it is given all the same if a limit stops the agent.
+
+    Example:
+        >>> from resilisim.chat import RoleModels, ScriptedChatModel
+        >>> from resilisim.policies.llm import AgentOptions, AgentRun
+        >>> models = RoleModels(ScriptedChatModel(["Hello."]))
+        >>> run = AgentRun("Say hello.", tools=None, models=models, options=AgentOptions())
     """
 
     task: str
@@ -173,7 +177,7 @@ class AgentRun:
             cache_scope=f"{self.hooks.identity}#{number}",
         )
         model = self.models.for_role(role)
-        reply = await self._reply(number, request, role)
+        reply = await self._reply(model, number, request)
         cost = self.prices.cost_of_reply(model.name, reply)
         self.transcript.add_call(request, reply, model.name, self.turn, cost)
         stopped = _stopped(reply, request.stop)
@@ -182,18 +186,46 @@ class AgentRun:
             self.count("cut_replies")
         return stopped
 
-    async def _reply(self, number: int, request: ChatRequest, role: str) -> ChatReply:
+    async def ask_until_read(
+        self,
+        role: str,
+        messages: Sequence[ChatMessage],
+        read: Callable[[str], Reading | Unreadable],
+        again: Callable[[str], str],
+        *,
+        attempts: int = 2,
+        shown: Callable[[str], str] = kept_words,
+        counter: str = "malformed_replies",
+    ) -> Reading | Unreadable:
+        """Ask a component until its reply can be read; return what that is, or what was wrong with the last one.
+
+        Of a reply that cannot be read the component is shown what `shown` keeps, and what `again` makes of the problem.
+        Earlier ones are not repeated, so that the conversation does not grow.
+        """
+        conversation = list(messages)
+        while True:
+            reply = await self.ask(role, conversation)
+            found = read(reply.text)
+            if not isinstance(found, Unreadable):
+                return found
+            found = self.unreadable(role, reply, found, counter)
+            attempts -= 1
+            if attempts <= 0:
+                return found
+            answer = ChatMessage("assistant", shown(reply.text))
+            conversation = [*messages, answer, ChatMessage("user", again(found.problem))]
+
+    async def _reply(self, model: ChatModel, number: int, request: ChatRequest) -> ChatReply:
         journal = self.hooks.journal
         try:
             kept = journal.recall(number, request) if journal is not None else None
-            if kept is not None:
-                return kept
-            reply = await self.models.for_role(role).complete(request)
+            reply = await model.complete(request) if kept is None else kept
         except ContextOverflowError as error:
             # What the agent wrote is too long for its model: the agent's doing, not the endpoint's.
-            self.fail(_component_of(role), f"the conversation is too long for the model: {error}")
+            component = request.role if request.role in FAILING_COMPONENTS else "agent"
+            self.fail(component, f"the conversation is too long for the model: {error}")
             self._stop(CONTEXT_OVERFLOW, str(error))
-        if journal is not None:
+        if journal is not None and kept is None:
             journal.keep(number, request, reply)
         return reply
 
@@ -250,14 +282,7 @@ class AgentRun:
         return oracle
 
     def note(self, kind: str, component: str, text: str = "", **details: Any) -> None:
-        """Write down an event; what is a warning is logged, too.
-
-        Args:
-            kind: One of `record.EVENT_KINDS`.
-            component: The part of the agent that it concerns.
-            text: What happened, in a few words.
-            **details: JSON values.
-        """
+        """Write down an event of one of `record.EVENT_KINDS`, with JSON values; what is a warning is logged, too."""
         if kind not in EVENT_KINDS:
             raise ValueError(f"event kind {kind!r}: expected one of {', '.join(EVENT_KINDS)}")
         if "excerpt" in details:
@@ -289,29 +314,11 @@ class AgentRun:
         self.transcript.counters[name] += amount
 
 
-def _component_of(role: str) -> str:
-    return role if role in FAILING_COMPONENTS else "agent"
-
-
 def _stopped(reply: ChatReply, stop: Sequence[str]) -> ChatReply:
     """Return a reply that ends where it should have been stopped: not every endpoint obeys.
 
     What stands in thoughts that are over stops nothing.
     """
-    shown = _without_thoughts(reply.text) if stop else ""
+    shown = without_thoughts(reply.text, blanks=True) if stop else ""
     ends = [place for place in (shown.find(mark) for mark in stop) if place >= 0]
     return replace(reply, text=reply.text[: min(ends)], finish_reason="stop") if ends else reply
-
-
-def _without_thoughts(text: str) -> str:
-    """Return a text of the same length with blanks in place of thoughts that are over."""
-    marks = list(_THOUGHT.finditer(text))
-    begun = 0 if marks and marks[0].group(1) else None  # closed, but never opened
-    parts, end = [], 0
-    for mark in marks:
-        if mark.group(1) and begun is not None:
-            parts += [text[end:begun], " " * (mark.end() - begun)]
-            begun, end = None, mark.end()
-        elif not mark.group(1) and begun is None:
-            begun = mark.start()
-    return "".join([*parts, text[end:]])

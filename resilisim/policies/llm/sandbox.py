@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import datetime
 import functools
-import importlib
 import keyword
 import math
 import os
@@ -24,8 +23,8 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
-from resilisim.policies.llm.literals import without_surrogates
+from resilisim.chat.json_answers import without_surrogates
+from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, import_extra
 from resilisim.policies.llm.tools import ToolResult
 
 Returned = TypeVar("Returned")
@@ -69,24 +68,13 @@ class _RoundTripsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """How much a block of model-written code may use before it is stopped; all limits are above 0.
+    """How much a block of model-written code may use before it is stopped; all limits are above 0."""
 
-    Attributes:
-        seconds: Running time of one block. The clock stands still while the host answers a call, so slow tools cost
-            nothing.
-        memory_mib: Heap of the sandbox in MiB; a value that is to be shown needs its space twice.
-        recursion_depth: Deepest stack of calls; going deeper is an ordinary RecursionError.
-        printed_bytes: What one block may print; far more than is shown, so only a flood meets it.
-        round_trips: How often one block may ask the host for something (a function, a file, a module).
-        code_characters: Longest block.
-        shown_characters: How much of the output is shown.
-    """
-
-    seconds: float = 5.0
-    memory_mib: int = 64
-    recursion_depth: int = 200
-    printed_bytes: int = 1_000_000
-    round_trips: int = 1_000
+    seconds: float = 5.0  # of running; the clock stands still while the host answers a call, so slow tools cost nothing
+    memory_mib: int = 64  # heap of the sandbox; a value that is to be shown needs its space twice
+    recursion_depth: int = 200  # going deeper is an ordinary RecursionError
+    printed_bytes: int = 1_000_000  # far more than is shown, so only a flood meets it
+    round_trips: int = 1_000  # how often a block may ask the host for something (a function, a file, a module)
     code_characters: int = 100_000
     shown_characters: int = 2_000
 
@@ -100,21 +88,13 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class CodeResult:
-    """What one block came to.
+    """What one block came to."""
 
-    Attributes:
-        output: What it printed, or the value of its last expression if it printed nothing; cut, with a mark.
-        error: A short traceback, or None.
-        restarted: Whether the sandbox was stopped, so that the namespace is a new one.
-        calls: How many functions of the host were called.
-        kept: Variables of the host that are there again after a restart.
-    """
-
-    output: str
-    error: str | None = None
-    restarted: bool = False
-    calls: int = 0
-    kept: tuple[str, ...] = ()
+    output: str  # what it printed, or the value of its last expression if it printed nothing; cut, with a mark
+    error: str | None = None  # a short traceback
+    restarted: bool = False  # whether the sandbox was stopped, so that the namespace is a new one
+    calls: int = 0  # functions of the host that were called
+    kept: tuple[str, ...] = ()  # variables of the host that are there again after a restart
 
     @property
     def observation(self) -> str:
@@ -171,11 +151,7 @@ class Sandbox:
             _check_identifier(name)
 
     async def __aenter__(self) -> Self:
-        """Look whether the sandbox can be had at all.
-
-        Raises:
-            MissingExtraError: The package is not installed.
-        """
+        """Look whether the sandbox can be had at all; `MissingExtraError` if not."""
         _load_monty()
         return self
 
@@ -191,27 +167,14 @@ class Sandbox:
         return None if self._worker is None else self._worker.process_id
 
     async def run(self, code: str) -> CodeResult:
-        """Run a block in the namespace.
-
-        Raises:
-            InfrastructureError: The process does not start.
-            BaseException: Whatever a function of the host raised beside HostCallError; the process is ended then.
-        """
+        """Run a block in the namespace; what a function of the host raises beside HostCallError ends the process."""
         if len(code) > self.limits.code_characters:
             most = self.limits.code_characters
             return CodeResult("", f"SyntaxError: the block has {len(code):,} characters; at most {most:,} are run")
         return await self._run(code, {})
 
     async def assign(self, name: str, value: Any) -> CodeResult:
-        """Set a variable; it is put in again after a restart.
-
-        Returns:
-            A result whose error says that the value does not fit into the sandbox's memory, where that is so.
-
-        Raises:
-            InvalidInputError: The name is no identifier or a function's.
-            NotJsonError: The value has no form in JSON.
-        """
+        """Set a variable, which is put in again after a restart; the result says if it does not fit into the memory."""
         _check_identifier(name)
         if name in self._functions:
             raise InvalidInputError(f"sandbox name {name!r}: a function of the host has this name")
@@ -265,12 +228,7 @@ class _Worker:
 
     @classmethod
     async def start(cls, limits: SandboxLimits, functions: Mapping[str, HostFunction]) -> _Worker:
-        """Start a process with an empty namespace.
-
-        Raises:
-            MissingExtraError: The package or its program is not installed.
-            InfrastructureError: The process does not start.
-        """
+        """Start a process with an empty namespace."""
         worker = cls(limits, functions)
         try:
             await worker._off_loop(worker._open)
@@ -318,11 +276,7 @@ class _Worker:
         await asyncio.wrap_future(_threads(os.getpid()).submit(finish))
 
     async def run(self, code: str, variables: Mapping[str, JsonValue]) -> CodeResult:
-        """Run a block, with variables that are set before it.
-
-        Raises:
-            BaseException: What a function of the host raises beside HostCallError; the worker cannot be used further.
-        """
+        """Run a block, with variables that are set before it; after any exception the worker cannot be used further."""
         monty = self._monty
         printed = monty.CollectString(max_bytes=self._limits.printed_bytes)
         asked = _Asked()
@@ -412,10 +366,7 @@ def _threads(process: int) -> ThreadPoolExecutor:
 
 
 def _load_monty() -> Any:
-    try:
-        return importlib.import_module("pydantic_monty")
-    except ImportError as error:
-        raise MissingExtraError(f"running model-written code needs 'pydantic_monty' ({error}): {_INSTALL}") from error
+    return import_extra("pydantic_monty", "running model-written code needs", "llm")
 
 
 def _check_identifier(name: str) -> None:
@@ -460,15 +411,7 @@ def _shown_value(value: Any) -> str:
 
 
 def json_value(value: Any, where: str = "value") -> JsonValue:
-    """Return a value as JSON has it, all that passes between a sandbox and its host: tuples become lists.
-
-    Args:
-        value: Any Python value.
-        where: What errors call it.
-
-    Raises:
-        NotJsonError: It holds something that JSON has no form for, is too large, nested too deep or holds itself.
-    """
+    """Return a value as JSON has it, all that passes between a sandbox and its host: tuples become lists."""
     items = 0
 
     def converted(value: Any, place: str, depth: int) -> JsonValue:
@@ -489,16 +432,12 @@ def json_value(value: Any, where: str = "value") -> JsonValue:
         if items > _MOST_ITEMS:
             raise NotJsonError(f"{where} holds more than {_MOST_ITEMS:,} items")
         if isinstance(value, Mapping):
-            return {_key(key, place): converted(item, place, depth + 1) for key, item in value.items()}
+            if (key := next((key for key in value if not isinstance(key, str)), None)) is not None:
+                raise NotJsonError(f"a key of {place} is {_described(key)}; expected a string")
+            return {without_surrogates(key): converted(item, place, depth + 1) for key, item in value.items()}
         return [converted(item, f"{place}[{number}]", depth + 1) for number, item in enumerate(value)]
 
     return converted(value, where, 0)
-
-
-def _key(key: Any, where: str) -> str:
-    if not isinstance(key, str):
-        raise NotJsonError(f"a key of {where} is {_described(key)}; expected a string")
-    return without_surrogates(key)
 
 
 def _described(value: Any) -> str:

@@ -21,15 +21,10 @@ NO_EXAMPLES, DEFAULT_EXAMPLES = "none", "default"
 
 @dataclass(frozen=True, slots=True)
 class PromptTexts:
-    """The templates of one agent.
+    """The templates of one agent."""
 
-    Attributes:
-        texts: Name without `.md` -> text with `${placeholders}`.
-        examples_text: The few-shot examples; empty for none.
-    """
-
-    texts: Mapping[str, str]
-    examples_text: str
+    texts: Mapping[str, str]  # name without `.md` -> text with `${placeholders}`
+    examples_text: str  # the few-shot examples; empty for none
 
     def fill(self, name: str, **values: str) -> str:
         """Return a template with its placeholders replaced; what stands in the values is not looked at again."""
@@ -46,24 +41,20 @@ class PromptTexts:
 
 
 def load_prompts(packaged: Mapping[str, str], folder: str | None, examples: str) -> PromptTexts:
-    """Return the prompts of an agent.
+    """Return the prompts of an agent: those that ship with it, replaced by files of the same name in a user's folder.
 
     Args:
         packaged: The agent's own templates (`packaged_prompts`).
-        folder: Folder of the user's, whose files replace those of the same name; None for none.
+        folder: The user's; None for none.
         examples: "none", "default", or a file with few-shot examples.
 
     Raises:
         InvalidInputError: The folder or the file does not exist, a file has an unknown name, or a template has a
             placeholder that does not exist or lacks one of the packaged template.
     """
-    texts = dict(packaged)
-    if folder is not None:
-        texts.update(_own_templates(Path(folder), packaged))
-    return PromptTexts(
-        {name: text for name, text in texts.items() if name != EXAMPLES_NAME},
-        _examples(examples, texts.get(EXAMPLES_NAME, "")),
-    )
+    texts = {**packaged, **({} if folder is None else _own_templates(Path(folder), packaged))}
+    default = texts.pop(EXAMPLES_NAME, "")
+    return PromptTexts(texts, _examples(examples, default))
 
 
 def shared_text(name: str, **values: str) -> str:

@@ -28,6 +28,12 @@ class ToolSpec:
         name: Its name.
         description: What it does, in a sentence.
         parameters: JSON Schema of an object: `properties` and `required`.
+
+    Example:
+        >>> from resilisim.policies.llm import ToolSpec
+        >>> schema = {"properties": {"query": {"type": "string"}, "top": {"type": "integer"}}, "required": ["query"]}
+        >>> ToolSpec("find", "Finds a text.", schema).signature()
+        'find(query: string, top?: integer)'
     """
 
     name: str
@@ -132,6 +138,11 @@ class ToolResult:
         error: None if the call succeeded, else what went wrong, on one line. A failed call has no result.
         value: The result as a JSON value, where there is one.
         progress: What the environment adds to every reply (turns left, what to do next); empty elsewhere.
+
+    Example:
+        >>> from resilisim.policies.llm import ToolResult
+        >>> ToolResult("No such file.", error="No such file.").ok
+        False
     """
 
     text: str
@@ -153,13 +164,12 @@ class ToolResult:
 class Toolbox(Protocol):
     """Tools that can be called.
 
-    The least that is one::
-
-        class Clock:
-            specs = (ToolSpec("time", "Tells the time."),)
-
-            async def call(self, name, arguments):
-                return ToolResult("noon") if name == "time" else ToolResult("", f"unknown tool {name!r}")
+    Example:
+        >>> from resilisim.policies.llm import ToolResult, ToolSpec
+        >>> class Clock:
+        ...     specs = (ToolSpec("time", "Tells the time."),)
+        ...     async def call(self, name, arguments):
+        ...         return ToolResult("noon") if name == "time" else ToolResult("", f"unknown tool {name!r}")
     """
 
     @property
@@ -168,12 +178,7 @@ class Toolbox(Protocol):
         ...
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool; never raises for what a model wrote, which is answered with an error.
-
-        Args:
-            name: A tool's name.
-            arguments: By parameter name, JSON values.
-        """
+        """Call a tool with JSON values by parameter name; what a model wrote never raises, but is an error's result."""
         ...
 
 
@@ -190,8 +195,6 @@ def error_of(result: ToolResult) -> str | None:
     if result.error is not None:
         return result.error
     body = result.value if isinstance(result.value, Mapping) else _json_object(result.text)
-    if body is None:
-        return None
     error = body.get("error")
     if error:
         return error if isinstance(error, str) else json.dumps(error, ensure_ascii=False, default=str)
@@ -200,12 +203,7 @@ def error_of(result: ToolResult) -> str | None:
     return None
 
 
-def _json_object(text: str) -> Mapping[str, Any] | None:
-    stripped = text.strip()
-    if not stripped.startswith("{") or len(stripped) > _MAX_BODY:
-        return None
-    try:
-        body = json.loads(stripped)
-    except (ValueError, RecursionError):
-        return None
-    return body if isinstance(body, dict) else None
+def _json_object(text: str) -> Mapping[str, Any]:
+    """Return the object that a text is; an empty one if it is none, or too long for an error message."""
+    body = _from_text(text, ["object"]) if len(text.strip()) <= _MAX_BODY else None
+    return body if isinstance(body, Mapping) else {}

@@ -10,7 +10,6 @@ import pytest
 
 from resilisim.chat import ScriptedChatModel
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
-from resilisim.policies.llm import mcp_tools
 from resilisim.policies.llm.kpi_chain import KpiChain
 from resilisim.policies.llm.mcp_tools import McpToolbox
 from resilisim.policies.llm.run import AgentRun
@@ -95,10 +94,7 @@ def test_only_within_its_block():
 
 
 def test_without_the_package(monkeypatch):
-    def refuse(name, *rest):
-        raise ImportError(f"No module named {name!r}")
-
-    monkeypatch.setattr(mcp_tools, "import_module", refuse)
+    monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(MissingExtraError, match=r"resilisim\[mcp\]"):
         McpToolbox(server)
 

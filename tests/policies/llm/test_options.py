@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
+from resilisim.options import options_of
 from resilisim.policies.llm.options import (
     AgentOptions,
     choice,
@@ -136,14 +137,14 @@ def test_any_value_is_read_within_its_range_or_refused(name, value):
         read = getattr(read_options(Example, {name: value}), name)
     except InvalidInputError:
         return
-    rule = {field.name: field.metadata["rule"] for field in dataclasses.fields(Example)}[name]
+    found = options_of(Example)[name]
     if read is None:
-        assert rule.optional
+        assert found.optional
         return
-    assert type(read) is rule.kind
-    assert rule.least is None or read >= rule.least
-    assert rule.most is None or read <= rule.most
-    assert not rule.choices or read in rule.choices
+    assert type(read) is found.kind
+    assert found.option.least is None or read >= found.option.least
+    assert found.option.most is None or read <= found.option.most
+    assert not found.choices or read in found.choices
     assert getattr(read_options(Example, {name: read}), name) == read
 
 
