@@ -40,6 +40,7 @@ class Option:
         default_text: What the command line says of the default; None shows the value itself, "" nothing.
         group: Heading under which the command line shows it.
         path: What a text names, if it is a path.
+        metavar: What the command line shows in place of a value; its type if empty.
     """
 
     help: str
@@ -52,6 +53,7 @@ class Option:
     default_text: str | None = None
     group: str = ""
     path: Literal["", "file", "folder", "any"] = ""
+    metavar: str = ""
 
 
 @dataclass(frozen=True, slots=True)

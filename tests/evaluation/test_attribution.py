@@ -23,7 +23,7 @@ from resilisim.workflows import PlannedStep, Step, Workflow
 from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Edit, FlawedWorkflow, Perturber
 from resilisim.workflows.planner import resolve_planner
 from resilisim.workflows.prompts import Prompt
-from tests.evaluation.toy_policies import FILTER, PARSER, READER, Scripted, call, task_of
+from tests.evaluation.toy_policies import FILTER, PARSER, READER, TRANSFORMER, Scripted, call, task_of
 
 FETCHER = "network_fetcher"
 USELESS, OTHER_USELESS = "utility_cache", "utility_logger"
@@ -68,6 +68,12 @@ LEFT: Any = ((Step(FETCHER), Step(HELPER, skip_from=2)), [edit("removed", 3, 3, 
 CHANGED: Any = (THREE, [edit("parameter_changed", 1, 1, '"orders.csv"', "7", "source")])
 DROPPED: Any = (THREE, [edit("parameter_dropped", 1, 1, '"orders.csv"', None, "source")])
 ELSEWHERE: Any = (THREE, [edit("parameter_dropped", 2, 2, '"orders.csv"', None, "source")])
+MOVED: Any = (
+    (TRANSFORMER, PARSER),
+    [edit("moved", 1, 2, f"{PARSER}, {TRANSFORMER}", f"{TRANSFORMER}, {PARSER}")],
+)
+PARSER_FIRST: Any = ((PARSER, TRANSFORMER), [edit("inserted", 1, None, None, PARSER)])
+HOLE: Any = ((READER, FILTER), [edit("removed", 2, 2, PARSER, None)])
 STRICT = {"parameters": "strict"}
 LOOSE = {"loop_length": 0}
 
@@ -79,6 +85,17 @@ LOOSE = {"loop_length": 0}
         (SWAPPED, [call(FILTER)], ["wrong_order"], {}),
         # Who has left the plan and put the order right owes nothing to it afterwards.
         (SWAPPED, [call(READER), call(READER)], [None, "repeated_success"], {}),
+        # A moved step, and the step behind a missing one; where the plan says to run the parser first, it is not obeyed.
+        (MOVED, [call(TRANSFORMER)], ["obeyed_flaw"], {"required": [TRANSFORMER], "not_executed": 0.5}),
+        (
+            PARSER_FIRST,
+            [call(TRANSFORMER)],
+            ["missing_dependency_first"],
+            {"required": [TRANSFORMER], "not_executed": 0.5},
+        ),
+        (HOLE, [call(READER), call(FILTER)], [None, "obeyed_flaw"], {}),
+        (HOLE, [call(FILTER)], ["wrong_order"], {}),
+        (HOLE, [*map(call, THREE), FINISH_TAG], [None] * 4, {}),
         # Turns were to spare, so the useless call was free.
         (
             REPLACED,
