@@ -85,7 +85,7 @@ LOOSE = {"loop_length": 0}
         (SWAPPED, [call(FILTER)], ["wrong_order"], {}),
         # Who has left the plan and put the order right owes nothing to it afterwards.
         (SWAPPED, [call(READER), call(READER)], [None, "repeated_success"], {}),
-        # A moved step, and the step behind a missing one; where the plan says to run the parser first, it is not obeyed.
+        # A moved step, and the step behind a missing one; a plan with the parser first does not say to leave it out.
         (MOVED, [call(TRANSFORMER)], ["obeyed_flaw"], {"required": [TRANSFORMER], "not_executed": 0.5}),
         (
             PARSER_FIRST,
