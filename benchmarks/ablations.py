@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.baselines import GreedyActor, RandomActor, RequiredOrderActor
 from benchmarks.filtered_optimum import filtered_optimum
 from benchmarks.measurement import this_machine
-from resilisim.envs.workflow.options import resolve_tasks
+from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.config import load_config
 from resilisim.policies.ppo.network import WorkflowActor
@@ -134,9 +134,9 @@ def measure(
     patterns: Mapping[tuple[str, ...], float] | None = None,
 ) -> float:
     """Return the mean success of an actor on the table's tasks."""
-    options: Any = {"filters": tuple(filters), "required": required}
+    options = WorkflowOptions(filters=tuple(filters), required=required)
     played = play_closed_loop(actor, test_tasks(), EPISODES, salt=EVALUATION_SALT, options=options, patterns=patterns)
-    return float(np.mean(played.success))
+    return float(np.mean(played))
 
 
 def references() -> dict[str, float]:

@@ -31,7 +31,7 @@ class RandomActor:
     def __init__(self, *name: object) -> None:
         self._draws = Draws("random actor", *name)
 
-    def act(self, observation: Observation, mask: NDArray[Any], deterministic: bool = True) -> NDArray[np.int64]:
+    def act(self, observation: Observation, mask: NDArray[Any]) -> NDArray[np.int64]:
         """Return actions, (num_envs,)."""
         actions = [self._draws.choice(np.flatnonzero(row).tolist()) for row in mask]
         return np.array(actions, dtype=np.int64)
@@ -40,7 +40,7 @@ class RandomActor:
 class RequiredOrderActor:
     """Calls the next required tool until it succeeds, and nothing else: plan following."""
 
-    def act(self, observation: Observation, mask: NDArray[Any], deterministic: bool = True) -> NDArray[np.int64]:
+    def act(self, observation: Observation, mask: NDArray[Any]) -> NDArray[np.int64]:
         """Return actions, (num_envs,)."""
         due = observation["tools"][:, :, columns.DUE]
         return _execution(np.where(due == 0, 256, due.astype(np.int64)).argmin(axis=1), mask)
@@ -52,7 +52,7 @@ class GreedyActor:
     Among equals the required tool, then the order of the library. Missing dependencies therefore always run first.
     """
 
-    def act(self, observation: Observation, mask: NDArray[Any], deterministic: bool = True) -> NDArray[np.int64]:
+    def act(self, observation: Observation, mask: NDArray[Any]) -> NDArray[np.int64]:
         """Return actions, (num_envs,)."""
         tools = observation["tools"].astype(np.int64)
         required = tools[:, :, columns.DUE] == 1

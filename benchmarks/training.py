@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from benchmarks.measurement import this_machine
 from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.policies.ppo.config import load_config
 from resilisim.policies.ppo.sb3 import WorkflowPolicy, WorkflowVecEnv
 from resilisim.policies.ppo.training import make_environments, network_of, training_tasks
@@ -91,7 +92,7 @@ def timed_training(envs: VecEnv, share: float, most_steps: int) -> Times:
     )
     library = default_library()
     _, held_out = training_tasks(config, library)
-    validator = Validator(held_out, config.validation_episodes, library, "shown")
+    validator = Validator(held_out, config.validation_episodes, WorkflowOptions(library=library))
     reached = 0.0
     while reached < share and model.num_timesteps < most_steps:
         model.learn(rollout_steps * envs.num_envs, reset_num_timesteps=False)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import math
 import operator
 import re
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any, SupportsIndex
 
 LONGEST_NAME = 300  # characters of a value that may be a misspelt name, and of a value that an error repeats
@@ -22,7 +24,16 @@ MAX_WORKERS = 1024
 
 
 class ResiliSimError(Exception):
-    """Base of every error that ResiliSim raises on purpose; its text is one line fit to be shown to a user."""
+    """Base of every error that ResiliSim raises on purpose; its text is one line fit to be shown to a user.
+
+    Example:
+        >>> import resilisim
+        >>> try:
+        ...     resilisim.EnvironmentSettings(base=2.0)
+        ... except resilisim.ResiliSimError as error:
+        ...     print(error)
+        base is 2.0: expected at least 0 and at most 1
+    """
 
 
 class InvalidInputError(ResiliSimError, ValueError):
@@ -71,16 +82,13 @@ def _words(name: str) -> str:
 
 
 def unknown_name(what: str, value: object, valid: Iterable[str], where: str = "") -> InvalidInputError:
-    """Build the error for a name that does not exist.
+    """Return the error for a name that does not exist; its text gives the nearest valid one, or all of them, if few.
 
     Args:
         what: The kind of thing that was named, in the singular ("tool", "policy").
         value: What was given.
         valid: Every name that would have been accepted.
         where: Where the value stood ("field 'dependencies' of tool 'a'"), or empty.
-
-    Returns:
-        An error whose text gives the value, the place, and the nearest valid name (or all of them, if few).
     """
     names = list(valid)
     place = f" in {where}" if where else ""
@@ -108,18 +116,10 @@ def one_line(text: object, length: int = 200) -> str:
 
 
 def import_extra(module: str, purpose: str, extra: str) -> Any:
-    """Import a module that an optional dependency brings.
-
-    Args:
-        module: Its name.
-        purpose: What needs it, as a subject and a verb ("a plot needs").
-        extra: The extra to install.
+    """Import a module that an extra brings; `purpose` says what needs it, with a subject and a verb ("a plot needs").
 
     Raises:
         MissingExtraError: It is not installed.
-
-    Example:
-        >>> pyplot = import_extra("matplotlib.pyplot", "a plot needs", "plots")
     """
     try:
         return importlib.import_module(module)
@@ -140,6 +140,24 @@ def check_integer(name: str, value: object, least: int, most: int | None = None)
         return number
     wanted = f"at least {least}" if most is None else f"at least {least} and at most {most:,}"
     raise InvalidInputError(f"{name} is {shown_value(number)}: expected {wanted}")
+
+
+def check_number(name: str, value: object, least: float | None = None, most: float | None = None) -> float:
+    """Return a number of any type (NumPy's, say) as a float.
+
+    Raises:
+        InvalidInputError: It is none, or out of range; the text gives name, value and range.
+    """
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    except OverflowError:
+        number = math.nan
+    if math.isnan(number):
+        raise InvalidInputError(f"{name} is {shown_value(value)}: expected a number")
+    if (least is None or number >= least) and (most is None or number <= most):
+        return number
+    bounds = [f"at {word} {bound:,g}" for word, bound in (("least", least), ("most", most)) if bound is not None]
+    raise InvalidInputError(f"{name} is {shown_value(value)}: expected {' and '.join(bounds)}")
 
 
 def count_of(number: int, singular: str, plural: str | None = None) -> str:

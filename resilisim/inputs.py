@@ -66,13 +66,11 @@ def shown(value: Any, length: int = 60) -> str:
 def read_text(path: Path, what: str, expected: str = "the path of a JSON file") -> str:
     """Return the text of a file that a user names; a byte order mark is passed over.
 
-    Args:
-        path: The file.
-        what: What kind of file it is, for refusals ("tool library").
-        expected: What was expected, if there is no such file.
+    Refusals say what kind of file it is ("tool library") and, if there is none, a similar name in its folder, or what
+    was expected.
 
     Raises:
-        InvalidInputError: It cannot be read, or is not UTF-8; if there is none, a similar name in its folder is given.
+        InvalidInputError: It cannot be read, or is not UTF-8.
     """
     place = f"{what} {str(path)!r}"
     try:
@@ -95,11 +93,7 @@ def json_problem(value: Any, *, half_characters: bool = False) -> str | None:
 
     Nesting that recursion cannot follow, text that is not Unicode (half a surrogate pair, which an escape can smuggle
     in and no file can hold), whole numbers of absurd length, NaN and infinities are problems; other kinds of values are
-    not looked at.
-
-    Args:
-        value: The values.
-        half_characters: Whether halves of surrogate pairs are taken: models write them.
+    not looked at. `half_characters` takes halves of surrogate pairs: models write them.
     """
     waiting: list[tuple[Any, int]] = [(value, 1)]
     while waiting:
@@ -123,11 +117,6 @@ def json_problem(value: Any, *, half_characters: bool = False) -> str | None:
 
 def read_json(text: str, source: str, *, half_characters: bool = False) -> Any:
     """Parse JSON, refusing doubled keys, numbers that JSON does not have, and what `json_problem` finds.
-
-    Args:
-        text: The JSON text.
-        source: What it is called in refusals, such as its file.
-        half_characters: See `json_problem`.
 
     Raises:
         InvalidInputError: The text is not JSON; the message gives source, line (where there are several) and column.
@@ -305,9 +294,7 @@ def _resolved(here: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str
 def expectation(here: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """Return in words what a JSON Schema asks for; empty if it asks for nothing in particular.
 
-    Args:
-        here: The schema.
-        schema: The whole schema that it is a part of, for references.
+    `schema` is the whole schema that it is a part of, for references.
     """
     here = _resolved(here, schema)
     if "anyOf" in here:

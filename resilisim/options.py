@@ -13,14 +13,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from numbers import Real
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from resilisim.errors import InvalidInputError, check_integer, shown_value, unknown_name
+from resilisim.errors import InvalidInputError, check_integer, check_number, shown_value, unknown_name
 
 OUTPUT_GROUP = "Output"  # heading of options about what is written, and in which form
 
@@ -40,6 +40,7 @@ class Option:
         default_text: What the command line says of the default; None shows the value itself, "" nothing.
         group: Heading under which the command line shows it.
         path: What a text names, if it is a path.
+        metavar: What the command line shows in place of a value; its type if empty.
     """
 
     help: str
@@ -52,6 +53,7 @@ class Option:
     default_text: str | None = None
     group: str = ""
     path: Literal["", "file", "folder", "any"] = ""
+    metavar: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,47 +78,37 @@ class OptionField:
     is_tuple: bool
     option: Option
 
-    def checked(self, value: object) -> Any:
-        """Return a value as a plain one (no number of NumPy's, say).
+    def checked(self, value: object, called: str = "") -> Any:
+        """Return a value as a plain one (no number of NumPy's, say); `called` names it in refusals.
 
         Raises:
             InvalidInputError: It is none that the option takes.
         """
+        name = called or self.name
+        least, most = self.option.least, self.option.most
         if value is None and self.optional:
             return None
         if self.is_tuple:
             if isinstance(value, str) or not isinstance(value, Iterable):
-                raise InvalidInputError(f"{self.name} is {shown_value(value)}: expected a list")
-            return tuple(dataclasses.replace(self, is_tuple=False).checked(item) for item in value)
+                raise InvalidInputError(f"{name} is {shown_value(value)}: expected a list")
+            return tuple(dataclasses.replace(self, is_tuple=False).checked(item, name) for item in value)
         if self.kind is int:
-            least = 0 if self.option.least is None else int(self.option.least)
-            return check_integer(self.name, value, least, None if self.option.most is None else int(self.option.most))
+            return check_integer(name, value, int(least or 0), None if most is None else int(most))
         if self.kind is float:
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise InvalidInputError(f"{self.name} is {shown_value(value)}: expected a number")
-            try:
-                return float(value)
-            except OverflowError:
-                raise InvalidInputError(f"{self.name} is {shown_value(value)}: expected a number") from None
-        if self.kind is bool:
-            if not isinstance(value, bool):
-                raise InvalidInputError(f"{self.name} is {shown_value(value)}: expected True or False")
-            return value
-        if not isinstance(value, str):
-            raise InvalidInputError(f"{self.name} is {shown_value(value)}: expected a text")
+            return check_number(name, value, least, most)
+        if self.kind is bool and not isinstance(value, bool):
+            raise InvalidInputError(f"{name} is {shown_value(value)}: expected True or False")
+        if self.option.path and isinstance(value, Path):
+            return str(value)
+        if self.kind is str and not isinstance(value, str):
+            raise InvalidInputError(f"{name} is {shown_value(value)}: expected a text")
         if self.choices and value not in self.choices:
-            raise unknown_name(self.option.noun or self.name.replace("_", " "), value, self.choices)
+            raise unknown_name(self.option.noun or name.replace("_", " "), value, self.choices)
         return value
 
 
 def option(default: Any, help: str, **known: Any) -> Any:
-    """Declare a field of a dataclass as an option.
-
-    Args:
-        default: Its default.
-        help: One sentence for people.
-        **known: What else is known about it, see `Option`.
-    """
+    """Declare a field of a dataclass as an option; `known` is what else is known about it (`Option`)."""
     return dataclasses.field(default=default, metadata={"option": Option(help=help, **known)})
 
 
@@ -127,34 +119,29 @@ def options_of(settings: type[Any]) -> dict[str, OptionField]:
 
 @cache
 def _read_once(settings: Any) -> dict[str, OptionField]:
-    return {found.name: found for found in _declared(settings)}
-
-
-def _declared(settings: type) -> Iterator[OptionField]:
     hints = get_type_hints(settings)
-    for field in dataclasses.fields(settings):
-        known = field.metadata.get("option")
-        if known is None:
-            continue
-        kinds = [hints[field.name]]
-        if get_origin(kinds[0]) in (Union, UnionType):
-            kinds = list(get_args(kinds[0]))
-        kind = next(kind for kind in kinds if kind is not NoneType)
-        is_tuple = get_origin(kind) is tuple
-        kind = get_args(kind)[0] if is_tuple else kind
-        choices = get_args(kind) if get_origin(kind) is Literal else known.choices
-        kind = str if choices else kind
-        yield OptionField(field.name, field.default, kind, choices, NoneType in kinds, is_tuple, known)
+    declared = [field for field in dataclasses.fields(settings) if "option" in field.metadata]
+    return {field.name: _option_field(field, hints[field.name]) for field in declared}
 
 
-def check_options(settings: Any) -> None:
+def _option_field(field: dataclasses.Field[Any], kind: Any) -> OptionField:
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    kind = next(kind for kind in kinds if kind is not NoneType)
+    is_tuple = get_origin(kind) is tuple
+    kind = get_args(kind)[0] if is_tuple else kind
+    known = field.metadata["option"]
+    choices = get_args(kind) if get_origin(kind) is Literal else known.choices
+    return OptionField(field.name, field.default, str if choices else kind, choices, NoneType in kinds, is_tuple, known)
+
+
+def check_options(settings: Any, prefix: str = "") -> None:
     """Refuse values of a frozen dataclass that its options do not take, and make the others plain.
 
     Raises:
-        InvalidInputError: In one line, with the value and what was expected.
+        InvalidInputError: In one line, with the value (its name after the prefix) and what was expected.
     """
-    for found in options_of(type(settings)).values():
-        object.__setattr__(settings, found.name, found.checked(getattr(settings, found.name)))
+    for name, found in options_of(type(settings)).items():
+        object.__setattr__(settings, name, found.checked(getattr(settings, name), prefix + name))
 
 
 def with_options(settings: Any, options: Any) -> Any:

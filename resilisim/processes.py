@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from resilisim.errors import InfrastructureError
 
@@ -27,43 +27,31 @@ Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 # Makes, once in each process, the function that turns a job into answers; a function of a module, as it travels.
 MakeHandler: TypeAlias = "Callable[[Setup], Callable[[Job], Iterator[Answer]]]"
+# Returns a worker's next job, None when there is none left; told its last one (None at first) and the seconds it took.
+NextJob: TypeAlias = "Callable[[Job | None, float], Job | None]"
 
 SEND_SECONDS = 0.1
 
 
-class Jobs(Generic[Job]):
-    """Hands out jobs one by one.
-
-    Args:
-        jobs: What there is to do.
-    """
-
-    def __init__(self, jobs: Iterator[Job]) -> None:
-        self._jobs = jobs
-
-    def next(self, last: Job | None, seconds: float) -> Job | None:
-        """Return a worker's next job, or None when there is none left.
-
-        Args:
-            last: The job that the worker has done, None for its first.
-            seconds: How long that took.
-        """
-        return next(self._jobs, None)
+def one_by_one(jobs: Iterable[Job]) -> NextJob[Job]:
+    """Return what hands out jobs in order, whoever asks."""
+    left = iter(jobs)
+    return lambda last, seconds: next(left, None)
 
 
 def answers_of_processes(
     make_handler: MakeHandler[Setup, Job, Answer],
     setup: Setup,
-    jobs: Jobs[Job],
+    next_job: NextJob[Job],
     workers: int,
     until: float | None = None,
 ) -> Iterator[Answer]:
     """Yield the answers to all jobs, made by several processes, in the order in which they come.
 
     Args:
-        make_handler: A function of a module: called with `setup` in each process, it returns what does the jobs.
+        make_handler: Called with `setup` in each process, it returns what does the jobs.
         setup: Travels to each process once, so it must be fit to be pickled.
-        jobs: Each job is done by one worker.
+        next_job: Each job is done by one worker.
         workers: Number of processes.
         until: Moment of the monotonic clock at which all workers are stopped, whatever is left to do; None waits.
 
@@ -104,16 +92,16 @@ def answers_of_processes(
                     continue
                 ready.add(connection)
                 since, last = started.pop(connection, (time.monotonic(), None))
-                job = jobs.next(last, time.monotonic() - since)
-                if job is not None:
-                    started[connection] = (time.monotonic(), job)
-                    try:
-                        connection.send(job)
-                    except OSError:
-                        raise _death(processes[connection], began=True) from None
-                else:
+                job = next_job(last, time.monotonic() - since)
+                if job is None:
                     connection.close()
                     processes.pop(connection).join()
+                    continue
+                started[connection] = (time.monotonic(), job)
+                try:
+                    connection.send(job)
+                except OSError:
+                    raise _death(processes[connection], began=True) from None
     finally:
         for connection, process in processes.items():
             connection.close()
@@ -147,26 +135,17 @@ def answers_in_order(
 ) -> Iterator[Answer]:
     """Yield one answer to each job, in the order of the jobs; with one worker, made in this process.
 
-    Args:
-        make_handler: As for `answers_of_processes`; its handler is given (number, job) and yields (number, answer).
-        setup: As for `answers_of_processes`.
-        jobs: Each job is done by one worker.
-        workers: Number of processes.
-
-    Raises:
-        InfrastructureError: A worker process died.
-        Exception: Whatever a job raises; the other workers are stopped.
+    As `answers_of_processes`, but a handler is given (number, job) and yields (number, answer).
     """
     numbered = enumerate(jobs)
     if workers <= 1:
         handler = make_handler(setup)
         for job in numbered:
-            for _, answer in handler(job):
-                yield answer
+            yield from (answer for _, answer in handler(job))
         return
     waiting: dict[int, Answer] = {}
     turn = 0
-    for number, answer in answers_of_processes(make_handler, setup, Jobs(numbered), workers):
+    for number, answer in answers_of_processes(make_handler, setup, one_by_one(numbered), workers):
         waiting[number] = answer
         while turn in waiting:
             yield waiting.pop(turn)
@@ -201,11 +180,11 @@ def _work(connection: Connection, make_handler: MakeHandler[Any, Any, Any], setu
                 _do_job(connection, handler, connection.recv())
                 connection.send(None)
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            return
+            raise
         except Exception as error:
             connection.send(transportable(error))
-    except (BrokenPipeError, ConnectionResetError):
-        return
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # the run is over, or its process dead
     finally:
         connection.close()
 

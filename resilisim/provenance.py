@@ -11,12 +11,7 @@ from typing import Any
 
 
 def canonical_json(value: object) -> str:
-    """Return the one JSON text of a value: keys sorted, no spaces, Unicode as it is, NaN and infinities refused.
-
-    Raises:
-        ValueError: If the value holds NaN or an infinity, which JSON does not have.
-        TypeError: If the value holds something that JSON has no form for.
-    """
+    """Return the one JSON text of a value: keys sorted, no spaces, Unicode as it is, NaN and infinities refused."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -24,11 +19,8 @@ def encode_json(value: object, **layout: Any) -> bytes:
     """Return the JSON text of a value in UTF-8: Unicode as it is, or escaped if it holds what UTF-8 does not have.
 
     Models and users can write lone surrogates, halves of a character. Only as JSON escapes can they stand in a file
-    that everybody can read; they are read back as they were.
-
-    Args:
-        value: JSON values; NaN and infinities are refused.
-        **layout: What `json.dumps` takes for the layout (`indent`, `separators`, `sort_keys`).
+    that everybody can read; they are read back as they were. NaN and infinities are refused; `layout` is what
+    `json.dumps` takes for it (`indent`, `separators`, `sort_keys`).
     """
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, **layout).encode()

@@ -41,12 +41,8 @@ DERIVED_NAMES: Final = frozenset({"num_episodes"})  # what follows from other ar
 def run_manifest(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Describe a run: its arguments and their hash, and the versions and the platform that it ran on.
 
-    Args:
-        arguments: Everything that decides what the results are (not how fast they come); JSON values only. It holds
-            the version and hash of the benchmark, which this floor does not know.
-
-    Returns:
-        A mapping with the keys schema, hash (of the arguments), arguments, versions, platform, created.
+    The arguments are everything that decides what the results are, not how fast they come; JSON values only. They hold
+    the version and hash of the benchmark, which this floor does not know.
     """
     return {
         "schema": MANIFEST_SCHEMA,
@@ -60,10 +56,6 @@ def run_manifest(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def load_manifest(path: Path, schema: str = MANIFEST_SCHEMA) -> dict[str, Any] | None:
     """Return the manifest that stands in a file, None if there is no such file.
-
-    Args:
-        path: The file.
-        schema: What its key `schema` has to say.
 
     Raises:
         StoreError: It cannot be read, has another schema, or its hash does not fit its arguments.
@@ -84,11 +76,7 @@ def load_manifest(path: Path, schema: str = MANIFEST_SCHEMA) -> dict[str, Any] |
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a manifest, and return it with its keys in the order that every later reader finds.
-
-    Raises:
-        StoreError: It cannot be written; what was there before is untouched.
-    """
+    """Write a manifest (`write_file_atomically`), and return it with its keys in the order that later readers find."""
     text = encode_json(manifest, indent=2, sort_keys=True) + b"\n"
     write_file_atomically(path, text)
     return cast("dict[str, Any]", json.loads(text))
@@ -170,12 +158,7 @@ def refuse_other_arguments(
 ) -> None:
     """Raise a StoreError that names the first difference between a folder's arguments and this command's, if any.
 
-    Args:
-        directory: The folder.
-        there: Its arguments.
-        now: Those of this command.
-        holds: What the folder holds if they differ.
-        advice: What to do then.
+    It says what the folder `holds` if they differ, and what to do then.
     """
     difference = first_difference(there, _as_read(now))
     if difference is not None:
@@ -255,10 +238,7 @@ class Closing(ABC):
 class JsonLinesWriter(Closing):
     """Appends JSON values to a file, one line each, safe against being killed at any moment.
 
-    Opening cuts off a torn last line and takes a lock, so that two runs never write to one file.
-
-    Args:
-        path: The file; it is made if it does not exist, its folder must exist.
+    Opening makes the file, cuts off a torn last line and takes a lock, so that two runs never write to one file.
 
     Raises:
         StoreError: If the file cannot be opened, or another process is writing to it.
@@ -284,11 +264,7 @@ class JsonLinesWriter(Closing):
             raise
 
     def write(self, value: object) -> None:
-        """Append one value as one line, keys in the order in which the mapping holds them.
-
-        Raises:
-            StoreError: If the line does not fit; the file then still ends with the last whole line.
-        """
+        """Append one value as one line (`write_encoded`), keys in the order in which the mapping holds them."""
         self.write_encoded(encode_json_line(value))
 
     def write_encoded(self, lines: bytes) -> None:
@@ -367,6 +343,33 @@ def _refuse_constant(name: str) -> None:
 _JSON_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
+def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers; a last line without its line end is left out as torn.
+
+    Raises:
+        StoreError: If the file cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                if line.endswith(b"\n"):
+                    yield number, line
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
+
+
+def parse_line(line: bytes, number: int, path: Path) -> Any:
+    """Return the JSON value of a line of a file.
+
+    Raises:
+        StoreError: It is none; the text names the line.
+    """
+    try:
+        return _JSON_DECODER.decode(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"line {number} of {path} is not JSON: {error}") from error
+
+
 def read_json_lines(path: Path | str) -> Iterator[Any]:
     """Yield the values of a JSON Lines file one by one; a last line without its line end is ignored as torn.
 
@@ -374,26 +377,12 @@ def read_json_lines(path: Path | str) -> Iterator[Any]:
         StoreError: If the file cannot be read, or a whole line of it is not JSON (the text names the line).
     """
     source = Path(path)
-    try:
-        with source.open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    value = _JSON_DECODER.decode(line.decode())
-                except (ValueError, RecursionError) as error:
-                    raise StoreError(f"line {number} of {source} is not JSON: {error}") from error
-                yield value
-    except OSError as error:
-        raise StoreError(f"cannot read {source}: {describe_os_error(error)}") from error
+    for number, line in whole_lines(source):
+        yield parse_line(line, number, source)
 
 
 def make_folder(directory: Path) -> list[Path]:
-    """Make a folder, and those that it stands in, if they are not there; return what was made, the outermost first.
-
-    Raises:
-        StoreError: That cannot be done.
-    """
+    """Make a folder, and those that it stands in, if they are not there; return what was made, the outermost first."""
     try:
         missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
         directory.mkdir(parents=True, exist_ok=True)
@@ -403,11 +392,7 @@ def make_folder(directory: Path) -> list[Path]:
 
 
 def lock(descriptor: int, path: Path) -> None:
-    """Take an open file or folder for this process until the descriptor is closed; systems without such locks don't.
-
-    Raises:
-        StoreError: Another process has it.
-    """
+    """Take an open file or folder for this process until the descriptor is closed; systems without such locks don't."""
     if sys.platform == "win32":
         return
     try:
@@ -425,11 +410,6 @@ class RunFolder(Closing):
         lines_name: Name of the file of lines.
         is_exclusive: Whether nothing may be in the folder but what a run has written; else it is only lines that have
             to have a manifest.
-
-    Attributes:
-        directory: The folder.
-        manifest: What the run is.
-        lines: Writes its lines.
 
     Raises:
         StoreError: The folder cannot be written, or holds something else.

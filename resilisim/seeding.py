@@ -33,17 +33,7 @@ TRAINING_SALT = "resilisim/training"
 
 
 def threefry2x32(key0: Any, key1: Any, counter0: Any, counter1: Any) -> tuple[Any, Any]:
-    """Encrypt a counter of two 32-bit words under a key of two 32-bit words.
-
-    Args:
-        key0: First key word, 0 to 2^32 - 1 (Python int, int64 array, or int64 in compiled code).
-        key1: Second key word.
-        counter0: First counter word.
-        counter1: Second counter word.
-
-    Returns:
-        Two words of the same kind, each in 0 to 2^32 - 1.
-    """
+    """Encrypt a counter of two 32-bit words under a key of two: Python ints, int64 arrays, or int64 when compiled."""
     key2 = KEY_PARITY ^ key0 ^ key1
     x0 = (counter0 + key0) & WORD_MASK
     x1 = (counter1 + key1) & WORD_MASK
@@ -93,10 +83,7 @@ def hash_words(*parts: object) -> tuple[int, int]:
 def episode_key(salt: str, seed: int, instance_id: str) -> tuple[int, int]:
     """Return the luck key of an episode: two 32-bit words, different for every (salt, seed, task).
 
-    Args:
-        salt: One of the salts above, or any text of the user's.
-        seed: Episode seed, 0 to 2^63 - 1.
-        instance_id: The task's id; tasks are independent of each other under the same seed.
+    The salt is one of those above, or any text of the user's; the seed is in 0 to 2^63 - 1.
     """
     task0, task1 = hash_words(salt, instance_id)
     return threefry2x32(task0, task1, seed & WORD_MASK, seed >> 32)
@@ -111,10 +98,8 @@ def tool_key(episode0: int, episode1: int, tool_name: str) -> tuple[int, int]:
 class Draws:
     """A named sequence of choices for work that is not luck: generating tasks, filling templates, random policies.
 
-    Every sequence is a function of its name parts alone and is the same on every platform and Python version.
-
-    Args:
-        *name: What the sequence is for, such as a seed, a purpose and an index.
+    Every sequence is a function of its name parts alone (a seed, a purpose, an index, say) and is the same on every
+    platform and Python version.
     """
 
     def __init__(self, *name: object) -> None:

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 import pytest
 
 from resilisim.errors import InfrastructureError, InvalidInputError
-from resilisim.processes import Jobs, answers_in_order, answers_of_processes, transportable
+from resilisim.processes import answers_in_order, answers_of_processes, one_by_one, transportable
 
 
 def make_counter(base: int) -> Callable[[int], Iterator[tuple[int, int]]]:
@@ -38,29 +38,24 @@ def make_nothing(code: int) -> Callable[[int], Iterator[int]]:
     os._exit(code)
 
 
-class Remembering(Jobs[int]):
-    def __init__(self, jobs: Iterator[int]) -> None:
-        super().__init__(jobs)
-        self.done: list[int | None] = []
-
-    def next(self, last: int | None, seconds: float) -> int | None:
-        assert seconds >= 0.0
-        self.done.append(last)
-        return super().next(last, seconds)
-
-
 def test_every_answer_to_every_job_comes_once() -> None:
-    jobs = Remembering(iter(range(1, 8)))
-    answers = list(answers_of_processes(make_counter, 100, jobs, 3))
+    jobs, done = iter(range(1, 8)), []
+
+    def next_job(last: int | None, seconds: float) -> int | None:
+        assert seconds >= 0.0
+        done.append(last)
+        return next(jobs, None)
+
+    answers = list(answers_of_processes(make_counter, 100, next_job, 3))
     assert sorted(answers) == [(job, 100 + number) for job in range(1, 8) for number in range(job)]
     for job in range(1, 8):
         assert [number for place, number in answers if place == job] == list(range(100, 100 + job))
-    assert sorted(last for last in jobs.done if last is not None) == list(range(1, 8))
-    assert jobs.done.count(None) == 3
+    assert sorted(last for last in done if last is not None) == list(range(1, 8))
+    assert done.count(None) == 3
 
 
 def test_an_error_of_a_job_is_raised_after_the_answers_before_it() -> None:
-    answers = answers_of_processes(make_failing, 2, Jobs(iter([1, 2, 3])), 1)
+    answers = answers_of_processes(make_failing, 2, one_by_one([1, 2, 3]), 1)
     assert [next(answers), next(answers)] == [1, 2]
     with pytest.raises(InvalidInputError, match="job 2 is refused"):
         next(answers)
@@ -68,9 +63,9 @@ def test_an_error_of_a_job_is_raised_after_the_answers_before_it() -> None:
 
 def test_a_worker_that_dies_is_told_with_its_exit_code() -> None:
     with pytest.raises(InfrastructureError, match=r"^a worker process died \(exit code 5\); what was finished is kept"):
-        list(answers_of_processes(make_dying, 5, Jobs(iter([1])), 1))
+        list(answers_of_processes(make_dying, 5, one_by_one([1]), 1))
     with pytest.raises(InfrastructureError, match=r"before it began \(exit code 6\): a script .* needs the guard"):
-        list(answers_of_processes(make_nothing, 6, Jobs(iter([1])), 1))
+        list(answers_of_processes(make_nothing, 6, one_by_one([1]), 1))
 
 
 class Broken(Connection):
@@ -108,7 +103,7 @@ def test_nor_does_it_matter_how_the_pipe_of_a_dead_worker_breaks(
 
     monkeypatch.setattr(context, "Pipe", make_broken)
     with pytest.raises(InfrastructureError, match=r"a worker process (died|ended before it began)"):
-        list(answers_of_processes(make_nothing if direction == "recv" else make_dying, 5, Jobs(iter([1])), 1))
+        list(answers_of_processes(make_nothing if direction == "recv" else make_dying, 5, one_by_one([1]), 1))
 
 
 def test_an_error_that_cannot_travel_is_told_as_text() -> None:

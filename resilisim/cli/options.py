@@ -174,6 +174,7 @@ def _parameter(found: OptionField, panel: str) -> inspect.Parameter:
     declared = typer.Option(
         option.flag or "--" + found.name.replace("_", "-"),
         help=option.help,
+        metavar=option.metavar or None,
         min=option.least,
         max=option.most,
         show_default=True if option.default_text is None else option.default_text or False,

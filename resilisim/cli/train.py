@@ -6,13 +6,13 @@ import contextlib
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resilisim.cli.options import JsonFlag, LibraryOption, load
+from resilisim.cli.options import JsonFlag, LibraryOption, OptionGroup, chosen_tasks, given_options, load, takes
 from resilisim.cli.output import (
     LINE_SECONDS,
     STOPPED_BY_USER,
@@ -24,28 +24,62 @@ from resilisim.cli.output import (
     table,
 )
 from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError
-from resilisim.options import OUTPUT_GROUP
+from resilisim.options import OUTPUT_GROUP, option
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from rich.status import Status
 
+    from resilisim.policies.ppo.config import TrainingConfig
     from resilisim.policies.ppo.training import TrainingProgress
     from resilisim.statistics import Estimate
     from resilisim.tasks import Task
     from resilisim.tool_library import ToolLibrary
 
 EXTRA_PACKAGES = ("safetensors", "sb3_contrib", "stable_baselines3", "tensorboard", "torch", "yaml")
-CONFIGURATION_PANEL = "Configuration"
 ALL = "all"
 
 app = typer.Typer(help="Train a policy with PPO, and measure a trained one against the exact optimum.")
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a training is told on the command line; the last four are settings of `TrainingConfig`."""
+
+    preset: str = option(
+        "quick", "quick (5 minutes on two cores), full (30 minutes), or paper (everything that the paper has)."
+    )
+    config: str | None = option(None, "YAML file with settings that replace those of the preset.", path="file")
+    settings: tuple[str, ...] = option(
+        (), "One setting, such as curriculum=false; again for more.", flag="--set", metavar="KEY=VALUE"
+    )
+    device: str | None = option(None, "auto, cpu or cuda; environments always run on the CPU.", default_text="auto")
+    seed: int | None = option(None, "Another seed trains another policy.", default_text="0")
+    max_minutes: float | None = option(
+        None, "Minutes after which training ends.", flag="--minutes", default_text="the preset's"
+    )
+    max_steps: int | None = option(
+        None,
+        "Environment steps after which training ends; alone it replaces the limit of minutes.",
+        flag="--steps",
+    )
+
+    def configuration(self) -> TrainingConfig:
+        """Return the configuration that preset, file, settings and single options make."""
+        from resilisim.policies.ppo.config import load_config
+
+        is_counted = self.max_steps is not None and self.max_minutes is None
+        chosen = [*self.settings, *(["max_minutes=none"] if is_counted else [])]
+        values = {name: getattr(self, name) for name in ("device", "seed", "max_minutes", "max_steps")}
+        return load_config(self.preset, self.config, chosen, **values)
+
+
 @app.callback(invoke_without_command=True)
+@takes(options=OptionGroup(RunOptions, panel="Configuration"))
 def train(
     context: typer.Context,
+    *,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -54,78 +88,18 @@ def train(
             rich_help_panel=OUTPUT_GROUP,
         ),
     ] = None,
-    preset: Annotated[
-        str,
-        typer.Option(
-            "--preset",
-            help="quick (5 minutes on two cores), full (30 minutes), or paper (everything that the paper has).",
-            rich_help_panel=CONFIGURATION_PANEL,
-        ),
-    ] = "quick",
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            help="YAML file with settings that replace those of the preset.",
-            dir_okay=False,
-            rich_help_panel=CONFIGURATION_PANEL,
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="One setting, such as curriculum=false; again for more.",
-            rich_help_panel=CONFIGURATION_PANEL,
-        ),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            help="auto, cpu or cuda; environments always run on the CPU.",
-            show_default="auto",
-            rich_help_panel=CONFIGURATION_PANEL,
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed", help="Another seed trains another policy.", show_default="0", rich_help_panel=CONFIGURATION_PANEL
-        ),
-    ] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            "--minutes",
-            help="Minutes after which training ends.",
-            show_default="the preset's",
-            rich_help_panel=CONFIGURATION_PANEL,
-        ),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            "--steps",
-            help="Environment steps after which training ends; alone it replaces the limit of minutes.",
-            rich_help_panel=CONFIGURATION_PANEL,
-        ),
-    ] = None,
+    options: RunOptions,
     as_json: JsonFlag = False,
 ) -> None:
     """Train a policy with PPO, and measure a trained one against the exact optimum."""
     if context.invoked_subcommand is not None:
         return
     if out is None:
-        if not _is_anything_given(context):
+        if not given_options(context):
             typer.echo(context.get_help())
             return
         raise InvalidInputError("train needs a folder for the run: expected --out DIR")
-    from resilisim.policies.ppo.config import load_config
-
-    chosen = [*(settings or []), *(["max_minutes=none"] if steps is not None and minutes is None else [])]
-    configuration = load_config(preset, config, chosen, device=device, seed=seed, max_minutes=minutes, max_steps=steps)
+    configuration = options.configuration()
     training = _import_training()
     try:
         with _Display() as display:
@@ -191,55 +165,30 @@ def evaluate(
 
 
 def held_out_tasks(split: str, count: int | None, library: ToolLibrary) -> list[Task]:
-    """Return the tasks of a split of the benchmark, or a sample of them.
-
-    Raises:
-        InvalidInputError: There is no such split, or it has fewer tasks.
-    """
-    from resilisim.errors import unknown_name
+    """Return the tasks of a split of the benchmark, or a sample of them."""
     from resilisim.tasks.benchmark import BENCHMARK_VERSION
-    from resilisim.tasks.model import SPLITS, split_of
-    from resilisim.tasks.sources import read_tasks, sample_tasks
+    from resilisim.tasks.sources import sample_tasks
 
-    if split not in SPLITS:
-        raise unknown_name("split", split, SPLITS, "option --split")
-    tasks = [task for task in read_tasks(BENCHMARK_VERSION, library) if split_of(task.required_tools) == split]
+    tasks = chosen_tasks(BENCHMARK_VERSION, split, library)
     return tasks if count is None else sample_tasks(tasks, count)
 
 
 def measure_policy(checkpoint: str, tasks: Sequence[Task], episodes: int, library: ToolLibrary) -> dict[str, Any]:
-    """Measure a trained policy against the exact optimum, by task type and in all.
+    """Measure a trained policy against the exact optimum, by task type and in all; the values are fit for JSON.
 
     The closed loop plays episodes with the luck of evaluations. The open loop is the chance of doing the policy's plan
     to the letter, which is computed, not sampled. Intervals are clustered by task.
-
-    Args:
-        checkpoint: Folder of a run, or "default".
-        tasks: The tasks.
-        episodes: Episodes of each.
-        library: Their tool library.
-
-    Returns:
-        JSON values: success, optimum, ratio with its interval, by_type, episodes, tasks, open_loop, training.
     """
     from resilisim.policies.ppo.checkpoint import load_checkpoint
     from resilisim.policies.ppo.network import WorkflowActor
     from resilisim.policies.ppo.policy import PolicyPlanner, observation_options, patterns_of
-    from resilisim.policies.ppo.validation import play_closed_loop
+    from resilisim.policies.ppo.validation import optima_of, play_closed_loop
     from resilisim.seeding import EVALUATION_SALT
-    from resilisim.simulator.exact import solve_all
-    from resilisim.simulator.law import BenchmarkLaw, EndRules
-    from resilisim.simulator.problem import build_problem
-    from resilisim.tasks import TASK_TYPES
 
     loaded = load_checkpoint(checkpoint)
-    options = observation_options(loaded)
-    options["library"] = library
     planner = PolicyPlanner(checkpoint, library)
-    problems = [build_problem(library, task.required_tools, BenchmarkLaw(), EndRules()) for task in tasks]
     with error_console().status("solving the tasks"):
-        references = solve_all(problems)
-    optima = [references[problem].known_probabilities for problem in problems]
+        optima = optima_of(tasks, library)
     with Progressing("playing episodes", len(tasks) * episodes) as progress:
         played = play_closed_loop(
             WorkflowActor(loaded.network),
@@ -247,55 +196,47 @@ def measure_policy(checkpoint: str, tasks: Sequence[Task], episodes: int, librar
             episodes,
             salt=EVALUATION_SALT,
             progress=progress.advance,
-            options=options,
+            options=observation_options(loaded, library),
             patterns=patterns_of(loaded, library),
         )
-    successes = [float(count) for count in played.full_success.sum(axis=1)]
     with Progressing("making plans", len(tasks)) as progress:
         plans = [planner.plan(task).predicted_success_probability for task in progress.track(tasks)]
-    types = [task.task_type for task in tasks]
-    known = [name for name in TASK_TYPES if name in types]
-    places = {name: [place for place, own in enumerate(types) if own == name] for name in known}
-    closed = {name: _summary(chosen, successes, optima, episodes) for name, chosen in places.items()}
-    opened = {name: _summary(chosen, plans, optima, 1) for name, chosen in places.items()}
-    every = range(len(tasks))
+    closed, by_type = _summaries(tasks, [float(count) for count in played.sum(axis=1)], optima, episodes)
+    opened, opened_by_type = _summaries(tasks, plans, optima, 1)
     return {
         "checkpoint": checkpoint,
-        **_summary(every, successes, optima, episodes),
+        **closed,
         "episodes": episodes,
-        "by_type": closed,
-        "open_loop": {**_summary(every, plans, optima, 1), "by_type": opened},
+        "by_type": by_type,
+        "open_loop": {**opened, "by_type": opened_by_type},
         "training": dict(loaded.description.training),
         "results": dict(loaded.description.results),
     }
 
 
-def _summary(
-    chosen: Sequence[int], successes: Sequence[float], optima: Sequence[float], episodes: int
-) -> dict[str, Any]:
-    """Return success, optimum and ratio of some tasks.
-
-    Args:
-        chosen: Their places.
-        successes: For each task the sum of successes.
-        optima: For each task V*.
-        episodes: What each sum is over.
-    """
+def _summaries(
+    tasks: Sequence[Task], successes: Sequence[float], optima: Sequence[float], episodes: int
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return success, optimum and ratio of all tasks and of each type, from each task's sum over its episodes."""
     from resilisim.statistics import clustered_mean, clustered_ratio
+    from resilisim.tasks import TASK_TYPES
 
-    count = [float(episodes)] * len(chosen)
-    own = [successes[place] for place in chosen]
-    best = [optima[place] for place in chosen]
-    success = clustered_mean(own, count)
-    ratio = clustered_ratio(own, [value * episodes for value in best], episodes * len(chosen))
-    return {
-        "tasks": len(chosen),
-        "success": success.value,
-        "success_interval": _interval(success),
-        "optimum": sum(best) / len(best),
-        "ratio": ratio.value,
-        "ratio_interval": _interval(ratio),
-    }
+    def summary(places: Sequence[int]) -> dict[str, Any]:
+        own, best = [successes[place] for place in places], [optima[place] for place in places]
+        success = clustered_mean(own, [float(episodes)] * len(own))
+        ratio = clustered_ratio(own, [value * episodes for value in best], episodes * len(own))
+        return {
+            "tasks": len(own),
+            "success": success.value,
+            "success_interval": _interval(success),
+            "optimum": sum(best) / len(best),
+            "ratio": ratio.value,
+            "ratio_interval": _interval(ratio),
+        }
+
+    types = [task.task_type for task in tasks]
+    places = {name: [place for place, own in enumerate(types) if own == name] for name in TASK_TYPES if name in types}
+    return summary(range(len(tasks))), {name: summary(own) for name, own in places.items()}
 
 
 def _interval(estimate: Estimate) -> tuple[float | None, float | None]:
@@ -303,18 +244,8 @@ def _interval(estimate: Estimate) -> tuple[float | None, float | None]:
     return mapping["low"], mapping["high"]
 
 
-def _is_anything_given(context: typer.Context) -> bool:
-    """Return whether the command line holds an option of the command."""
-    sources = [context.get_parameter_source(name) for name in context.params]
-    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
-
-
 def _import_training() -> ModuleType:
-    """Import what trains.
-
-    Raises:
-        MissingExtraError: The extra `train` is not installed.
-    """
+    """Import what trains; a MissingExtraError tells that the extra `train` is not installed."""
     try:
         from resilisim.policies.ppo import training
     except ImportError as error:

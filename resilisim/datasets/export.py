@@ -52,7 +52,7 @@ from resilisim.errors import (
     unknown_name,
 )
 from resilisim.evaluation.run.plan import check_tasks
-from resilisim.processes import Jobs, answers_in_order, answers_of_processes
+from resilisim.processes import answers_in_order, answers_of_processes, one_by_one
 from resilisim.provenance import describe_os_error
 from resilisim.run_folder import JsonLinesWriter, claim, is_stream, read_json_lines, temporary_path
 from resilisim.tasks import Task
@@ -293,7 +293,7 @@ def _write_shards(
         raise InvalidInputError(
             f"the source of the records cannot be handed to other processes ({error}): use one worker"
         ) from error
-    yield from answers_of_processes(_ShardMaker, setup, Jobs(iter(shards)), workers)
+    yield from answers_of_processes(_ShardMaker, setup, one_by_one(shards), workers)
 
 
 TASKS_PER_SHARD = 50

@@ -419,13 +419,18 @@ class ConversationEnv(gymnasium.Env[str, str]):
                 )
             tasks = benchmark_tasks()
             return tasks[int(self.np_random.integers(len(tasks)))]
-        if isinstance(task, Task):
-            return task
-        if isinstance(task, str):
-            return find_task(task)
-        if isinstance(task, Mapping):
-            return Task.from_mapping(task, self.library)
-        raise InvalidInputError(f"a task of type {type(task).__name__}: expected an id, a mapping or a Task")
+        return resolve_task(task, self.library)
+
+
+def resolve_task(task: object, library: ToolLibrary) -> Task:
+    """Return the task that an id of benchmark-v1, a mapping with its fields, or a `Task` stands for."""
+    if isinstance(task, Task):
+        return task
+    if isinstance(task, str):
+        return find_task(task)
+    if isinstance(task, Mapping):
+        return Task.from_mapping(task, library)
+    raise InvalidInputError(f"a task of type {type(task).__name__}: expected an id, a mapping or a Task")
 
 
 # The id of a shipped task names its required list, and with the seed and a known salt all of its luck.

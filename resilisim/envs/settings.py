@@ -56,17 +56,8 @@ class EnvironmentOptions(OptionsButPlanner, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class EnvironmentSettings:
-    """The options of Conversation-v0; the defaults are those of the benchmark.
-
-        >>> EnvironmentSettings(base=0.7).with_options(max_turns=8).max_turns
-        8
-
-    `help` of each option is what `resilisim evaluate --help` says of it: `resilisim.options.options_of` returns them.
-
-    Raises:
-        InvalidInputError: A value is not what its option takes.
-    """
+class LawOptions:
+    """The constants of the benchmark law and of its end rules, which both environments take."""
 
     base: float = option(
         0.8,
@@ -83,7 +74,9 @@ class EnvironmentSettings:
         0.7, "Factor for each dependency executed but not yet successful.", least=0.0, most=1.0, group=LAW_GROUP
     )
     history: float = option(0.9, "Factor for each failed execution so far.", least=0.0, most=1.0, group=LAW_GROUP)
-    max_turns: int = option(10, "Turns of an episode.", least=1, most=MAX_TURNS, flag="--turns", group=RULES_GROUP)
+    max_turns: int | None = option(
+        None, "Steps of an episode; 10 under the benchmark law and 20 under the training law if None.", least=1
+    )
     max_consecutive_failures: int = option(
         5,
         "Failed executions in a row that end an episode; 0 turns the rule off.",
@@ -98,6 +91,22 @@ class EnvironmentSettings:
         most=MAX_TURNS,
         group=RULES_GROUP,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSettings(LawOptions):
+    """The options of Conversation-v0; the defaults are those of the benchmark.
+
+        >>> EnvironmentSettings(base=0.7).with_options(max_turns=8).max_turns
+        8
+
+    `help` of each option is what `resilisim evaluate --help` says of it: `resilisim.options.options_of` returns them.
+
+    Raises:
+        InvalidInputError: A value is not what its option takes.
+    """
+
+    max_turns: int = option(10, "Turns of an episode.", least=1, most=MAX_TURNS, flag="--turns", group=RULES_GROUP)
     planner: str = option(
         "auto",
         "Who makes the plan of prompts that hold one: auto, exact, exact-path (without limits of steps), policy:DIR "

@@ -19,7 +19,7 @@ from resilisim.evaluation.run.plan import (
     Plan,
     RunSettings,
     TaskSpec,
-    agent_arguments,
+    agents_of,
     check_flaws,
     check_policies,
     check_prompts,
@@ -34,35 +34,43 @@ from resilisim.evaluation.run.plan import (
 )
 from resilisim.evaluation.run.player import Players
 from resilisim.evaluation.run.ray_cluster import check_address
-from resilisim.evaluation.run.runner import CallOutcome, RunPart, play_run
+from resilisim.evaluation.run.runner import CallOutcome, play_run
 from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.agents import AgentSums
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.evaluation.table.summary import GroupSummary, SummaryTable
-from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.tool_library import ToolLibrary, default_library
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class EvaluationResult:
     """The results of a run.
 
     Attributes:
         directory: The folder.
-        manifest: Its manifest: arguments, versions, hashes.
-        num_episodes: Episodes that are finished.
-        rows: One summary per policy and prompt type.
+        facts: What is known of its episodes.
         call: What the call that returned this did; of results that were only read, nothing.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> result = evaluate("plan-follower", tasks=10, prompts="optimal", seeds=3)
+        >>> result.row("plan-follower", "optimal").num_episodes
+        30
+        >>> next(result.records())["instance_id"]
+        'task_c64444cae27fab46'
     """
 
     directory: Path
-    manifest: dict[str, Any]
-    num_episodes: int
-    rows: tuple[GroupSummary, ...]
-    facts: RunFacts = field(compare=False)
-    call: CallOutcome = field(default_factory=CallOutcome, compare=False)
+    facts: RunFacts
+    call: CallOutcome = field(default_factory=CallOutcome)
     # Keeps a folder that nobody asked for until the result is gone.
-    _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, compare=False)
+    _temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both tell the same of one folder; what calls did is left out."""
+        if not isinstance(other, EvaluationResult):
+            return NotImplemented
+        return (self.directory, self.manifest, self.rows) == (other.directory, other.manifest, other.rows)
 
     def __repr__(self) -> str:
         """Return the folder, how much of the run is there, and its policies: a manifest would fill pages."""
@@ -71,6 +79,21 @@ class EvaluationResult:
             f"EvaluationResult({str(self.directory)!r}, {self.num_episodes} of {self.num_planned} episodes, "
             f"policies: {policies or 'none'})"
         )
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The run's manifest: arguments, versions, hashes."""
+        return dict(self.facts.manifest)
+
+    @property
+    def rows(self) -> tuple[GroupSummary, ...]:
+        """One summary per policy and prompt type."""
+        return tuple(self.facts.rows)
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes that are finished."""
+        return self.facts.table.num_episodes
 
     @property
     def num_planned(self) -> int:
@@ -136,33 +159,16 @@ def read_results(directory: Path | str) -> EvaluationResult:
 
     Raises:
         StoreError: It is no folder of results, or cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> from resilisim import evaluate, read_results
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = evaluate("plan-follower", tasks=3, out=folder)
+        ...     read_results(folder).rows == result.rows
+        True
     """
-    return result_of(Path(directory), read_facts(directory))
-
-
-def result_of(
-    directory: Path,
-    facts: RunFacts,
-    call: CallOutcome | None = None,
-    temporary: tempfile.TemporaryDirectory[str] | None = None,
-) -> EvaluationResult:
-    """Return the results that facts make.
-
-    Args:
-        directory: The run's folder.
-        facts: What is known of its episodes.
-        call: What the call did, if one played.
-        temporary: Keeps the folder alive, if nobody asked for it.
-    """
-    return EvaluationResult(
-        directory,
-        dict(facts.manifest),
-        facts.table.num_episodes,
-        tuple(facts.rows),
-        facts,
-        CallOutcome() if call is None else call,
-        temporary,
-    )
+    return EvaluationResult(Path(directory), read_facts(directory))
 
 
 def evaluate(
@@ -219,8 +225,16 @@ def evaluate(
         ExactLimitError: A task is too large to be solved exactly.
         StoreError: The folder holds another run, or cannot be written.
         InfrastructureError: A worker process died, or what policies need is down for episode after episode.
-        MissingExtraError: What an argument needs is not installed.
         RunInterrupted: Ctrl-C; what is finished is kept.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> result = evaluate(["plan-follower", "exact-optimum"], tasks=20, prompts="optimal", seeds=5)
+        >>> [(row.policy, row.num_episodes) for row in result.rows]
+        [('plan-follower', 100), ('exact-optimum', 100)]
+        >>> worse = evaluate("plan-follower", 20, "optimal", 5, base=0.5)
+        >>> worse.row("plan-follower", "optimal").success < result.row("plan-follower", "optimal").success
+        True
     """
     if library is not None and not isinstance(library, ToolLibrary):
         raise InvalidInputError(f"library is {library!r:.60}: expected a ToolLibrary (`load_library` reads one)")
@@ -233,11 +247,11 @@ def evaluate(
     policy_specs, prompt_types = check_policies(policies), check_prompts(prompts)
     num_workers = check_integer("workers", workers, 1, MAX_WORKERS)
     chosen_tasks, chosen_seeds = check_tasks(tasks, own_library), check_seeds(seeds)
-    part = check_shard(shard, len(chosen_tasks))
     model_settings = check_models(model)
     maker = PolicyMaker(own_library, model_settings.make(), model_settings.load_prices())
     made = maker.make_all(policy_specs)  # once, to see early that each can be made
-    plan = Plan(chosen_tasks, len(made), len(prompt_types), chosen_seeds)
+    part = check_shard(shard, len(chosen_tasks))
+    plan = Plan(chosen_tasks, len(made), len(prompt_types), chosen_seeds, part)
     settings = RunSettings(
         contestants=tuple(contestant for contestant, _ in made),
         prompts=prompt_types,
@@ -254,8 +268,6 @@ def evaluate(
     unpriced = price_gaps(made, maker) if limits.cost is not None else []
     if unpriced:
         raise InvalidInputError(f"a limit of dollars needs the prices of all models: {unpriced[0]}")
-    arguments = run_arguments(settings, plan, own_library, agent_arguments(made))
-    waits_for_models = any(isinstance(policy, LlmPolicy) for _, policy in made)
-    players = Players(num_workers, waits_for_models, ray)
-    played = play_run(settings, RunPart(plan, part, limits), arguments, out, players, progress)
-    return result_of(played.directory, played.facts, played.call, played.temporary)
+    arguments = run_arguments(settings, plan, own_library, made)
+    players = Players(num_workers, bool(agents_of(made)), ray)
+    return EvaluationResult(*play_run(settings, plan, arguments, out, limits, players, progress))

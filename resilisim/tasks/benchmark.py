@@ -71,6 +71,10 @@ def find_task(instance_id: str) -> Task:
 
     Raises:
         InvalidInputError: There is none; the message gives the nearest id.
+
+    Example:
+        >>> find_task("task_c64444cae27fab46").complexity
+        'medium'
     """
     task = _tasks_by_id().get(instance_id)
     if task is None:

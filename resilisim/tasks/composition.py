@@ -69,6 +69,11 @@ def task_statistics(tasks: Iterable[Task]) -> dict[str, Any]:
         JSON values: `tasks`, `by_type`, `by_complexity`, `by_num_tools` (keys are texts, as JSON has it), `by_split`,
         `by_domain`, `by_tool` (in how many tasks each stands), `distinct_tool_lists`, `distinct_tool_sets`, and
         `tool_sets_by_split`.
+
+    Example:
+        >>> from resilisim.tasks import benchmark_tasks
+        >>> task_statistics(benchmark_tasks())["by_complexity"]
+        {'easy': 1520, 'medium': 2880, 'hard': 640}
     """
     counters: dict[str, Counter[str]] = {
         key: Counter() for key in ("type", "complexity", "num_tools", "split", "domain", "tool")
@@ -139,12 +144,9 @@ def check_figure_path(path: Path) -> str:
 
 
 def write_task_figure(path: Path, tasks: Mapping[str, Any], library: Mapping[str, Any]) -> None:
-    """Draw task types, complexity, tools by category, and parameters into one file.
+    """Draw what `task_statistics` and `library_statistics` returned into one file, whose suffix says the format.
 
-    Args:
-        path: The file; its suffix says the format. What was there before is replaced when the image is complete.
-        tasks: What `task_statistics` returned.
-        library: What `library_statistics` returned.
+    What was there before is replaced when the image is complete.
 
     Raises:
         InvalidInputError: The suffix stands for no format.

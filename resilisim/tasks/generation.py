@@ -48,23 +48,10 @@ CLOSURE = "prerequisite"  # what a tool that was added for the others' sake is c
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Tools that can do a step.
-
-    Attributes:
-        tools: Names, best first; none twice.
-        weights: How often each is drawn, in any scale.
-    """
+    """Tools that can do a step, best first, and how often each is drawn, in any scale."""
 
     tools: tuple[str, ...]
     weights: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A tool that was drawn, and the operation that it was drawn for."""
-
-    operation: str
-    tool: str
 
 
 def generate_tasks(
@@ -89,8 +76,8 @@ def generate_tasks(
             library can be asked for in words.
 
     Example:
-        >>> write_tasks("mine.jsonl", generate_tasks(seed=7, count=500))
-        500
+        >>> [task.complexity for task in generate_tasks(seed=7, count=3)]
+        ['easy', 'medium', 'medium']
     """
     seed = check_integer("seed", seed, 0, MAX_SEED)
     count = check_integer("count", count, 1, MAX_COUNT)
@@ -113,6 +100,13 @@ def write_tasks(path: str | Path, tasks: Iterable[Task]) -> int:
 
     Raises:
         StoreError: The file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from resilisim.tasks import benchmark_tasks
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_tasks(f"{folder}/mine.jsonl", benchmark_tasks()[:20])
+        20
     """
     target = Path(path)
     direct = target.exists() and not target.is_file()  # a pipe or a device has to be written to as it is
@@ -174,9 +168,8 @@ def _make_task(
     candidates: Mapping[SkeletonStep, Candidates],
     book: PhraseBook,
 ) -> Task:
-    chosen = draw_tools(template, draws, library, candidates)
-    operation_of = {choice.tool: choice.operation for choice in chosen}
-    names = sorted_by_dependencies([choice.tool for choice in chosen], library)
+    operation_of = draw_tools(template, draws, library, candidates)
+    names = sorted_by_dependencies(list(operation_of), library)
     scene = draw_scene(draws, seed, index)
     first, last = library[names[0]], library[names[-1]]
     inputs = draw_inputs(first, scene, draws)
@@ -273,8 +266,8 @@ def operation_texts(step: SkeletonStep, library: ToolLibrary) -> dict[str, str]:
 
 def draw_tools(
     template: TaskTemplate, draws: Draws, library: ToolLibrary, candidates: Mapping[SkeletonStep, Candidates]
-) -> list[Chosen]:
-    """Draw the tools of a task, one for each step that it keeps, none twice, in skeleton order.
+) -> dict[str, str]:
+    """Draw the tools of a task, one for each step that it keeps, in skeleton order; each with its operation.
 
     Fewer tools than the skeleton: middle steps are dropped, or for a single tool all steps but one. More: a second
     process tool where the template ends with processing, else a tool that one of the others depends on.
@@ -285,33 +278,25 @@ def draw_tools(
         steps = [draws.choice(steps)]
     while len(steps) > num_tools:
         del steps[draws.between(1, len(steps) - 2)]
-    chosen: list[Chosen] = []
-    for step in steps:
-        _add(chosen, step, draws, candidates[step])
-    if num_tools > len(steps):
-        if template.steps[-1].semantic_type == "processors":
-            _add(chosen, template.steps[-1], draws, candidates[template.steps[-1]])
-        else:
-            _add_prerequisite(chosen, draws, library)
+    repeats_last = num_tools > len(steps) and steps[-1].semantic_type == "processors"
+    chosen: dict[str, str] = {}
+    for step in [*steps, *steps[-1:] * repeats_last]:
+        found = candidates[step]
+        free = {tool: each for tool, each in zip(found.tools, found.weights, strict=True) if tool not in chosen}
+        if free:
+            chosen[draws.weighted(tuple(free), tuple(free.values()))] = step.operation
+    if num_tools > len(steps) and not repeats_last:
+        chosen = _with_prerequisite(chosen, draws, library)
     return chosen
 
 
-def _add(chosen: list[Chosen], step: SkeletonStep, draws: Draws, candidates: Candidates) -> None:
-    """Append one of a step's candidates that is not in use, if any is left (or nothing is chosen yet)."""
-    taken = {choice.tool for choice in chosen}
-    free = [
-        (tool, weight) for tool, weight in zip(candidates.tools, candidates.weights, strict=True) if tool not in taken
-    ]
-    if free:
-        tool = draws.weighted([tool for tool, _ in free], [weight for _, weight in free])
-        chosen.append(Chosen(step.operation, tool))
-
-
-def _add_prerequisite(chosen: list[Chosen], draws: Draws, library: ToolLibrary) -> None:
+def _with_prerequisite(chosen: dict[str, str], draws: Draws, library: ToolLibrary) -> dict[str, str]:
     """Insert a tool of the dependency closure before the first chosen tool that depends on it; none, no change."""
-    taken = [choice.tool for choice in chosen]
-    missing = [name for name in library.closure(taken) if name not in taken]
-    if missing:
-        name = draws.choice(missing)
-        place = next(index for index, tool in enumerate(taken) if name in library.closure((tool,)))
-        chosen.insert(place, Chosen(CLOSURE, name))
+    missing = [name for name in library.closure(chosen) if name not in chosen]
+    if not missing:
+        return chosen
+    name = draws.choice(missing)
+    entries = list(chosen.items())
+    place = next(index for index, tool in enumerate(chosen) if name in library.closure((tool,)))
+    entries.insert(place, (name, CLOSURE))
+    return dict(entries)

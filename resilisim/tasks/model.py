@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-import heapq
+import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from importlib import resources
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -67,80 +68,16 @@ class TaskTemplate:
     minimum_for_partial: int
 
 
-_INPUT = SkeletonStep(
-    "input", "sources", "bring the input in: read a file, fetch from a remote address, or scan a folder"
-)
-_READ = SkeletonStep(
-    "read", "sources", "read the raw input: open it from disk, look for it in a folder, or fetch it from the network"
-)
-_FETCH = SkeletonStep(
-    "fetch", "sources", "fetch data from an external system: open a connection, sign in, and download from its API"
-)
-_PROCESS = SkeletonStep(
-    "process",
-    "processors",
-    "process data records: parse, filter, transform, map, validate, analyze or calculate with their values",
-)
-_PARSE = SkeletonStep("parse", "processors", "parse raw content into structured records")
-_VALIDATE = SkeletonStep(
-    "validate",
-    "processors",
-    "validate data: check records against a schema, or a network response against its contract",
-)
-_TRANSFORM = SkeletonStep(
-    "transform",
-    "processors",
-    "transform records: reshape and normalize fields, map fields between systems, or convert the file format",
-)
-_COMPUTE = SkeletonStep(
-    "compute", "processors", "compute numerical results: calculate, analyze statistics, predict, simulate or optimize"
-)
-_AGGREGATE = SkeletonStep(
-    "aggregate", "aggregators", "aggregate and combine many records: filter them and sum them up by group"
-)
-_WRITE = SkeletonStep(
-    "write", "outputs", "write the result out: save it to a file, post it to an API, or notify the team by message"
-)
-_POST = SkeletonStep(
-    "post",
-    "outputs",
-    "post the result: send it to a remote endpoint, route messages, queue them for another system, or notify people",
-)
-_OUTPUT = SkeletonStep(
-    "output",
-    "outputs",
-    "output the final result: write a file, post it to an API, queue it for another system, or notify people",
-)
+def _packaged_templates() -> Iterator[TaskTemplate]:
+    data = json.loads(resources.files("resilisim.tasks").joinpath("data/templates.json").read_text(encoding="utf-8"))
+    steps = {operation: SkeletonStep(operation, **values) for operation, values in data["steps"].items()}
+    for values in data["templates"]:
+        skeleton = tuple(steps[operation] for operation in values["steps"])
+        num_tools = {int(number): weight for number, weight in values["num_tools"].items()}
+        yield TaskTemplate(**{**values, "steps": skeleton, "num_tools": num_tools})
 
-TEMPLATES: tuple[TaskTemplate, ...] = (
-    TaskTemplate("basic_file_processing", "easy", 1200, (_INPUT, _PROCESS), {2: 0.4, 3: 0.6}, 1),
-    TaskTemplate("simple_data_transformation", "easy", 320, (_READ, _PROCESS, _OUTPUT), {1: 0.25, 2: 0.25, 3: 0.5}, 1),
-    TaskTemplate(
-        "complex_validation_pipeline",
-        "medium",
-        1520,
-        (_READ, _VALIDATE, _TRANSFORM, _AGGREGATE, _WRITE),
-        {4: 0.35, 5: 0.65},
-        3,
-    ),
-    TaskTemplate(
-        "complex_network_integration",
-        "medium",
-        1360,
-        (_FETCH, _PARSE, _VALIDATE, _TRANSFORM, _POST),
-        {3: 0.2, 4: 0.3, 5: 0.5},
-        3,
-    ),
-    TaskTemplate(
-        "advanced_computation_pipeline",
-        "hard",
-        640,
-        (_READ, _VALIDATE, _TRANSFORM, _COMPUTE, _AGGREGATE, _WRITE),
-        {5: 0.2, 6: 0.4, 7: 0.4},
-        4,
-    ),
-)
 
+TEMPLATES: tuple[TaskTemplate, ...] = tuple(_packaged_templates())
 TEMPLATE_OF_TYPE: Mapping[str, TaskTemplate] = {template.task_type: template for template in TEMPLATES}
 SHARES: tuple[int, ...] = tuple(template.share for template in TEMPLATES)
 TASK_TYPES: tuple[str, ...] = tuple(TEMPLATE_OF_TYPE)
@@ -172,6 +109,11 @@ class Task:
         complexity: "easy", "medium" or "hard".
         metadata: How the task was made.
         original_description: The description before any rewriting.
+
+    Example:
+        >>> from resilisim.tasks import benchmark_tasks
+        >>> benchmark_tasks()[0].task_type
+        'complex_validation_pipeline'
     """
 
     instance_id: str
@@ -212,6 +154,7 @@ class Task:
             UserWarning: If the required order contradicts the dependencies.
 
         Example:
+            >>> from resilisim.tool_library import default_library
             >>> Task.from_mapping({"required_tools": ["file_operations_reader"]}, default_library()).complexity
             'easy'
         """
@@ -280,15 +223,18 @@ class _GivenTask(BaseModel):
 
 
 def minimum_for_partial(task_type: str, num_required: int) -> int:
-    """Return how many required tools must succeed for partial success: the type's number, else half, rounded up."""
+    """Return how many required tools must succeed for partial success: the type's number, else half, rounded up.
+
+    Example:
+        >>> minimum_for_partial("custom", 5)
+        3
+    """
     return MINIMUM_FOR_PARTIAL.get(task_type, (num_required + 1) // 2)
 
 
 def complexity_of(num_tools: int) -> str:
     """Return the complexity that a task of so many tools has when nothing else is said."""
-    if num_tools <= 3:
-        return "easy"
-    return "medium" if num_tools <= 5 else "hard"
+    return "easy" if num_tools <= 3 else "medium" if num_tools <= 5 else "hard"
 
 
 def instance_id_of(
@@ -308,19 +254,12 @@ def sorted_by_dependencies(names: Sequence[str], library: ToolLibrary) -> tuple[
 
     Dependencies are those among the given tools, also where they lead through tools that are not given.
     """
-    place = {name: index for index, name in enumerate(names)}
-    waiting = {name: set(library.closure((name,))) & place.keys() - {name} for name in names}
-    ready = [place[name] for name in names if not waiting[name]]
-    heapq.heapify(ready)
+    waiting = {name: set(library.closure((name,))) & set(names) - {name} for name in names}
     result: list[str] = []
-    while ready:
-        done = names[heapq.heappop(ready)]
-        result.append(done)
-        for name in names:
-            if done in waiting[name]:
-                waiting[name].discard(done)
-                if not waiting[name]:
-                    heapq.heappush(ready, place[name])
+    while waiting:
+        ready = next(name for name, needed in waiting.items() if needed <= set(result))
+        result.append(ready)
+        del waiting[ready]
     return tuple(result)
 
 

@@ -30,15 +30,6 @@ MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-GIVEN_NAMES = (
-    *("Nadia", "Tomasz", "Ingrid", "Kwame", "Leila", "Matteo", "Sanne", "Rafael", "Yuki", "Oisin", "Priya", "Emre"),
-    *("Carmen", "Henrik", "Zanele", "Bruno", "Aylin", "Dmitri", "Maeve", "Joaquim", "Freya", "Samuel", "Mei", "Anselm"),
-)
-FAMILY_NAMES = (
-    *("Okafor", "Lindqvist", "Moreau", "Castellanos", "Brandt", "Ito", "Kowalska", "Adeyemi", "Ferreira", "Novak"),
-    *("Haddad", "Jensen", "Rossi", "Murphy", "Chandra", "Vermeer", "Yilmaz", "Petrov", "Sandoval", "Keller"),
-    *("Mbeki", "Halonen", "Duarte", "Whitlock"),
-)
 
 FORMATS = ("csv", "json", "xml", "parquet")
 PLACES = ("location", "archive", "converted_file", "path")  # returns that say where an outcome lies
@@ -109,12 +100,23 @@ class Scene:
 @lru_cache(maxsize=1)
 def domains() -> tuple[Domain, ...]:
     """Return every domain, in a fixed order."""
-    text = resources.files("resilisim.tasks").joinpath("data/domains.json").read_text(encoding="utf-8")
-    return validated(tuple[Domain, ...], json.loads(text), "domains.json")
+    return validated(tuple[Domain, ...], _data("domains.json"), "domains.json")
+
+
+@lru_cache(maxsize=1)
+def _texts() -> Mapping[str, Any]:
+    """Return the layouts, the pools of sentences and the names of people."""
+    value: Mapping[str, Any] = _data("layouts.json")
+    return value
+
+
+def _data(name: str) -> Any:
+    return json.loads(resources.files("resilisim.tasks").joinpath("data", name).read_text(encoding="utf-8"))
 
 
 def draw_scene(draws: Draws, seed: int, index: int) -> Scene:
     """Draw the setting of one task; its ticket differs from that of every other task of the same seed."""
+    texts = _texts()
     domain = draws.choice(domains())
     artefact = draws.choice(domain.artefacts)
     organisation = draws.choice(domain.organisations)
@@ -124,7 +126,7 @@ def draw_scene(draws: Draws, seed: int, index: int) -> Scene:
         artefact=artefact,
         organisation=organisation,
         unit=draws.choice(domain.units),
-        person=f"{draws.choice(GIVEN_NAMES)} {draws.choice(FAMILY_NAMES)}",
+        person=f"{draws.choice(texts['given_names'])} {draws.choice(texts['family_names'])}",
         role=draws.choice(domain.roles),
         ticket=_ticket(organisation, seed, index),
         day=day,
@@ -170,18 +172,12 @@ def draw_inputs(tool: Tool, scene: Scene, draws: Draws) -> dict[str, Any]:
 def draw_expected_outputs(tool: Tool, scene: Scene, draws: Draws, destination: str | None) -> dict[str, Any]:
     """Draw what a task's last tool should return: success, the metadata, and what else can be said in advance.
 
-    Returns:
-        Values under names of the tool's returns, of their types; at least one.
+    At least one value is returned, each of the type that the tool's returns have under its name.
     """
-    expected: dict[str, Any] = {}
-    for entry in tool.returns:
-        value = _return_value(entry.name, scene, draws, destination)
-        if value is not None and _has_type(value, entry.type):
-            expected[entry.name] = value
-    if not expected:
-        first = tool.returns[0]
-        expected[first.name] = _typed_value(Parameter(first.name, first.type), scene, draws)
-    return expected
+    drawn = {entry.name: _return_value(entry.name, scene, draws, destination) for entry in tool.returns}
+    expected = {entry.name: drawn[entry.name] for entry in tool.returns if _has_type(drawn[entry.name], entry.type)}
+    first = tool.returns[0]
+    return expected or {first.name: _typed_value(Parameter(first.name, first.type), scene, draws)}
 
 
 def field_type(field: str) -> str:
@@ -226,7 +222,8 @@ def _named_value(name: str, tool: Tool, scene: Scene, draws: Draws) -> Any:
     if name == "destination":
         return draw_destination(tool, scene, draws)
     if name in ("data", "dataset", "payload", "message", "scenario", "history", "value", "content"):
-        return _batch(scene, draws) if name != "message" or _wants_object(tool, name) else f"{artefact.items} are ready"
+        is_object = any(parameter.name == name and parameter.type == "object" for parameter in tool.parameters)
+        return _batch(scene, draws) if name != "message" or is_object else f"{artefact.items} are ready"
     if name == "schema":
         return {
             "fields": {field: field_type(field) for field in artefact.fields},
@@ -253,10 +250,6 @@ def _named_value(name: str, tool: Tool, scene: Scene, draws: Draws) -> Any:
         "key": f"{artefact.stem}:{scene.day.isoformat()}",
     }
     return simple.get(name)
-
-
-def _wants_object(tool: Tool, name: str) -> bool:
-    return any(parameter.name == name and parameter.type == "object" for parameter in tool.parameters)
 
 
 def _batch(scene: Scene, draws: Draws) -> dict[str, Any]:
@@ -381,14 +374,6 @@ def _return_value(name: str, scene: Scene, draws: Draws, destination: str | None
     return known.get(name)
 
 
-@lru_cache(maxsize=1)
-def _texts() -> Mapping[str, Any]:
-    """Return the layouts and the pools of sentences."""
-    text = resources.files("resilisim.tasks").joinpath("data/layouts.json").read_text(encoding="utf-8")
-    value: Mapping[str, Any] = json.loads(text)
-    return value
-
-
 def describe(
     scene: Scene,
     tool_clauses: Sequence[str],
@@ -397,15 +382,9 @@ def describe(
     destination: str | None,
     draws: Draws,
 ) -> tuple[str, str]:
-    """Write the description of a task.
+    """Write the description of a task around one clause for each required tool; every input is told.
 
-    Args:
-        scene: The setting.
-        tool_clauses: One clause for each required tool, in the required order.
-        inputs: The task's inputs; every one is told.
-        expected_outputs: The task's expected outputs.
-        destination: Where the outcome goes, if it goes somewhere and the inputs do not say so.
-        draws: Source of choices.
+    The destination is where the outcome goes, if it goes somewhere and the inputs do not say so.
 
     Returns:
         The name of the layout that was drawn, and the text.

@@ -30,6 +30,7 @@ def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
         InvalidInputError: Nothing is called that, or a task does not fit the library.
 
     Example:
+        >>> from resilisim.tool_library import default_library
         >>> len(read_tasks("100", default_library()))
         100
     """
@@ -91,6 +92,11 @@ def sample_tasks(tasks: Sequence[Task], n: int, seed: int = 0, split: str | None
 
     Raises:
         InvalidInputError: n is out of range, or the split does not exist.
+
+    Example:
+        >>> sample = sample_tasks(benchmark_tasks(), 30, seed=1, split="test")
+        >>> len({task.task_type for task in sample})
+        5
     """
     if split is not None and split not in SPLITS:
         raise unknown_name("split", split, SPLITS)

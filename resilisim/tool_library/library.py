@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
+from graphlib import CycleError, TopologicalSorter
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -164,52 +166,42 @@ class ToolLibrary:
         return tuple(resolved)
 
     def _levels(self, source: str) -> list[int]:
-        """Return the level of each tool, by removing tools whose dependencies are done until none is left."""
+        """Return the level of each tool: of tools whose dependencies are done all at once, until none is left."""
+        sorter = TopologicalSorter(dict(zip(self.names, self._dependencies, strict=True)))
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            cycle = error.args[1][::-1]
+            raise InvalidInputError(
+                f"{source}: tool {cycle[0]!r}, field 'dependencies': dependency cycle {' -> '.join(cycle)}; "
+                "expected dependencies without a cycle"
+            ) from None
         levels: dict[str, int] = {}
-        waiting = list(self.names)
-        while waiting:
-            ready = [name for name in waiting if all(d in levels for d in self._dependencies[self._index[name]])]
+        for level in itertools.count():
+            ready = sorter.get_ready()
             if not ready:
-                raise InvalidInputError(self._cycle_message(waiting, source))
-            for name in ready:
-                dependencies = self._dependencies[self._index[name]]
-                levels[name] = 1 + max((levels[dependency] for dependency in dependencies), default=-1)
-            waiting = [name for name in waiting if name not in levels]
-        return [levels[name] for name in self.names]
-
-    def _cycle_message(self, stuck: list[str], source: str) -> str:
-        """Name one cycle: every stuck tool depends on a stuck tool, so following them must come back."""
-        stuck_names = set(stuck)
-        path = [stuck[0]]
-        while True:
-            dependencies = self._dependencies[self._index[path[-1]]]
-            following = next(name for name in dependencies if name in stuck_names)
-            if following in path:
-                cycle = [*path[path.index(following) :], following]
                 break
-            path.append(following)
-        return (
-            f"{source}: tool {cycle[0]!r}, field 'dependencies': dependency cycle {' -> '.join(cycle)}; "
-            "expected dependencies without a cycle"
-        )
+            levels |= dict.fromkeys(ready, level)
+            sorter.done(*ready)
+        return [levels[name] for name in self.names]
 
 
 def _resolve_names(tools: tuple[Tool, ...], source: str) -> dict[str, str]:
     """Map every name and alias, in lower case, to the name of its tool."""
     owners: dict[str, str] = {}
     for tool in tools:
+        where = f"{source}: tool {tool.name!r}, field"
         for field, name in (("name", tool.name), *(("aliases", alias) for alias in tool.aliases)):
             try:
                 checked_name(name)
             except InvalidInputError as error:
-                raise InvalidInputError(f"{source}: tool {tool.name!r}, field {field!r}: {error}") from None
-        if tool.name.lower() in owners:
-            taken = owners[tool.name.lower()]
-            raise InvalidInputError(
-                f"{source}: tool {tool.name!r}, field 'name': duplicate of tool {taken!r}; "
-                "expected names that differ in more than letter case"
-            )
+                raise InvalidInputError(f"{where} {field!r}: {error}") from None
+        taken = owners.get(tool.name.lower())
         owners[tool.name.lower()] = tool.name
+        if taken is not None:
+            raise InvalidInputError(
+                f"{where} 'name': duplicate of tool {taken!r}; expected names that differ in more than letter case"
+            )
     for tool in tools:
         for alias in tool.aliases:
             taken = owners.setdefault(alias.lower(), tool.name)
@@ -330,6 +322,13 @@ def load_library(path: str | Path) -> ToolLibrary:
 
     Raises:
         InvalidInputError: The file cannot be read or does not hold a valid library.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        ...     file.write('[{"name": "oven_heater", "description": "Heats the oven."}]') > 0 and file.flush()
+        ...     load_library(file.name).names
+        ('oven_heater',)
     """
     return ToolLibrary.from_json(read_text(Path(path), "tool library"), source=str(path))
 

@@ -130,6 +130,10 @@ class Parameter:
         required: Whether a call in strict mode must give it.
         default: Value used when it is left out (None: there is none).
         constraints: Further JSON Schema keywords that a value must obey.
+
+    Example:
+        >>> Parameter("retries", "integer", required=False, default=3, constraints={"minimum": 0}).default
+        3
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
@@ -144,7 +148,12 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ReturnValue:
-    """One value that a successful execution returns; `type` is one of `VALUE_TYPES`."""
+    """One value that a successful execution returns; `type` is one of `VALUE_TYPES`.
+
+    Example:
+        >>> ReturnValue("row_count", "integer", "Rows that were read.").type
+        'integer'
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
 
@@ -162,6 +171,11 @@ class ErrorSpec:
         description: What the code means.
         template: Message with `{slot}` places.
         slots: For each place of the template, the texts that can stand there.
+
+    Example:
+        >>> error = ErrorSpec("NO_PAPER", template="Tray {tray} is empty.", slots={"tray": ("1", "2")})
+        >>> error.message({"tray": "2"})
+        'Tray 2 is empty.'
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
@@ -214,6 +228,11 @@ class DependencyMetadata:
         level: 0 without dependencies, else one more than the highest level among them.
         execution_order: Place in the library's reference order, which respects all dependencies.
         category: The tool's category.
+
+    Example:
+        >>> from resilisim.tool_library import default_library
+        >>> default_library()["file_operations_reader"].dependency_metadata.level
+        0
     """
 
     level: int = 0
@@ -223,7 +242,12 @@ class DependencyMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Differentiation:
-    """What tells a tool from its neighbours."""
+    """What tells a tool from its neighbours.
+
+    Example:
+        >>> Differentiation("Reads one file.", usage_keywords=("open", "load")).usage_keywords
+        ('open', 'load')
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
 
@@ -253,7 +277,8 @@ class Tool:
         success_probability: Base chance of success of one execution, in (0, 1]; None leaves it to the law.
 
     Example:
-        >>> Tool("billing_exporter", "Exports invoices.", dependencies=("billing_reader",))
+        >>> Tool("billing_exporter", "Exports invoices.", dependencies=("billing_reader",)).dependencies
+        ('billing_reader',)
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT

@@ -114,7 +114,12 @@ def parameter_schema(tool: Tool, strict: bool) -> dict[str, Any]:
 
 
 def mcp_definition(tool: Tool) -> dict[str, Any]:
-    """Return the MCP tool definition of one tool, with keys name, description, inputSchema and outputSchema."""
+    """Return the MCP tool definition of one tool, with keys name, description, inputSchema and outputSchema.
+
+    Example:
+        >>> mcp_definition(Tool("oven_heater", "Heats.", (Parameter("degrees", "integer"),)))["inputSchema"]["required"]
+        ['degrees']
+    """
     returns = {
         value.name: {"type": value.type} | ({"description": value.description} if value.description else {})
         for value in tool.returns
@@ -128,7 +133,13 @@ def mcp_definition(tool: Tool) -> dict[str, Any]:
 
 
 def mcp_definitions(library: Iterable[Tool]) -> list[dict[str, Any]]:
-    """Return the MCP definitions of all tools, in the order of the library."""
+    """Return the MCP definitions of all tools, in the order of the library.
+
+    Example:
+        >>> from resilisim.tool_library import default_library
+        >>> len(mcp_definitions(default_library()))
+        30
+    """
     return [mcp_definition(tool) for tool in library]
 
 
@@ -148,6 +159,7 @@ def check_parameters(tool: Tool, parameters: Mapping[str, Any], mode: str = "len
         InvalidInputError: The mode does not exist.
 
     Example:
+        >>> from resilisim.tool_library import default_library
         >>> check_parameters(default_library()["file_operations_reader"], {}, "strict")
         ["required parameter 'source' of tool 'file_operations_reader' is missing"]
     """

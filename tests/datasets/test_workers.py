@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from resilisim.processes import Jobs, answers_of_processes
+from resilisim.processes import answers_of_processes, one_by_one
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ def make_squares(setup: InterruptedOnArrival) -> Callable[[int], Iterator[int]]:
 
 
 def squares(count: int) -> list[int]:
-    return sorted(answers_of_processes(make_squares, InterruptedOnArrival(), Jobs(iter(range(count))), 2))
+    return sorted(answers_of_processes(make_squares, InterruptedOnArrival(), one_by_one(range(count)), 2))
 
 
 def test_a_worker_that_is_interrupted_before_it_begins_works_on_and_says_nothing() -> None:

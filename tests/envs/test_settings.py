@@ -65,7 +65,7 @@ def test_numbers_become_plain_and_options_replace_those_of_settings():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"base": 2.0}, r"law constant base is 2.0: expected a probability in \(0, 1\]"),
+        ({"base": 2.0}, "base is 2.0: expected at least 0 and at most 1"),
         ({"base": "0.8"}, "base is '0.8': expected a number"),
         ({"history": True}, "history is True: expected a number"),
         ({"max_turns": 0}, "max_turns is 0: expected at least 1 and at most 10,000"),

@@ -39,8 +39,9 @@ def endpoint(server: LoopbackServer, *models: str, **more: Any) -> ModelSettings
 
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
 def test_shards_are_whole_tasks_and_together_the_run(count: int) -> None:
-    plan = Plan(toy_tasks(), 2, 3, (0, 1))
-    parts = [list(plan.indices(Shard(number, count))) for number in range(1, count + 1)]
+    plans = [Plan(toy_tasks(), 2, 3, (0, 1), Shard(number, count)) for number in range(1, count + 1)]
+    plan, parts = plans[0], [list(plan.pending(lambda index: False)) for plan in plans]
+    assert [plan.part_size for plan in plans] == [len(part) for part in parts]
     assert sorted(index for part in parts for index in part) == list(range(len(plan)))
     tasks = [{plan.episode(index).task.instance_id for index in part} for part in parts]
     assert sum(len(part) for part in tasks) == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 
 import pytest
@@ -27,9 +28,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+def watched(stream: io.StringIO, total: int, finished: int = 0, show: bool | None = None) -> RunProgress:
+    """Return the progress of a run whose standard error is a stream."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", stream)
+        return RunProgress(total, finished, show)
+
+
 def test_a_short_run_says_nothing(clock: Clock) -> None:
     out = io.StringIO()
-    shown = RunProgress(3, 0, stream=out)
+    shown = watched(out, 3, 0)
     for _ in range(3):
         clock.now += 0.5
         shown.advance()
@@ -39,7 +47,7 @@ def test_a_short_run_says_nothing(clock: Clock) -> None:
 
 def test_without_a_terminal_there_is_a_line_now_and_then_with_rate_and_time_left(clock: Clock) -> None:
     out = io.StringIO()
-    shown = RunProgress(1000, 400, stream=out)
+    shown = watched(out, 1000, 400)
     for _ in range(300):
         clock.now += 0.0625
         shown.advance()
@@ -65,7 +73,7 @@ def test_a_terminal_gets_a_bar_that_goes_away(clock: Clock) -> None:
             return True
 
     out = Terminal()
-    shown = RunProgress(100, 0, stream=out)
+    shown = watched(out, 100, 0)
     for _ in range(50):
         clock.now += 0.1
         shown.advance()
@@ -76,7 +84,7 @@ def test_a_terminal_gets_a_bar_that_goes_away(clock: Clock) -> None:
 
 def test_it_can_be_switched_off(clock: Clock) -> None:
     out = io.StringIO()
-    shown = RunProgress(100, 0, show=False, stream=out)
+    shown = watched(out, 100, 0, show=False)
     for _ in range(100):
         clock.now += 1.0
         shown.advance()
@@ -89,7 +97,7 @@ def test_a_reader_that_went_away_does_not_stop_the_run(clock: Clock) -> None:
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    shown = RunProgress(100, 0, stream=Closed())
+    shown = watched(Closed(), 100, 0)
     for _ in range(100):
         clock.now += 1.0
         shown.advance()
@@ -98,7 +106,7 @@ def test_a_reader_that_went_away_does_not_stop_the_run(clock: Clock) -> None:
 
 def test_the_time_before_the_first_episode_is_not_in_the_rate(clock: Clock) -> None:
     out = io.StringIO()
-    shown = RunProgress(1000, 0, stream=out)
+    shown = watched(out, 1000, 0)
     clock.now += 30.0
     shown.advance()
     for _ in range(160):
@@ -113,7 +121,7 @@ def test_the_time_before_the_first_episode_is_not_in_the_rate(clock: Clock) -> N
 
 
 def test_two_seconds_are_measured_before_anything_is_estimated(clock: Clock) -> None:
-    shown = RunProgress(100, 0, stream=io.StringIO())
+    shown = watched(io.StringIO(), 100, 0)
     clock.now += 60.0
     shown.advance()
     clock.now += 1.9375
@@ -125,7 +133,7 @@ def test_two_seconds_are_measured_before_anything_is_estimated(clock: Clock) -> 
 
 
 def test_a_few_episodes_are_no_basis_for_an_estimate_unless_they_are_slow(clock: Clock) -> None:
-    shown = RunProgress(100, 0, stream=io.StringIO())
+    shown = watched(io.StringIO(), 100, 0)
     shown.advance()
     clock.now += 59.0
     shown.advance()
@@ -155,7 +163,7 @@ class Listener(io.StringIO):
 def test_a_run_whose_first_episode_takes_long_says_that_it_is_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.01)
     out = Listener(is_terminal=False)
-    shown = RunProgress(3, 1, stream=out)
+    shown = watched(out, 3, 1)
     assert out.heard.wait(10.0)
     shown.advance()
     shown.close()
@@ -165,7 +173,7 @@ def test_a_run_whose_first_episode_takes_long_says_that_it_is_starting(monkeypat
 def test_a_terminal_shows_the_bar_before_the_first_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.01)
     out = Listener(is_terminal=True)
-    shown = RunProgress(3, 0, stream=out)
+    shown = watched(out, 3, 0)
     assert out.heard.wait(10.0)
     shown.close()
     assert "0/3" in out.getvalue()

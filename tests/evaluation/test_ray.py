@@ -20,12 +20,13 @@ from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtr
 from resilisim.evaluation.run import ray_cluster
 from resilisim.evaluation.run.contestants import Contestant
 from resilisim.evaluation.run.plan import Plan, PlannedEpisode, RunSettings
-from resilisim.evaluation.run.player import EpisodePlayer
+from resilisim.evaluation.run.player import EpisodePlayer, Players
 from resilisim.evaluation.run.ray_cluster import play_on_cluster
 from resilisim.provenance import encode_json_line
 from tests.evaluation.toy_policies import toy_tasks
 
 TOYS = "tests.evaluation.toy_policies"
+PLAYERS = Players(1, False)
 STORE_BYTES = 80 * 2**20
 # A dead node is noticed after half a second, not after half a minute.
 QUICK_EYES = {
@@ -94,7 +95,7 @@ def test_machines_fail_one_after_the_other(
     expected = serial_lines(settings, episodes)
 
     lines: list[bytes] = []
-    for outcome, line in play_on_cluster(settings, iter(episodes), machines.address, 1, False):
+    for outcome, line in play_on_cluster(settings, iter(episodes), machines.address, PLAYERS):
         assert outcome == json.loads(line)
         lines.append(line)
         if len(lines) == 30:
@@ -106,18 +107,18 @@ def test_machines_fail_one_after_the_other(
     monkeypatch.setattr(ray_cluster, "MOST_LOSSES", 2)
     dying = settings_of("Dying")
     with pytest.raises(InfrastructureError, match=r"died 2 times while it had episode \d+") as refusal:
-        list(play_on_cluster(dying, iter(episodes_of(dying)), "auto", 1, False))
+        list(play_on_cluster(dying, iter(episodes_of(dying)), "auto", PLAYERS))
     assert "\n" not in str(refusal.value)
 
     rest = iter(episodes)
-    played = play_on_cluster(settings, rest, "auto", 1, False)
+    played = play_on_cluster(settings, rest, "auto", PLAYERS)
     first = [next(played)[1] for _ in range(3)]
     assert set(first) <= set(expected)
     machines.kill_one()
     with pytest.raises(InfrastructureError, match="no machine is left in the Ray cluster"):
         list(played)
     with pytest.raises(InfrastructureError, match="has no processor to run on"):
-        list(play_on_cluster(settings, rest, "auto", 1, False))
+        list(play_on_cluster(settings, rest, "auto", PLAYERS))
     assert ray.is_initialized()
     assert capfd.readouterr().out == ""  # it belongs to results; Ray would tell of dead nodes there
 
@@ -125,7 +126,7 @@ def test_machines_fail_one_after_the_other(
 def test_an_address_of_another_cluster_is_refused(machines: Machines) -> None:
     settings = settings_of("Slow")
     with pytest.raises(InvalidInputError, match="this process is connected to the Ray cluster at"):
-        list(play_on_cluster(settings, iter(()), "127.0.0.1:1", 1, False))
+        list(play_on_cluster(settings, iter(()), "127.0.0.1:1", PLAYERS))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_an_address_of_another_cluster_is_refused(machines: Machines) -> None:
 )
 def test_text_that_is_no_address_is_refused_before_anything_is_started(address: str) -> None:
     with pytest.raises(InvalidInputError, match="expected 'auto', 'local' or HOST:PORT, on a machine that"):
-        list(play_on_cluster(settings_of("Slow"), iter(()), address, 1, False))
+        list(play_on_cluster(settings_of("Slow"), iter(()), address, PLAYERS))
 
 
 @pytest.mark.parametrize("from_environment", [False, True])
@@ -147,13 +148,13 @@ def test_an_address_where_nobody_listens_is_refused_at_once(
         monkeypatch.setenv("RAY_ADDRESS", address if from_environment else "")
         given = "auto" if from_environment else address
         with pytest.raises(InfrastructureError, match=f"cannot reach the Ray cluster at {address}: .*refused"):
-            list(play_on_cluster(settings_of("Slow"), iter(()), given, 1, False))
+            list(play_on_cluster(settings_of("Slow"), iter(()), given, PLAYERS))
 
 
 def test_a_missing_ray_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[ray\]'"):
-        ray_cluster.require_ray()
+        list(play_on_cluster(settings_of("Slow"), iter(()), "auto", PLAYERS))
 
 
 def test_what_a_machine_cannot_play_is_named() -> None:

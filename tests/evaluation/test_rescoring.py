@@ -105,7 +105,7 @@ def test_whatever_is_said_is_judged_in_the_same_way_from_the_record(
     env = environment(law, parameters)
     record = play(env, [*messages, end], toy_tasks(3)[task], prompt, seed)
     saved = json.loads(encode_json_line(record))
-    assert reattribute(saved, env.library, message_reader(env.library, parameters)) == record
+    assert reattribute(saved, env.library, message_reader(env.library, {"parameters": parameters})) == record
 
 
 @settings(max_examples=40, deadline=None)
@@ -113,13 +113,13 @@ def test_whatever_is_said_is_judged_in_the_same_way_from_the_record(
 def test_so_are_native_calls(messages: list[str | None], law: int, seed: int) -> None:
     env = environment(law, protocol="native")
     record = play(env, messages, toy_tasks(3)[1], "optimal", seed)
-    assert reattribute(record, env.library, message_reader(env.library, protocol="native")) == record
+    assert reattribute(record, env.library, message_reader(env.library, {"protocol": "native"})) == record
 
 
 @pytest.mark.parametrize("policy", ["random", "plan-follower", "repairing-follower", "exact-optimum"])
 def test_policies_under_flawed_and_other_prompts_are_judged_in_the_same_way(policy: str) -> None:
     env = ConversationEnv(parameters="strict")
-    player, read = make_policy(policy), message_reader(env.library, "strict")
+    player, read = make_policy(policy), message_reader(env.library, {"parameters": "strict"})
     labels = set()
     for prompt in ("baseline", "flawed:parameter_error", "flawed:missing_step:severe", "flawed:redundant_operation"):
         for task in [task for task in benchmark_tasks()[::900] if len(task.required_tools) > 2]:

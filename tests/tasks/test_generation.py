@@ -24,7 +24,6 @@ from resilisim.tasks.generation import (
     OPERATION_WINDOW,
     UNTYPED_SHARE,
     Candidates,
-    Chosen,
     draw_tools,
     generate_tasks,
     match_step,
@@ -211,14 +210,15 @@ def test_fewer_tools_drop_middle_steps_and_more_add_a_prerequisite() -> None:
     for number in range(200):
         chosen = draw_tools(template, Draws("test", number), LIBRARY, only(template.task_type, **tools))
         sizes[len(chosen)] += 1
-        kept = [choice for choice in chosen if choice.operation != "prerequisite"]
-        assert kept == [Chosen(name, tools[name]) for name in operations if Chosen(name, tools[name]) in kept]
-        assert {"read", "write"} <= {choice.operation for choice in kept}
+        kept = [(tool, name) for tool, name in chosen.items() if name != "prerequisite"]
+        assert kept == [(tools[name], name) for name in operations if (tools[name], name) in kept]
+        assert {"read", "write"} <= {name for _, name in kept}
         if len(chosen) == 7:
-            place, added = next((p, c) for p, c in enumerate(chosen) if c.operation == "prerequisite")
+            names = list(chosen)
+            place, added = next((place, tool) for place, tool in enumerate(names) if chosen[tool] == "prerequisite")
             assert len(kept) == 6
-            assert added.tool in {"data_processing_parser", "data_processing_aggregator", "file_operations_reader"}
-            assert added.tool in LIBRARY.closure([chosen[place + 1].tool])
+            assert added in {"data_processing_parser", "data_processing_aggregator", "file_operations_reader"}
+            assert added in LIBRARY.closure([names[place + 1]])
     assert set(sizes) == {5, 6, 7}
 
 
@@ -227,7 +227,7 @@ def test_a_step_without_a_free_candidate_is_left_out() -> None:
     candidates = only(template.task_type, input="file_operations_reader", process="file_operations_reader")
     for number in range(20):
         chosen = draw_tools(template, Draws("test", number), LIBRARY, candidates)
-        assert chosen == [Chosen("input", "file_operations_reader")]
+        assert chosen == {"file_operations_reader": "input"}
 
 
 def test_written_tasks_are_canonical_lines(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resilisim.tool_library.embedding_cache import FILE_NAME, EmbeddingCache, default_cache_dir, text_key
+from resilisim.tool_library.retrieval import FILE_NAME, EmbeddingCache, default_cache_dir, text_key
 
 WRITER = """
 import sys, numpy as np
 from pathlib import Path
-from resilisim.tool_library.embedding_cache import EmbeddingCache, text_key
+from resilisim.tool_library.retrieval import EmbeddingCache, text_key
 cache, name, batches = EmbeddingCache(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 for batch in range(batches):
     vectors = {text_key(name, f"{batch}/{n}"): np.eye(1, 384, n % 384, dtype=np.float32)[0] for n in range(200)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,8 +34,19 @@ app = command_group()
 
 CUT_LINES, CUT_LENGTH = 12, 1200  # of a text that is not shown whole
 LABEL_WIDTH = 15
-
-Turn = tuple[StepRecord, str | None]  # a message and the environment's reply to it
+EVENT_STYLES = {
+    **dict.fromkeys(("malformed_reply", "invalid_action", "warning", "limit"), "yellow"),
+    **dict.fromkeys(("failure", "task_failed"), "red"),
+}
+# Numbers of a component of an agent, and the heads of their columns.
+COMPONENT_COLUMNS = {
+    "calls": "calls",
+    "prompt_tokens": "prompt tokens",
+    "completion_tokens": "reply tokens",
+    "latency_seconds": "seconds",
+    "from_cache": "from cache",
+    "cost": "US dollars",
+}
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the results.")]
 IdArgument = Annotated[
@@ -60,7 +71,7 @@ def show(
     elif record is not None:
         print_transcript(record, console(), full)
     elif is_failure(found):
-        print_failure(found, console())
+        _print_failure(found, console())
 
 
 @app.command("replay")
@@ -126,8 +137,7 @@ def _identities(run: Path, policy: str) -> Mapping[str, str]:
     return models
 
 
-def print_failure(failure: FailureRecord, out: Console) -> None:
-    """Print why an episode is not finished."""
+def _print_failure(failure: FailureRecord, out: Console) -> None:
     out.print(plain(f"Episode {failure['index']}: not finished", "bold"))
     out.print(
         plain(f"{failure['policy']} on {failure['instance_id']}, {failure['prompt_type']}, seed {failure['seed']}")
@@ -137,178 +147,143 @@ def print_failure(failure: FailureRecord, out: Console) -> None:
 
 
 def print_transcript(record: EpisodeRecord, out: Console, full: bool = False) -> None:
-    """Print an episode, as far as its record has kept what was said.
-
-    Args:
-        record: The episode.
-        out: Where to.
-        full: Whether long texts are shown whole.
-    """
+    """Print an episode, as far as its record has kept what was said; long texts whole if they are to be `full`."""
     record, problem = opened_if_whole(record)
-    _print_head(record, out)
+    shown = _Transcript(record, out, full)
+    shown.print_head()
     if problem is not None:
-        out.print(plain(problem, "yellow"))
+        shown.line(problem, "yellow")
     agent = record.get("agent")
-    turns = list(zip(record["steps"], replies_of(record), strict=True))
+    prompt = prompt_of(record)
     if agent is not None:
-        _print_dialogue(record, agent, turns, out, full)
-        _print_structure(agent.get("structure", {}), out, full)
-        _print_components(agent, out)
+        shown.print_dialogue(agent)
+        shown.print_structure(agent.get("structure", {}))
+        shown.print_components(agent)
     else:
-        prompt = prompt_of(record)
         if prompt is not None:
-            _print_text("prompt", prompt, out, full, "dim")
-        for turn in turns:
-            _print_step(*turn, out, full)
-    _print_end(record, out)
+            shown.text("prompt", prompt, "dim")
+        shown.print_steps(len(record["steps"]))
+    shown.print_end()
 
 
-def _print_head(record: EpisodeRecord, out: Console) -> None:
-    level = record["score"]["level"].replace("_", " ")
-    out.print(plain(f"Episode {record['index']}: {record['policy']}, {level}", "bold"))
-    out.print(
-        plain(
+class _Transcript:
+    """Prints the parts of an episode."""
+
+    def __init__(self, record: EpisodeRecord, out: Console, full: bool) -> None:
+        self._record = record
+        self._out = out
+        self._full = full
+        self._turns = list(zip(record["steps"], replies_of(record), strict=True))  # those that are left to print
+
+    def line(self, text: str, style: str = "") -> None:
+        """Print a line as it stands."""
+        self._out.print(plain(text, style))
+
+    def text(self, label: str, text: str, style: str = "", full: bool = False) -> None:
+        """Print a text beside its label; a long one is cut."""
+        text = text.strip("\n")
+        shown = text if self._full or full else _cut(text)
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(width=LABEL_WIDTH)
+        grid.add_column(overflow="fold")
+        grid.add_row(plain(label, style), plain(shown, style))
+        self._out.print(grid)
+
+    def print_head(self) -> None:
+        record = self._record
+        level = record["score"]["level"].replace("_", " ")
+        self.line(f"Episode {record['index']}: {record['policy']}, {level}", "bold")
+        self.line(
             f"task {record['instance_id']} ({record['task_type']}), prompt {record['prompt_type']}, seed "
             f"{record['seed']}, ended by {record['ended_by']}"
         )
-    )
-    out.print(plain("required: " + ", ".join(record["required_tools"])))
+        self.line("required: " + ", ".join(record["required_tools"]))
 
+    def print_dialogue(self, agent: Mapping[str, Any]) -> None:
+        """Print calls of the model, events and turns in the order in which they happened."""
+        if not has_agent_texts(self._record):
+            self.line("what the models were told and wrote was not kept (--record-texts)", "yellow")
+        events = list(agent["events"])
+        # Only the last trial's turns are kept, so after a new beginning they all stand at the end.
+        is_whole = not any(event["kind"] == "restart" for event in events)
+        for number, (call, told) in enumerate(zip(agent["calls"], newly_told(self._record), strict=True)):
+            while events and events[0]["call"] <= number:
+                self._print_event(events.pop(0), is_whole)
+            self.print_steps(call["turn"] if is_whole else 0)
+            self._print_call(number, call, [agent["messages"][place] for place in told])
+        for event in events:
+            self._print_event(event, is_whole)
+        self.print_steps(len(self._record["steps"]))
 
-def _print_dialogue(
-    record: EpisodeRecord, agent: Mapping[str, Any], turns: Sequence[Turn], out: Console, full: bool
-) -> None:
-    """Print calls of the model, events and turns in the order in which they happened."""
-    if not has_agent_texts(record):
-        out.print(plain("what the models were told and wrote was not kept (--record-texts)", "yellow"))
-    restarts = [place for place, event in enumerate(agent["events"]) if event["kind"] == "restart"]
-    steps = iter(turns if not restarts else ())  # only the last trial's turns are kept
-    sent = 0
-    events = list(agent["events"])
-    for number, (call, told) in enumerate(zip(agent["calls"], newly_told(record), strict=True)):
-        while events and events[0]["call"] <= number:
-            sent = _print_steps_until(steps, sent, events[0]["turn"], out, full)
-            _print_event(events.pop(0), out, full)
-        sent = _print_steps_until(steps, sent, call["turn"], out, full)
-        _print_call(number, call, [agent["messages"][place] for place in told], out, full)
-    for event in events:
-        sent = _print_steps_until(steps, sent, event["turn"], out, full)
-        _print_event(event, out, full)
-    for turn in steps if not restarts else turns:
-        _print_step(*turn, out, full)
+    def print_steps(self, until: int) -> None:
+        """Print the turns up to one of that number, as far as they are not printed yet."""
+        while self._turns and self._turns[0][0]["turn"] <= until:
+            self._print_step(*self._turns.pop(0))
 
+    def _print_call(self, number: int, call: Mapping[str, Any], told: Sequence[Mapping[str, Any]]) -> None:
+        reply, usage = call["reply"], call["reply"]["usage"]
+        facts = f"{usage['prompt_tokens']}+{usage['completion_tokens']} tokens, {reply['latency_seconds']:.2f} s"
+        if call["from_cache"]:
+            facts += ", from the cache"
+        self._out.print()
+        self.line(f"-- call {number}: {call['role']} asks {call['model']} ({facts})", "bold")
+        for message in told:
+            self.text(message["role"], str(message["content"]) + _calls_in(message), "dim")
+        if reply.get("thoughts"):
+            self.text("thought", reply["thoughts"], "dim")
+        if "text" in reply:
+            self.text("said", reply["text"] + _calls_in(reply) or "(nothing)")
 
-def _print_steps_until(steps: Iterator[Turn], sent: int, turn: int, out: Console, full: bool) -> int:
-    while sent < turn:
-        step = next(steps, None)
-        if step is None:
-            break
-        _print_step(*step, out, full)
-        sent += 1
-    return sent
+    def _print_event(self, event: Mapping[str, Any], is_whole: bool) -> None:
+        self.print_steps(event["turn"] if is_whole else 0)
+        details = event.get("details")
+        parts = [event["text"], json.dumps(details, ensure_ascii=False) if details else ""]
+        text = "\n".join(filter(None, parts))
+        text = f"{event['component']}: {text}" if text else event["component"]
+        self.text(event["kind"].replace("_", " "), text, EVENT_STYLES.get(event["kind"], ""))
 
-
-def _print_call(
-    number: int,
-    call: Mapping[str, Any],
-    told: Sequence[Mapping[str, Any]],
-    out: Console,
-    full: bool,
-) -> None:
-    reply = call["reply"]
-    usage = reply["usage"]
-    facts = f"{usage['prompt_tokens']}+{usage['completion_tokens']} tokens, {reply['latency_seconds']:.2f} s"
-    if call["from_cache"]:
-        facts += ", from the cache"
-    out.print()
-    out.print(plain(f"-- call {number}: {call['role']} asks {call['model']} ({facts})", "bold"))
-    for message in told:
-        _print_text(message["role"], _message_text(message), out, full, "dim")
-    if reply.get("thoughts"):
-        _print_text("thought", reply["thoughts"], out, full, "dim")
-    if "text" in reply:
-        written = reply["text"] + "".join(f"\n{call_['name']}({call_['arguments']})" for call_ in reply["tool_calls"])
-        _print_text("said", written or "(nothing)", out, full)
-
-
-def _message_text(message: Mapping[str, Any]) -> str:
-    calls = "".join(f"\n{call['name']}({call['arguments']})" for call in message.get("tool_calls", ()))
-    return str(message["content"]) + calls
-
-
-def _print_event(event: Mapping[str, Any], out: Console, full: bool) -> None:
-    details = event.get("details")
-    text = event["text"]
-    if details:
-        text += ("\n" if text else "") + json.dumps(details, ensure_ascii=False)
-    style = "yellow" if event["kind"] in ("malformed_reply", "invalid_action", "warning", "limit") else ""
-    style = "red" if event["kind"] in ("failure", "task_failed") else style
-    _print_text(
-        event["kind"].replace("_", " "),
-        f"{event['component']}: {text}" if text else event["component"],
-        out,
-        full,
-        style,
-    )
-
-
-def _print_step(step: StepRecord, reply: str | None, out: Console, full: bool) -> None:
-    result = result_of(step)
-    chance = "" if step["success_probability"] is None else f" at {step['success_probability']:.3f}"
-    what = " ".join(filter(None, [step["kind"], step["tool"]])) + (f": {result}{chance}" if result else "")
-    out.print(plain(f"== turn {step['turn']}: {what}", "bold cyan"))
-    if step["kind"] not in ("finish", "stop") and step["message"]:
-        _print_text("message", step["message"], out, full, "cyan")
-    if reply:
-        _print_text("reply", reply, out, full)
-    worth = (
-        f"V* {step['value']:.4f}, Q* {step['action_value']:.4f}, regret {step['regret']:.4f}, luck {step['luck']:+.4f}"
-    )
-    _print_text("worth", worth + (f" ({step['label'].replace('_', ' ')})" if step["label"] else ""), out, True, "cyan")
-
-
-def _print_structure(structure: Mapping[str, Any], out: Console, full: bool) -> None:
-    for name, value in structure.items():
-        out.print()
-        out.print(plain(f"-- {name.replace('_', ' ')}", "bold"))
-        _print_text("", json.dumps(value, indent=2, ensure_ascii=False), out, full)
-
-
-def _print_components(agent: Mapping[str, Any], out: Console) -> None:
-    rows = [
-        [
-            role,
-            usage["calls"],
-            usage["prompt_tokens"],
-            usage["completion_tokens"],
-            usage["latency_seconds"],
-            usage["from_cache"],
-            usage["cost"],
-        ]
-        for role, usage in agent["components"].items()
-    ]
-    columns = ["component", "calls", "prompt tokens", "reply tokens", "seconds", "from cache", "US dollars"]
-    out.print()
-    out.print(table(f"Calls of the model ({agent['protocol']} protocol)", columns, rows))
-    failure = agent["first_failure"]
-    out.print(plain(f"the agent ended by {agent['ended_by'].replace('_', ' ')}"))
-    if failure is not None:
-        out.print(plain(f"first component to give up: {failure['component']} ({failure['text']})"))
-    counters = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in agent["counters"].items())
-    if counters:
-        out.print(plain(counters))
-
-
-def _print_end(record: EpisodeRecord, out: Console) -> None:
-    after_search = record.get("known_after_search")
-    if after_search is not None:
-        out.print(
-            plain(
-                f"ceiling: {after_search:.4f}, V*: {record['optimum']:.4f}; the tools had to be found, "
-                f"which takes at least {record.get('searches_needed')} searches; their price is information, no blame"
-            )
+    def _print_step(self, step: StepRecord, reply: str | None) -> None:
+        result = result_of(step)
+        chance = "" if step["success_probability"] is None else f" at {step['success_probability']:.3f}"
+        what = " ".join(filter(None, [step["kind"], step["tool"]])) + (f": {result}{chance}" if result else "")
+        self.line(f"== turn {step['turn']}: {what}", "bold cyan")
+        if step["kind"] not in ("finish", "stop") and step["message"]:
+            self.text("message", step["message"], "cyan")
+        if reply:
+            self.text("reply", reply)
+        numbers = f"V* {step['value']:.4f}, Q* {step['action_value']:.4f}"
+        worth = f"{numbers}, regret {step['regret']:.4f}, luck {step['luck']:+.4f}"
+        self.text(
+            "worth", worth + (f" ({step['label'].replace('_', ' ')})" if step["label"] else ""), "cyan", full=True
         )
-    out.print(plain(points_lost(record)))
+
+    def print_structure(self, structure: Mapping[str, Any]) -> None:
+        for name, value in structure.items():
+            self._out.print()
+            self.line(f"-- {name.replace('_', ' ')}", "bold")
+            self.text("", json.dumps(value, indent=2, ensure_ascii=False))
+
+    def print_components(self, agent: Mapping[str, Any]) -> None:
+        rows = [[role, *(usage[name] for name in COMPONENT_COLUMNS)] for role, usage in agent["components"].items()]
+        title = f"Calls of the model ({agent['protocol']} protocol)"
+        self._out.print()
+        self._out.print(table(title, ["component", *COMPONENT_COLUMNS.values()], rows))
+        failure = agent["first_failure"]
+        self.line(f"the agent ended by {agent['ended_by'].replace('_', ' ')}")
+        if failure is not None:
+            self.line(f"first component to give up: {failure['component']} ({failure['text']})")
+        counters = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in agent["counters"].items())
+        if counters:
+            self.line(counters)
+
+    def print_end(self) -> None:
+        after_search = self._record.get("known_after_search")
+        if after_search is not None:
+            self.line(
+                f"ceiling: {after_search:.4f}, V*: {self._record['optimum']:.4f}; the tools had to be found, which "
+                f"takes at least {self._record.get('searches_needed')} searches; their price is information, no blame"
+            )
+        self.line(points_lost(self._record))
 
 
 def points_lost(record: EpisodeRecord) -> str:
@@ -325,17 +300,11 @@ def result_of(step: StepRecord) -> str:
     return "success" if step["success"] else step["error"] or ("" if step["success"] is None else "failure")
 
 
-def _print_text(label: str, text: str, out: Console, full: bool, style: str = "") -> None:
-    shown = text.strip("\n") if full else _cut(text.strip("\n"))
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(width=LABEL_WIDTH)
-    grid.add_column(overflow="fold")
-    grid.add_row(plain(label, style), plain(shown, style))
-    out.print(grid)
+def _calls_in(message: Mapping[str, Any]) -> str:
+    return "".join(f"\n{call['name']}({call['arguments']})" for call in message.get("tool_calls", ()))
 
 
 def _cut(text: str) -> str:
-    lines = text.splitlines()
-    kept = "\n".join(lines[:CUT_LINES])[:CUT_LENGTH]
+    kept = "\n".join(text.splitlines()[:CUT_LINES])[:CUT_LENGTH]
     left = len(text) - len(kept)
     return f"{kept}\n[{left:,} more characters: --full]" if left > 0 else kept

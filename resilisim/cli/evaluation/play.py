@@ -92,11 +92,7 @@ def play(
 
 
 class PersonPolicy:
-    """A policy whose messages are typed in.
-
-    Args:
-        out: Where observations are shown.
-    """
+    """A policy whose messages are typed in."""
 
     name = "person"
     privileged = False

@@ -13,7 +13,7 @@ from resilisim.datasets.run_tables import export_run
 from resilisim.errors import MAX_WORKERS, StoreError, count_of
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.report.viewer import Packer
-from resilisim.evaluation.results import result_of
+from resilisim.evaluation.results import EvaluationResult
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.rescoring import RescoreSummary, rescore_run
 from resilisim.evaluation.run.store import read_manifest
@@ -46,7 +46,7 @@ def report(
             raise StoreError(f"{directory} has nothing to report: no episode is finished")
         status.update("writing the report")
         path = write_report(directory, out, compare_with, markdown=markdown, facts=facts, packer=packer)
-    result = result_of(directory, facts)
+    result = EvaluationResult(directory, facts)
     if as_json:
         written = {"report": str(path), "markdown": None if markdown is None else str(markdown)}
         print_json({**result.to_mapping(), **written})

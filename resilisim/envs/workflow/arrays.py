@@ -34,7 +34,7 @@ TaskRecord: TypeAlias = Any
 World: TypeAlias = Any
 Records: TypeAlias = NDArray[Any]  # (number,) of one of these
 
-MAX_PATTERNS = 4096  # the most frequent ones are kept (`policies.ppo.states`)
+MAX_PATTERNS = 4096  # the most frequent ones are kept (`policies.ppo.parts`)
 WORD_BYTES = 8
 LINE_BYTES = 64  # of a processor's caches; records and their observations begin with a line
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -13,7 +13,7 @@ from resilisim.envs.workflow.columns import DEPENDENCY_FAILED, FAILED, STATUS, S
 from resilisim.envs.workflow.core import CoreUser, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.core import Observation as Observation
 from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS, LEAVE_ENDED, begin_episodes, ended_by, step_environments
-from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
+from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import MAX_SEED
 
@@ -84,8 +84,16 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
     required tools in order / number required), `steps`, `ended_by`, `episode_return`, `task` (index).
 
     ## Arguments
-    Those of `WorkflowOptions`, and `render_mode` (`ansi` or None). A trainer sets the running success rate, the stage
-    of the curriculum and the mined patterns between episodes (`set_running_success`, `set_stage`, `set_patterns`).
+    `settings` (a `WorkflowOptions`), single options of these by keyword, and `render_mode` (`ansi` or None). A trainer
+    sets the running success rate, the stage of the curriculum and the mined patterns between episodes
+    (`set_running_success`, `set_stage`, `set_patterns`).
+
+    ## Example
+        >>> from resilisim.envs.workflow import WorkflowEnv
+        >>> env = WorkflowEnv(tasks="test", law="training")
+        >>> observation, info = env.reset(seed=0)
+        >>> observation["tools"].shape, env.action_space
+        ((30, 19), Discrete(283))
 
     ## Source
     ResiliBench (seed papers), appendix D; how its gaps are filled is in docs/decisions.md.
@@ -99,10 +107,12 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         "render_fps": 1,
     }
 
-    def __init__(self, *, render_mode: str | None = None, **options: Unpack[WorkflowKeywords]) -> None:
+    def __init__(
+        self, settings: WorkflowOptions | None = None, *, render_mode: str | None = None, **options: Any
+    ) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise unknown_name("render mode", render_mode, self.metadata["render_modes"])
-        self.core = WorkflowCore(1, WorkflowOptions.from_keywords(options))
+        self.core = WorkflowCore(1, (settings or WorkflowOptions()).with_options(options))
         self.render_mode = render_mode
         self.action_space = self.core.action_space
         self.observation_space = cast("gymnasium.Space[Observation]", self.core.observation_space)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, TypedDict
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
+from resilisim.envs.conversation import resolve_task
+from resilisim.envs.settings import LawOptions
 from resilisim.envs.workflow.context import SimilaritySource
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import check_options, option
 from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import benchmark_tasks, find_task
+from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
@@ -28,29 +30,8 @@ MAX_TURNS = {"benchmark": 10, "training": 20}  # k_max of SPEC section 5
 Tasks = str | Sequence[Task | str | Mapping[str, Any]]
 
 
-class WorkflowKeywords(TypedDict, total=False):
-    """The keyword arguments that both environments take; `WorkflowOptions` says what they mean."""
-
-    tasks: Tasks
-    library: ToolLibrary | None
-    law: Law
-    reward: Reward
-    filters: Collection[str]
-    required: Required
-    printed_rules: bool
-    similarity: SimilaritySource
-    salt: str
-    base: float
-    not_executed: float
-    failed: float
-    history: float
-    max_turns: int | None
-    max_consecutive_failures: int
-    loop_length: int
-
-
 @dataclass(frozen=True, kw_only=True)
-class WorkflowOptions:
+class WorkflowOptions(LawOptions):
     """Options of Workflow-v0; `resilisim.options.options_of` tells what each of those with a text means.
 
     Attributes:
@@ -59,6 +40,14 @@ class WorkflowOptions:
         filters: Which of the filters "semantic", "dependency" and "constraint" narrow the mask.
         similarity: Where similarities of tasks and tools come from: "auto" (shipped with benchmark-v1, else computed by
             retrieval), None (all 0), or a function of a description and tool names.
+
+    Raises:
+        InvalidInputError: A value is not what its option takes.
+
+    Example:
+        >>> from resilisim.envs.workflow import WorkflowOptions
+        >>> WorkflowOptions(law="training", filters=["dependency"]).end_rules().max_turns
+        20
     """
 
     tasks: Tasks = "train"
@@ -74,17 +63,6 @@ class WorkflowOptions:
     )
     similarity: SimilaritySource = "auto"
     salt: str = option(TRAINING_SALT, "Salt of the luck.")
-    base: float = option(0.8, "Base success probability of the benchmark law.")
-    not_executed: float = option(0.5, "Its factor for each dependency never executed.")
-    failed: float = option(0.7, "Its factor for each dependency executed but not yet successful.")
-    history: float = option(0.9, "Its factor for each failed execution so far.")
-    max_turns: int | None = option(
-        None, "Steps of an episode; 10 under the benchmark law and 20 under the training law if None.", least=1
-    )
-    max_consecutive_failures: int = option(
-        5, "Benchmark law: failed executions in a row that end an episode; 0 is off."
-    )
-    loop_length: int = option(4, "Benchmark law: equal unproductive steps in a row that end an episode; 0 is off.")
 
     def __post_init__(self) -> None:
         """Refuse names that do not exist and numbers that are none."""
@@ -96,18 +74,13 @@ class WorkflowOptions:
             if name not in FILTERS:
                 raise unknown_name("filter", name, FILTERS)
 
-    @classmethod
-    def from_keywords(cls, keywords: WorkflowKeywords) -> Self:
-        """Build options from keyword arguments.
-
-        Raises:
-            InvalidInputError: An argument or a value does not exist.
-        """
-        names = [entry.name for entry in fields(cls)]
-        for name in keywords:
+    def with_options(self, options: Mapping[str, Any]) -> WorkflowOptions:
+        """Return options some of which have other values; an InvalidInputError tells one that does not exist."""
+        names = [entry.name for entry in fields(self)]
+        for name in options:
             if name not in names:
                 raise unknown_name("argument of Workflow-v0", name, names)
-        return cls(**keywords)
+        return replace(self, **options)
 
     def resolved_library(self) -> ToolLibrary:
         """Return the tool library."""
@@ -124,11 +97,7 @@ class WorkflowOptions:
 
 
 def resolve_tasks(tasks: Tasks, library: ToolLibrary) -> tuple[Task, ...]:
-    """Return the tasks that an option names.
-
-    Raises:
-        InvalidInputError: There is no such part or task, or no task at all.
-    """
+    """Return the tasks that an option names."""
     if isinstance(tasks, str):
         if tasks not in TASK_SETS:
             raise unknown_name("set of tasks", tasks, TASK_SETS)
@@ -140,17 +109,7 @@ def resolve_tasks(tasks: Tasks, library: ToolLibrary) -> tuple[Task, ...]:
         return every if tasks == "all" else tuple(task for task in every if split_of(task.required_tools) == tasks)
     if not isinstance(tasks, Sequence):
         raise InvalidInputError(f"tasks is {tasks!r}: expected one of {', '.join(TASK_SETS)}, or a sequence of tasks")
-    chosen = tuple(_resolve_task(task, library) for task in tasks)
+    chosen = tuple(resolve_task(task, library) for task in tasks)
     if not chosen:
         raise InvalidInputError("the list of tasks is empty: expected at least one task")
     return chosen
-
-
-def _resolve_task(task: object, library: ToolLibrary) -> Task:
-    if isinstance(task, Task):
-        return task
-    if isinstance(task, str):
-        return find_task(task)
-    if isinstance(task, Mapping):
-        return Task.from_mapping(task, library)
-    raise InvalidInputError(f"a task of type {type(task).__name__}: expected an id, a mapping or a Task")

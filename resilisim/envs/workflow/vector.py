@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -21,7 +21,7 @@ from resilisim.envs.workflow.dynamics import (
     begin_episodes,
     step_environments,
 )
-from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
+from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 
@@ -47,16 +47,26 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         max_episode_steps: Gymnasium's time limit, which this environment does not need; as `max_turns` if given.
         autoreset_mode: When an environment whose episode has ended begins the next one; a mode or its name.
         copy: Hand out copies, so that observations do not change later; without, they are the environment's own arrays.
-        **options: Those of `WorkflowOptions`.
+        settings: Options of the environment; the defaults if omitted.
+        **options: Single options of `WorkflowOptions`, in place of those of the settings.
 
     `reset` takes the options `tasks` (indices, (num_envs,)) and `seeds` (episode seeds, (num_envs,)), which choose the
     first episode of each environment, and Gymnasium's `reset_mask` (bool, (num_envs,)) for the mode DISABLED.
 
-    Infos hold, when episodes end, the keys of `ends.END_FIELDS` (arrays, with masks `_key`); under SAME_STEP also
+    Infos hold, when episodes end, the keys of `dynamics.END_FIELDS` (arrays, with masks `_key`); under SAME_STEP also
     `final_obs` and `final_info`, the observation and info before the reset, as Gymnasium's own vector environments do.
 
     Raises:
         InvalidInputError: An option is not valid.
+
+    Example:
+        >>> from resilisim.envs.workflow import WorkflowVectorEnv
+        >>> envs = WorkflowVectorEnv(64, tasks="train", autoreset_mode="SAME_STEP")
+        >>> observations, _ = envs.reset(seed=0)
+        >>> actions = envs.action_masks().argmax(axis=1)
+        >>> observations, rewards, terminated, truncated, infos = envs.step(actions)
+        >>> rewards.shape
+        (64,)
     """
 
     def __init__(
@@ -67,7 +77,8 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         copy: bool = True,
         render_mode: str | None = None,
-        **options: Unpack[WorkflowKeywords],
+        settings: WorkflowOptions | None = None,
+        **options: Any,
     ) -> None:
         num_envs = check_integer("num_envs", num_envs, 1, MAX_COUNT)
         if max_episode_steps is not None and "max_turns" not in options:
@@ -78,7 +89,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
             )
         self.autoreset_mode = _mode(autoreset_mode)
         keep_finals = self.autoreset_mode is AutoresetMode.SAME_STEP
-        self.core = WorkflowCore(num_envs, WorkflowOptions.from_keywords(options), keep_finals)
+        self.core = WorkflowCore(num_envs, (settings or WorkflowOptions()).with_options(options), keep_finals)
         self.num_envs = num_envs
         self.copy = copy
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}

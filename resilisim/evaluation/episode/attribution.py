@@ -14,87 +14,24 @@ up to that gap. Its regret is then kept as it is, below 0, because the sum would
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord, StepRecord
-from resilisim.simulator.exact import Optimum
+from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord, StepRecord, Totals, Worth
+from resilisim.simulator.exact import Optimum, solve
 from resilisim.simulator.law import SUCCEEDED
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import NEXT_PLACE, EpisodeState, has_succeeded, is_done, loop_count_of
+from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import accepts, check_parameters
 from resilisim.workflows.flaws.methods import as_json
 from resilisim.workflows.model import PlannedStep, Step
 
 IDENTITY_TOLERANCE = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Attribution:
-    """What one message was worth.
-
-    Attributes:
-        value: V* before the message.
-        action_value: Q* of the message.
-        regret: What the choice gave away; 0 where it is within rounding, negative only within the optimum's gap.
-        luck: What the draw brought.
-        label: Why the choice cost something (a key of `LOSS_LABELS`), or None if it did not.
-        value_after: V* after the message.
-    """
-
-    value: float
-    action_value: float
-    regret: float
-    luck: float
-    label: str | None
-    value_after: float
-
-
-def attribute(
-    optimum: Optimum,
-    state: EpisodeState,
-    message: Message,
-    after: EpisodeState,
-    course: Course,
-    value: float | None = None,
-) -> Attribution:
-    """Say what a message was worth, and note it in the episode's course.
-
-    Args:
-        optimum: The solved problem.
-        state: The state in which the message was sent.
-        message: The message.
-        after: The state that it led to.
-        course: What the episode has seen so far.
-        value: V* of the state, if it is known already.
-    """
-    if value is None:
-        value = optimum.value(state)
-    action_value, value_after = optimum.judge(state, message, after)
-    regret, luck = value - action_value, value_after - action_value
-    label = None
-    if regret > REGRET_TOLERANCE:
-        label = course.reason(state, message)
-    elif regret < -(IDENTITY_TOLERANCE + optimum.gap):
-        raise AssertionError(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
-    elif optimum.gap == 0.0:
-        regret = 0.0
-    course.advance(message, has_succeeded(state, message, after))
-    return Attribution(value, action_value, regret, luck, label, value_after)
-
-
-def total_losses(steps: Iterable[StepRecord]) -> dict[str, float]:
-    """Return the sum of regret by label, in the order in which labels first occur."""
-    losses: dict[str, float] = {}
-    for step in steps:
-        label = step["label"]
-        if label is not None:
-            losses[label] = losses.get(label, 0.0) + step["regret"]
-    return losses
 
 
 def identity_error(record: EpisodeRecord) -> float:
@@ -107,20 +44,22 @@ def identity_error(record: EpisodeRecord) -> float:
 _QUESTIONS = ("search", "info")
 
 
-class Course:
-    """What an episode has seen so far that its state does not hold: what was asked, and how far a flawed plan was read.
+class Attribution:
+    """Says of the messages of one episode, as they come, what each was worth.
 
     Args:
         problem: The task's numbers.
         planner: Who made the plan in the prompt; None if there is none.
         flaw: What is wrong with that plan, as it stands in records; None for a sound plan or none. Without its part
             `plan` (the tools as shown, with `limits` where steps have any) nothing is put down to the flaw.
+
+    Raises:
+        ExactLimitError: The task is too large to be solved exactly.
     """
 
-    __slots__ = ("_asked", "_flawed_plan", "_plan_in_prompt", "_problem")
-
     def __init__(self, problem: Problem, planner: str | None, flaw: Mapping[str, Any] | None) -> None:
-        self._problem = problem
+        self.optimum: Optimum = solve(problem)
+        self._value: float | None = None  # V* after the last message
         # A flawed plan does not say what to do, so looking for it is information there, as without a plan.
         self._plan_in_prompt = planner is not None and flaw is None
         self._asked: set[int] = set()
@@ -128,18 +67,50 @@ class Course:
         if flaw is not None and "plan" in flaw:
             self._flawed_plan = FlawedPlan(flaw, problem.library)
 
-    def reason(self, state: EpisodeState, message: Message) -> str:
-        """Return why a message that comes now costs something."""
-        asked_before = message.kind in _QUESTIONS and message.signature in self._asked
-        obeys_flaw = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
-        return loss_label(self._problem, state, message, self._plan_in_prompt, asked_before, obeys_flaw)
-
-    def advance(self, message: Message, succeeded: bool) -> None:
-        """Note a message, and whether it was an execution that succeeded."""
+    def judge(self, state: EpisodeState, message: Message, after: EpisodeState) -> Worth:
+        """Say what the next message was worth, which was sent in one state and led to another."""
+        value = self.optimum.value(state) if self._value is None else self._value
+        action_value, self._value = self.optimum.judge(state, message, after)
+        regret, luck = value - action_value, self._value - action_value
+        label = None
+        if regret > REGRET_TOLERANCE:
+            label = self._reason(state, message)
+        elif regret < -(IDENTITY_TOLERANCE + self.optimum.gap):
+            raise AssertionError(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
+        elif self.optimum.gap == 0.0:
+            regret = 0.0
         if message.kind in _QUESTIONS:
             self._asked.add(message.signature)
         if self._flawed_plan is not None:
-            self._flawed_plan.note(message, succeeded)
+            self._flawed_plan.note(message, has_succeeded(state, message, after))
+        return Worth(value=value, action_value=action_value, regret=regret, luck=luck, label=label)
+
+    def totals(self, steps: Sequence[StepRecord], searches: Searches) -> Totals:
+        """Return what a record says of its steps together.
+
+        Args:
+            steps: What each message was worth; `losses` has the labels in the order in which they first occur.
+            searches: How many searches show the tools, where the prompt does not tell them.
+        """
+        losses: dict[str, float] = {}
+        for step in steps:
+            if step["label"] is not None:
+                losses[step["label"]] = losses.get(step["label"], 0.0) + step["regret"]
+        return Totals(
+            optimum=steps[0]["value"],
+            optimum_gap=self.optimum.gap,
+            known_after_search=None if searches.fewest is None else self.optimum.after_search(searches.fewest),
+            searches_needed=searches.fewest,
+            no_search_ceiling=searches.reason,
+            regret=sum(step["regret"] for step in steps),
+            luck=sum(step["luck"] for step in steps),
+            losses=losses,
+        )
+
+    def _reason(self, state: EpisodeState, message: Message) -> str:
+        asked_before = message.kind in _QUESTIONS and message.signature in self._asked
+        obeys_flaw = self._flawed_plan is not None and self._flawed_plan.is_obeyed_by(message)
+        return loss_label(self.optimum.problem, state, message, self._plan_in_prompt, asked_before, obeys_flaw)
 
 
 def loss_label(
@@ -187,10 +158,6 @@ def loss_label(
     return "suboptimal_choice"
 
 
-_ADDED = ("inserted", "duplicated")
-_OF_PARAMETERS = ("parameter_changed", "parameter_dropped")
-
-
 class FlawedPlan:
     """A flawed plan that an agent was shown, and how far it has come in it.
 
@@ -202,13 +169,11 @@ class FlawedPlan:
     (docs/decisions.md).
 
     Args:
-        flaw: The flaw as records have it: `plan`, the tools of the steps that were shown, `limits`, their `max_tries`
-            and `skip_from` (left out if no step has any), and `edits`, what was changed in the sound plan
-            (`workflows.flaws.Edit.to_mapping`).
+        flaw: The flaw as records have it (`FlawRecord`).
         library: The tools.
 
     Raises:
-        InvalidInputError: These are no edits of that plan.
+        InvalidInputError: Its edits are none of that plan.
     """
 
     def __init__(self, flaw: Mapping[str, Any], library: ToolLibrary) -> None:
@@ -217,7 +182,8 @@ class FlawedPlan:
             limits = flaw.get("limits") or [(None, None)] * len(flaw["plan"])
             shown = [_limited(tool, *pair) for tool, pair in zip(flaw["plan"], limits, strict=True)]
             self._sound = _Reader(sound_steps(shown, edits))
-            self._changes = [_Change.of(edit) for edit in edits if edit["what"] in _OF_PARAMETERS]
+            changes = [edit for edit in edits if edit["what"] in ("parameter_changed", "parameter_dropped")]
+            self._changes = [_Change.of(edit) for edit in changes]
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise InvalidInputError(f"the edits of a flawed plan cannot be undone: {error!r}") from error
         self._shown = _Reader(shown)
@@ -255,23 +221,15 @@ class FlawedPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A parameter that a flaw changed, or dropped (then `after` is None).
+    """A parameter that a flaw changed, or dropped."""
 
-    Attributes:
-        place: The step's place in the plan that is shown.
-        parameter: Its name.
-        before: Its value in the sound plan.
-        after: Its value in the plan that is shown, as JSON.
-    """
-
-    place: int
+    place: int  # of the step in the plan that is shown
     parameter: str
-    before: Any
-    after: str | None
+    before: Any  # in the sound plan
+    after: str | None  # in the plan that is shown, as JSON; None if it was dropped
 
     @classmethod
     def of(cls, edit: Mapping[str, Any]) -> _Change:
-        """Read an edit."""
         where = edit["where"]
         return cls(where["step"] - 1, where["parameter"], json.loads(edit["before"]), edit["after"])
 
@@ -297,15 +255,9 @@ class _Reader:
         return self._steps[self.place].tool if self.place < len(self._steps) else None
 
     def note(self, called: str | None, succeeded: bool, num_messages: int) -> set[str]:
-        """Go on behind the next step that runs a tool which has succeeded, and behind those whose limits say so.
+        """Read on behind the step that has succeeded; return the tools of steps that are left for their limits.
 
-        Args:
-            called: Tool of the message, None if it was no call.
-            succeeded: Whether the tool has succeeded.
-            num_messages: Messages so far.
-
-        Returns:
-            The tools of the steps that were left for their limits.
+        `called` is the tool of the message, None if it was no call; `num_messages` counts it.
         """
         places = [place for place in range(self.place, len(self._steps)) if self._steps[place].tool == called]
         if succeeded and places:
@@ -328,11 +280,9 @@ def _limited(tool: str, max_tries: object, skip_from: object) -> PlannedStep:
 
 
 def sound_steps(shown: Sequence[PlannedStep], edits: Sequence[Mapping[str, Any]]) -> list[PlannedStep]:
-    """Return the steps of the plan that a flawed one was made from; a step that was removed comes back without limits.
+    """Return the steps of the plan that a flawed one was made from, by its edits (`workflows.flaws.Edit.to_mapping`).
 
-    Args:
-        shown: The flawed plan's steps.
-        edits: What was changed (`workflows.flaws.Edit.to_mapping`).
+    A step that was removed comes back without limits.
     """
     steps = list(shown)
     elsewhere: set[int] = set()  # places in the flawed plan of steps that stood elsewhere, or nowhere
@@ -348,7 +298,7 @@ def sound_steps(shown: Sequence[PlannedStep], edits: Sequence[Mapping[str, Any]]
         elif what == "moved":
             elsewhere.add(place)
             returning.append((original - 1, steps[place]))
-        elif what in _ADDED:
+        elif what in ("inserted", "duplicated"):
             elsewhere.add(place)
     sound = [step for place, step in enumerate(steps) if place not in elsewhere]
     for place, step in sorted(returning, key=lambda entry: entry[0]):

@@ -50,14 +50,33 @@ Count = Annotated[int, Ge(0), Le(2**63 - 1)]
 Share = Annotated[float, Ge(-1.000001), Le(1.000001)]
 
 
-class StepRecord(TypedDict):
+class Worth(TypedDict):
+    """What one message was worth.
+
+    `value` is V* before it, `action_value` its Q*, regret = value - action_value (below 0 only where V* is a bound, see
+    `optimum_gap`), luck = V* after it - action_value. `label` says why it cost something (a key of `LOSS_LABELS`), None
+    if it did not.
+    """
+
+    value: Share
+    action_value: Share
+    regret: Share
+    luck: Share
+    label: str | None
+
+
+class StepRecord(Worth):
     """One message of an agent and what it cost.
 
-    `value` is V* before the message, `action_value` is Q* of the message, regret = value - action_value (below 0 only
-    where V* is a bound, see `optimum_gap`), luck = V* after the message - action_value. The five fields from `tool` to
-    `success_probability` are None unless the message executed a tool, with two exceptions: `tool` also names what was
-    asked for or rejected, and `error`, else the code of a failed execution, is the first problem of a message of kind
-    "rejected" or "format_error" (older records lack it).
+    The five fields from `tool` to `success_probability` are None unless the message executed a tool, with two
+    exceptions: `tool` also names what was asked for or rejected, and `error`, else the code of a failed execution, is
+    the first problem of a message of kind "rejected" or "format_error" (older records lack it).
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> step = next(evaluate("plan-follower", 1, "optimal").records())["steps"][0]
+        >>> step["kind"], step["tool"], step["attempt"], step["regret"]
+        ('execute', 'file_operations_reader', 1, 0.0)
     """
 
     turn: WholeNumber
@@ -68,11 +87,6 @@ class StepRecord(TypedDict):
     success: bool | None
     error: str | None
     success_probability: Number | None
-    value: Share
-    action_value: Share
-    regret: Share
-    luck: Share
-    label: str | None
 
 
 class ScoreRecord(TypedDict):
@@ -109,22 +123,44 @@ class SpokenTexts(TypedDict):
     replies: list[str]
 
 
-class EpisodeRecord(TypedDict):
+class Totals(TypedDict):
+    """What the steps of an episode come to, by the exact optimum.
+
+    `optimum` is V* of the start, `optimum_gap` by how much any V* of the task may be too low (0 where they are exact,
+    as nearly always). Where the prompt does not tell the tools, the ceiling is `known_after_search`, V* with the turns
+    that are left after `searches_needed` searches, the fewest that show every required tool. Both are None where the
+    tools are told, and where nobody knows that number; `no_search_ceiling` then says why (older records lack all
+    three).
+    `regret` and `luck` are sums over the steps, `losses` splits `regret` by label.
+    """
+
+    optimum: Number
+    optimum_gap: Number
+    known_after_search: NotRequired[Number | None]
+    searches_needed: NotRequired[WholeNumber | None]
+    no_search_ceiling: NotRequired[str | None]
+    regret: Number
+    luck: Number
+    losses: dict[str, Number]
+
+
+class EpisodeRecord(Totals):
     """One episode; the identity 1 - outcome = (1 - optimum) + regret - luck holds to 1e-9.
 
     `index` is the episode's place in the plan of its run, `manifest` the hash of the run's arguments. `protocol` is
-    "native" if a message used a native tool call, else "text". `optimum` is V* of the start, `optimum_gap` by how
-    much any V* of the task may be too low (0 where they are exact, as nearly always). Where the prompt does not
-    tell the tools, the ceiling is `known_after_search`, V* with the turns that are left after `searches_needed`
-    searches, the fewest that show every required tool. Both are None where the tools are told, and where nobody
-    knows that number; `no_search_ceiling` then says why (older records lack all three). `regret` and `luck` are
-    sums over the steps, `losses` splits `regret` by label. `required_outputs` are the output tools among the
+    "native" if a message used a native tool call, else "text". `required_outputs` are the output tools among the
     required ones: with them an episode can be scored again without its library. `flaw` is what is wrong with the
     plan in the prompt: type, method, severity, edits, and `plan`, the tools of that plan as they were shown (older
     records lack it). `agent` is there for LLM agents: every call of the model, every event, and the agent's own
     structure (`policies.llm.record.AgentRecord`). `texts` is what the environment said; on disk it is a text that
     holds this and what the agent was told and wrote, packed (`episode.texts.opened` puts it back), or absent if it
     was not kept.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> record = next(evaluate("plan-follower", 1, "optimal").records())
+        >>> round((1 - record["optimum"]) + record["regret"] - record["luck"], 9) == 1 - record["outcome"]
+        True
     """
 
     schema: Literal["resilisim-episode-1"]
@@ -145,14 +181,6 @@ class EpisodeRecord(TypedDict):
     ended_by: str
     score: ScoreRecord
     outcome: Annotated[int, Ge(0), Le(1)]
-    optimum: Number
-    optimum_gap: Number
-    known_after_search: NotRequired[Number | None]
-    searches_needed: NotRequired[WholeNumber | None]
-    no_search_ceiling: NotRequired[str | None]
-    regret: Number
-    luck: Number
-    losses: dict[str, Number]
     law: dict[str, Number]
     rules: dict[str, WholeNumber]
     salt: str
@@ -229,10 +257,6 @@ CEILING_FIELDS: Final = ("known_after_search", "searches_needed", "no_search_cei
 
 def checked_record(value: object, where: str) -> EpisodeRecord:
     """Return a JSON value that is an episode's record as it stands on disk, the same object.
-
-    Args:
-        value: The value.
-        where: Where it stands, for the refusal.
 
     Raises:
         StoreError: It is none; the text names the first field that is not as it should be.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from resilisim.chat import ChatModelSettings, ResponseCache, RoleModels
 from resilisim.chat.middleware import MAX_CONCURRENCY, PriceTable
 from resilisim.chat.models import split_specs
 from resilisim.errors import MAX_COUNT, InvalidInputError
-from resilisim.options import option
+from resilisim.options import check_options, option
 from resilisim.policies.base import Policy, policy_name
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import make_policy
@@ -24,39 +24,23 @@ MODEL_MARK = "@"  # between the names of policy and model where a run has severa
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One policy of a run, with the model that answers it.
-
-    Attributes:
-        policy: What makes the policy.
-        name: Its name in records, unlike all others of the run.
-        model: The default model of an LLM agent, as it was spelt; None for other policies.
-    """
+    """One policy of a run, with the model that answers it."""
 
     policy: PolicySpec
-    name: str
-    model: str | None = None
+    name: str  # in records; unlike all others of the run
+    model: str | None = None  # the default model of an LLM agent, as it was spelt
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyMaker:
-    """Makes the policies of a run, as often as they are needed.
-
-    Attributes:
-        library: The tool library, for policies that ask for it.
-        models: Who answers LLM agents, by the spelling of the default model; empty if nobody was named.
-        prices: Prices of models.
-    """
+    """Makes the policies of a run, as often as they are needed."""
 
     library: ToolLibrary
-    models: Mapping[str, RoleModels] = field(default_factory=dict)
+    models: Mapping[str, RoleModels] = field(default_factory=dict)  # by the spelling of the default model
     prices: PriceTable = field(default_factory=PriceTable)
 
     def make(self, spec: PolicySpec, model: str | None = None) -> Policy:
-        """Return a new policy.
-
-        Args:
-            spec: What makes it.
-            model: The default model that answers it, if it asks any; None takes the first.
+        """Return a new policy; `model` is the default model that answers it, if it asks any: the first if omitted.
 
         Raises:
             InvalidInputError: There is no such policy, or it is none.
@@ -96,6 +80,14 @@ class PolicyMaker:
         return isinstance(policy, LlmPolicy) and any(policy.models is models for models in self.models.values())
 
 
+def _split(name: str) -> tuple[str, str | None]:
+    """Return the policy and the model that the name of a contestant holds; None if it holds no model."""
+    # Options in brackets may hold the mark, as a path may.
+    options = name.rfind("]" + MODEL_MARK)
+    place = options + 1 if options >= 0 else -1 if name.endswith("]") else name.find(MODEL_MARK)
+    return (name, None) if place < 0 else (name[:place], name[place + 1 :])
+
+
 def policy_of(name: str) -> str:
     """Return the policy that the name of a contestant holds: all of it, but for the model."""
     return _split(name)[0]
@@ -113,35 +105,29 @@ def describe_policy(spec: PolicySpec) -> str:
     return f"{getattr(spec, '__module__', '?')}:{getattr(spec, '__qualname__', type(spec).__qualname__)}"
 
 
-def _split(name: str) -> tuple[str, str | None]:
-    # Options in brackets may hold the mark, as a path may.
-    options = name.rfind("]" + MODEL_MARK)
-    place = options + 1 if options >= 0 else -1 if name.endswith("]") else name.find(MODEL_MARK)
-    return (name, None) if place < 0 else (name[:place], name[place + 1 :])
-
-
 def _refuse_unclear(names: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
+    for place, name in enumerate(names):
         if not name.isprintable():
             raise InvalidInputError(f"policy name {name!r:.80} holds characters that cannot be printed")
-        if name in seen:
+        if name in names[:place]:
             raise InvalidInputError(
                 f"two policies are named {name!r}: give one of them another `name`, or leave it out"
             )
-        seen.add(name)
-
-
-DEFAULT_CONCURRENCY = 8
-DEFAULT_GIVE_UP_AFTER = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """Who answers the LLM agents of a run.
+    """Who answers the LLM agents of a run; `chat` says how models are reached.
 
-    Attributes:
-        chat: How models are reached.
+    Raises:
+        InvalidInputError: A value is not what its option takes.
+
+    Example:
+        >>> from resilisim import ModelSettings, evaluate
+        >>> settings = ModelSettings(models=("openai:gpt-4o-mini", "extractor=local"), concurrency=4)
+        >>> settings.defaults
+        ('openai:gpt-4o-mini',)
+        >>> result = evaluate("react", tasks=20, model=settings)  # doctest: +SKIP
     """
 
     models: tuple[str, ...] = option(
@@ -151,7 +137,7 @@ class ModelSettings:
         flag="--model",
     )
     chat: ChatModelSettings = field(default_factory=ChatModelSettings)
-    concurrency: int = option(DEFAULT_CONCURRENCY, "Episodes of LLM agents at once.", least=1, most=MAX_CONCURRENCY)
+    concurrency: int = option(8, "Episodes of LLM agents at once.", least=1, most=MAX_CONCURRENCY)
     cache: str | None = option(None, "Folder in which replies are kept from one run to the next.", path="any")
     prices: str | None = option(
         None,
@@ -159,33 +145,24 @@ class ModelSettings:
         path="file",
     )
     give_up_after: int = option(
-        DEFAULT_GIVE_UP_AFTER,
+        20,
         "Episodes in a row that break for want of an answer, after which the run stops.",
         least=1,
         most=MAX_COUNT,
     )
 
     def __post_init__(self) -> None:
-        """Refuse numbers that are none."""
-        if self.concurrency < 1:
-            raise InvalidInputError(f"concurrency {self.concurrency!r}: expected 1 or more")
-        if self.give_up_after < 1:
-            raise InvalidInputError(f"give_up_after {self.give_up_after!r}: expected 1 or more")
+        """Refuse values that are none."""
+        check_options(self)
 
     def share(self, workers: int) -> ModelSettings:
         """Return the settings of one of several processes: its part of what all together may ask."""
         if workers == 1:
             return self
 
-        def part(limit: float | None) -> float | None:
-            return None if limit is None else limit / workers
-
-        chat = replace(
-            self.chat,
-            max_concurrency=max(1, self.chat.max_concurrency // workers),
-            requests_per_minute=part(self.chat.requests_per_minute),
-            tokens_per_minute=part(self.chat.tokens_per_minute),
-        )
+        rates = {name: getattr(self.chat, name) for name in ("requests_per_minute", "tokens_per_minute")}
+        parts: dict[str, Any] = {name: None if rate is None else rate / workers for name, rate in rates.items()}
+        chat = replace(self.chat, max_concurrency=max(1, self.chat.max_concurrency // workers), **parts)
         return replace(self, chat=chat, concurrency=max(1, self.concurrency // workers))
 
     @property
@@ -210,11 +187,7 @@ class ModelSettings:
         return RoleModels.parse_several(self.models, self.chat, cache)
 
     def load_prices(self) -> PriceTable:
-        """Return the prices.
-
-        Raises:
-            InvalidInputError: The file cannot be read, or is no table of prices.
-        """
+        """Return the prices, none if no file is named."""
         return PriceTable() if self.prices is None else PriceTable.read(Path(self.prices))
 
 
@@ -223,11 +196,7 @@ ModelSpec: TypeAlias = "str | Sequence[str] | ModelSettings | None"
 
 
 def check_models(model: object) -> ModelSettings:
-    """Return the settings that the argument `model` of `evaluate` means.
-
-    Raises:
-        InvalidInputError: It means none.
-    """
+    """Return the settings that the argument `model` of `evaluate` means."""
     if model is None:
         return ModelSettings()
     if isinstance(model, ModelSettings):

@@ -6,11 +6,11 @@ import math
 import time
 from dataclasses import dataclass
 
-from resilisim.errors import InfrastructureError, InvalidInputError, shown_value
+from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord
-from resilisim.options import option
+from resilisim.options import check_options, option
 
-MOST_USED = 10**15  # of episodes and tokens
+MOST_USED = 10**15  # of episodes, tokens and dollars
 LONGEST_RUN = 1e9  # seconds; the system's clocks take no much longer waits
 
 
@@ -24,6 +24,13 @@ class RunLimits:
 
     Raises:
         InvalidInputError: A limit is no number above 0.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> from resilisim.evaluation import RunLimits
+        >>> result = evaluate("plan-follower", tasks=20, limits=RunLimits(episodes=5))
+        >>> result.num_episodes, result.call.stopped_by
+        (5, 'the limit of 5 episodes')
     """
 
     episodes: int | None = option(
@@ -42,40 +49,26 @@ class RunLimits:
 
     def __post_init__(self) -> None:
         """Refuse numbers that are none."""
-        for name in ("episodes", "tokens", "cost", "seconds"):
+        check_options(self, "limit of ")
+        for name, most in (("cost", MOST_USED), ("seconds", LONGEST_RUN)):
             value = getattr(self, name)
-            wanted = (int,) if name in ("episodes", "tokens") else (int, float)
-            most = LONGEST_RUN if name == "seconds" else math.inf
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, wanted) or not 0 < value < math.inf or value > most:
-                kind = "a whole number" if wanted == (int,) else "a number"
-                up_to = f" and at most {most:g}" if most < math.inf else ""
-                raise InvalidInputError(f"limit of {name} is {shown_value(value)}: expected {kind} above 0{up_to}")
+            if value is not None and not 0.0 < value <= most:
+                raise InvalidInputError(
+                    f"limit of {name} is {value}: expected a number above 0 and at most {most:,.0f}"
+                )
 
 
 class Budget:
-    """Counts what a run has used.
-
-    Args:
-        limits: Where it stops.
-
-    Attributes:
-        num_unpriced: Episodes of which nobody knows what they cost.
-    """
+    """Counts what a run has used, and says when a limit is reached."""
 
     def __init__(self, limits: RunLimits) -> None:
         self._limits = limits
         self._episodes = 0
         self._tokens = 0
         self._cost = 0.0
-        self.num_unpriced = 0
-        self._until = math.inf if limits.seconds is None else time.monotonic() + limits.seconds
-
-    @property
-    def until(self) -> float | None:
-        """The moment of the monotonic clock at which the run stops, if there is one."""
-        return None if self._limits.seconds is None else self._until
+        self.num_unpriced = 0  # episodes of which nobody knows what they cost
+        # The moment of the monotonic clock at which the run stops, if there is one.
+        self.until = None if limits.seconds is None else time.monotonic() + limits.seconds
 
     def count(self, record: EpisodeRecord) -> None:
         """Count a finished episode."""
@@ -95,24 +88,16 @@ class Budget:
             return f"the limit of {limits.tokens:,} tokens ({self._tokens:,} used)"
         if limits.cost is not None and self._cost >= limits.cost:
             return f"the limit of {limits.cost:g} dollars ({self._cost:.4g} spent)"
-        if time.monotonic() >= self._until:
+        if time.monotonic() >= (math.inf if self.until is None else self.until):
             return f"the limit of {limits.seconds:g} seconds"
         return None
 
 
 class Patience:
-    """Counts episodes that break one after the other, until it is clear that the endpoint will not come back.
-
-    Args:
-        most: Failures in a row after which the run stops.
-
-    Attributes:
-        num_failures: Failures so far.
-        last_error: What the last one was; empty if there was none.
-    """
+    """Counts episodes that break one after the other, until it is clear that the endpoint will not come back."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self._most = most  # failures in a row after which the run stops
         self._in_a_row = 0
         self.num_failures = 0
         self.last_error = ""

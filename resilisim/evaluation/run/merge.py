@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,17 +64,8 @@ class MergeResult:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        return {
-            "directory": str(self.directory),
-            "complete": self.is_complete,
-            "num_planned": self.num_planned,
-            "num_episodes": self.num_episodes,
-            "num_new": self.num_new,
-            "num_duplicates": self.num_duplicates,
-            "num_failures": self.num_failures,
-            "num_unfinished": self.num_unfinished,
-            "first_missing": self.first_missing,
-        }
+        first = {"directory": str(self.directory), "complete": self.is_complete}
+        return {**first, **{name: value for name, value in asdict(self).items() if name not in first}}
 
 
 def merge_runs(
@@ -95,6 +86,17 @@ def merge_runs(
         InvalidInputError: No folder is named, or one is named twice.
         StoreError: Two folders hold different runs (the text names the first difference), two episodes that should be
             the same differ, a file is broken, or the folder cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from resilisim import evaluate
+        >>> from resilisim.evaluation import merge_runs
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     parts = [f"{folder}/{number}" for number in (1, 2)]
+        ...     for number, part in enumerate(parts, start=1):
+        ...         result = evaluate("plan-follower", tasks=4, out=part, shard=f"{number}/2")
+        ...     merge_runs(parts, f"{folder}/whole").num_episodes
+        4
     """
     if not directories:
         raise InvalidInputError("no folder to merge: expected one at least")
@@ -104,17 +106,13 @@ def merge_runs(
             raise InvalidInputError(f"folder {source} is named twice: expected each part once")
     manifests = [read_manifest(source) for source in sources]
     arguments = manifests[0]["arguments"]
-    for source, manifest in zip(sources[1:], manifests[1:], strict=True):
+    for source, manifest in zip(sources, manifests, strict=True):
         refuse_other_arguments(source, manifest["arguments"], arguments, advice="only parts of one run are merged")
     merge = _Merge(Path(out), arguments, progress or (lambda number: None))
     with merge.store:
         merge.describe_parts(manifests)
         others = [source for source in sources if not _is_same_folder(source, merge.store.directory)]
-        for source in others:
-            merge.add_episodes(source)
-        num_failures = merge.add_failures(others)
-        num_unfinished = merge.keep_journals(others)
-        return merge.result(num_failures, num_unfinished)
+        return merge.add(others)
 
 
 class _Merge:
@@ -137,12 +135,25 @@ class _Merge:
             self.store.manifest["parts"] = parts
             write_manifest(self.store.directory / MANIFEST_NAME, self.store.manifest)
 
-    def add_episodes(self, source: Path) -> None:
-        """Add the episodes of a folder that are not there.
+    def add(self, sources: Sequence[Path]) -> MergeResult:
+        """Add what folders hold, and return what was made."""
+        for source in sources:
+            self._add_episodes(source)
+        num_failures = self._add_failures(sources)
+        num_unfinished = self._keep_journals(sources)
+        missing = (index for index in range(self._num_planned) if not self.store.is_finished(index))
+        return MergeResult(
+            directory=self.store.directory,
+            num_planned=self._num_planned,
+            num_episodes=self.store.num_finished,
+            num_new=self._num_new,
+            num_duplicates=self._num_duplicates,
+            num_failures=num_failures,
+            num_unfinished=num_unfinished,
+            first_missing=next(missing, None),
+        )
 
-        Raises:
-            StoreError: One does not belong to the run, or is there with other content.
-        """
+    def _add_episodes(self, source: Path) -> None:
         for record in read_records(source):
             index = record["index"]
             if record["manifest"] != self.store.manifest["hash"] or not 0 <= index < self._num_planned:
@@ -163,7 +174,7 @@ class _Merge:
                     f"seed {record['seed']}; leave out one of the folders that hold it"
                 )
 
-    def add_failures(self, sources: Sequence[Path]) -> int:
+    def _add_failures(self, sources: Sequence[Path]) -> int:
         """Add failures until each stands there as often as in any of the folders; return how many were added."""
         wanted: Counter[str] = Counter()
         for source in sources:
@@ -179,42 +190,25 @@ class _Merge:
                     added += 1
         return added
 
-    def keep_journals(self, sources: Sequence[Path]) -> int:
+    def _keep_journals(self, sources: Sequence[Path]) -> int:
         """Copy the replies of episodes that are not finished, the longest of each; return how many there are."""
-        folder = self.store.directory / JOURNALS_NAME
+        own = self.store.directory
         try:
             for source in sources:
                 for index, path in self._journals(source):
-                    if not self.store.is_finished(index):
-                        replies = path.read_bytes()
-                        there = journal_path(self.store.directory, index)
-                        if not there.exists() or there.read_bytes().count(b"\n") < replies.count(b"\n"):
-                            folder.mkdir(exist_ok=True)
-                            write_file_atomically(there, replies)
+                    replies, there = path.read_bytes(), journal_path(own, index)
+                    kept = there.read_bytes().count(b"\n") if there.exists() else -1
+                    if not self.store.is_finished(index) and kept < replies.count(b"\n"):
+                        there.parent.mkdir(exist_ok=True)
+                        write_file_atomically(there, replies)
         except OSError as error:
-            raise StoreError(f"cannot copy replies to {folder}: {describe_os_error(error)}") from error
-        kept = 0
-        for index, _ in list(self._journals(self.store.directory)):
-            if self.store.is_finished(index):
-                discard_journal(self.store.directory, index)
-            else:
-                kept += 1
-        discard_journals(self.store.directory)
-        return kept
-
-    def result(self, num_failures: int, num_unfinished: int) -> MergeResult:
-        """Return what was made."""
-        missing = (index for index in range(self._num_planned) if not self.store.is_finished(index))
-        return MergeResult(
-            directory=self.store.directory,
-            num_planned=self._num_planned,
-            num_episodes=self.store.num_finished,
-            num_new=self._num_new,
-            num_duplicates=self._num_duplicates,
-            num_failures=num_failures,
-            num_unfinished=num_unfinished,
-            first_missing=next(missing, None),
-        )
+            raise StoreError(f"cannot copy replies to {own / JOURNALS_NAME}: {describe_os_error(error)}") from error
+        found = [index for index, _ in self._journals(own)]
+        finished = [index for index in found if self.store.is_finished(index)]
+        for index in finished:
+            discard_journal(own, index)
+        discard_journals(own)
+        return len(found) - len(finished)
 
     def _journals(self, directory: Path) -> Iterator[tuple[int, Path]]:
         folder = directory / JOURNALS_NAME
@@ -233,7 +227,6 @@ class _Merge:
 
 
 def _planned(arguments: dict[str, Any]) -> int:
-    """Return how many episodes a run has."""
     number = arguments.get("num_episodes")
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise StoreError(f"{MANIFEST_NAME} says that the run has {number!r:.60} episodes: expected a number")

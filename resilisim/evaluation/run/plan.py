@@ -10,6 +10,7 @@ import hashlib
 import operator
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,27 +37,16 @@ from resilisim.workflows.prompts import PROMPT_TYPES
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """Everything that a process needs to play episodes of a run; it travels to other processes.
-
-    Attributes:
-        contestants: Who plays.
-        prompts: Prompt types.
-        environment: Options of the environment.
-        library: The tool library as JSON, or None for the default one.
-        models: Who answers the LLM agents among the policies.
-        directory: The run's folder, in which replies of episodes under way are kept; None keeps none.
-        manifest_hash: Hash of the run's arguments, which every record carries.
-        record_texts: Whose texts records keep (`evaluation.episode.texts.stored`).
-    """
+    """Everything that a process needs to play episodes of a run; it travels to other processes."""
 
     contestants: tuple[Contestant, ...]
     prompts: tuple[str, ...]
     environment: EnvironmentSettings
-    library: str | None
+    library: str | None  # as JSON; None is the default one
     models: ModelSettings = field(default_factory=ModelSettings)
-    directory: str | None = None
-    manifest_hash: str = ""
-    record_texts: RecordTexts | None = None
+    directory: str | None = None  # the run's folder, where replies of episodes under way are kept; None keeps none
+    manifest_hash: str = ""  # of the run's arguments, which every record carries
+    record_texts: RecordTexts | None = None  # whose texts records keep (`evaluation.episode.texts.stored`)
 
     def load_library(self) -> ToolLibrary:
         """Return the tool library."""
@@ -69,32 +59,15 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of several parts of a run that are played apart and merged later.
-
-    Attributes:
-        number: Which part, from 1.
-        count: How many there are.
-    """
+    """One of several parts of a run that are played apart and merged later: part `number`, from 1, of `count`."""
 
     number: int = 1
     count: int = 1
 
-    def __str__(self) -> str:
-        """Return how it is written."""
-        return f"{self.number}/{self.count}"
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedEpisode:
-    """One episode of a plan, by the places of its parts in the settings.
-
-    Attributes:
-        index: Its place in the plan.
-        task: The task.
-        policy: Place of its contestant.
-        prompt: Place of its prompt type.
-        seed: Episode seed.
-    """
+    """One episode of a plan; contestant and prompt type by their places in the settings."""
 
     index: int
     task: Task = field(repr=False)
@@ -109,12 +82,17 @@ class Plan:
 
     Tasks are the outermost loop: a task's optimum is solved once for all its episodes, and the part of a run that is
     finished when it is stopped is about the same for all policies.
+
+    Attributes:
+        shard: Which part of it is to be played: every n-th task. Whole tasks, so that all policies of a shard meet each
+            other and no task is solved in two places.
     """
 
     tasks: Sequence[Task]
     num_policies: int
     num_prompts: int
     seeds: Sequence[int]
+    shard: Shard = Shard()
 
     @property
     def episodes_per_task(self) -> int:
@@ -125,6 +103,11 @@ class Plan:
         """Number of episodes."""
         return len(self.tasks) * self.episodes_per_task
 
+    @property
+    def part_size(self) -> int:
+        """Number of episodes of the shard."""
+        return len(self.tasks[self.shard.number - 1 :: self.shard.count]) * self.episodes_per_task
+
     def episode(self, index: int) -> PlannedEpisode:
         """Return the episode at a place of the plan."""
         rest, seed = divmod(index, len(self.seeds))
@@ -132,47 +115,27 @@ class Plan:
         task, policy = divmod(rest, self.num_policies)
         return PlannedEpisode(index, self.tasks[task], policy, prompt, self.seeds[seed])
 
-    def indices(self, shard: Shard) -> Iterator[int]:
-        """Yield the places of the episodes of a shard, in order: those of every n-th task.
-
-        Whole tasks, so that all policies of a shard meet each other and no task is solved in two places.
-        """
-        for task in range(shard.number - 1, len(self.tasks), shard.count):
+    def pending(self, is_finished: Callable[[int], bool]) -> Iterator[int]:
+        """Yield the places of the shard's episodes that are not finished, in order."""
+        for task in range(self.shard.number - 1, len(self.tasks), self.shard.count):
             first = task * self.episodes_per_task
-            yield from range(first, first + self.episodes_per_task)
-
-    def pending(self, is_finished: Callable[[int], bool], shard: Shard) -> Iterator[PlannedEpisode]:
-        """Yield the episodes of a shard that are not finished, in order."""
-        for index in self.indices(shard):
-            if not is_finished(index):
-                yield self.episode(index)
+            for index in range(first, first + self.episodes_per_task):
+                if not is_finished(index):
+                    yield index
 
 
-def agent_arguments(made: Sequence[tuple[Contestant, Policy]]) -> dict[str, Any]:
-    """Return what a manifest says about the LLM agents of a run; nothing if there is none.
-
-    `models` names the models by component; where several default models play, they stand there for each policy.
-    """
-    agents = {contestant.name: policy for contestant, policy in made if isinstance(policy, LlmPolicy)}
-    if not agents:
-        return {}
-    answered = {
-        contestant.name: policy.models.identities()
-        for contestant, policy in made
-        if isinstance(policy, LlmPolicy) and contestant.model is not None
-    }
-    distinct = list(answered.values())
-    several = any(models != distinct[0] for models in distinct)
-    return {
-        "models": {} if several or not distinct else distinct[0],
-        **({"models_of_policies": answered} if several else {}),
-        "prompts_of_agents": {name: agent.prompts.hash for name, agent in agents.items()},
-    }
+# Who plays, each with its policy; `PolicyMaker.make_all` makes them.
+Made: TypeAlias = "Sequence[tuple[Contestant, Policy]]"
 
 
-def warn_about_models(made: Sequence[tuple[Contestant, Policy]], maker: PolicyMaker, protocol: str) -> None:
+def agents_of(made: Made) -> list[tuple[Contestant, LlmPolicy[Any]]]:
+    """Return the LLM agents among those who play."""
+    return [(contestant, policy) for contestant, policy in made if isinstance(policy, LlmPolicy)]
+
+
+def warn_about_models(made: Made, maker: PolicyMaker, protocol: str) -> None:
     """Warn of what a run says about its models and that changes nothing: roles, prices, the native protocol."""
-    agents = [(contestant.name, policy) for contestant, policy in made if isinstance(policy, LlmPolicy)]
+    agents = agents_of(made)
     if not maker.models or not agents:
         return
     components = {component for _, agent in agents for component in agent.components}
@@ -183,19 +146,14 @@ def warn_about_models(made: Sequence[tuple[Contestant, Policy]], maker: PolicyMa
     if maker.prices.prices:
         for gap in price_gaps(made, maker):
             _warn(f"{gap}; what it costs is not counted")
-    in_text = [name for name, agent in agents if not agent.uses_native_calls]
+    in_text = [contestant.name for contestant, agent in agents if not agent.uses_native_calls]
     if protocol == "native" and in_text:
         _warn(f"no native tool calls by {', '.join(in_text)}: the model writes text there, too")
 
 
-def price_gaps(made: Sequence[tuple[Contestant, Policy]], maker: PolicyMaker) -> list[str]:
+def price_gaps(made: Made, maker: PolicyMaker) -> list[str]:
     """Return a text for each model that LLM agents of a run ask and whose price is not known."""
-    asked = {
-        policy.models.for_role(component).name
-        for _, policy in made
-        if isinstance(policy, LlmPolicy)
-        for component in policy.components
-    }
+    asked = {agent.models.for_role(component).name for _, agent in agents_of(made) for component in agent.components}
     return [gap for gap in map(maker.prices.gap, sorted(asked)) if gap is not None]
 
 
@@ -211,15 +169,8 @@ def hash_tasks(tasks: Sequence[Task]) -> str:
     return digest.hexdigest()
 
 
-def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, agents: Mapping[str, Any]) -> dict[str, Any]:
-    """Return everything that decides what a run's episodes are, as JSON values for its manifest.
-
-    Args:
-        settings: The run's settings.
-        plan: Its episodes.
-        library: Its tool library.
-        agents: What there is to say about LLM agents (`agent_arguments`).
-    """
+def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, made: Made) -> dict[str, Any]:
+    """Return everything that decides what a run's episodes are, as JSON values for its manifest."""
     specs = [contestant.policy for contestant in settings.contestants]
     named = [spec for spec in specs if isinstance(spec, str)]
     checkpoints = checkpoint_hashes([settings.environment.planner, *named])
@@ -227,7 +178,7 @@ def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, agent
         "benchmark": benchmark_identity(),
         # Only where there are some, so that the manifests of other runs stay as they were.
         **({"checkpoints": checkpoints} if checkpoints else {}),
-        **agents,
+        **_agent_arguments(made),
         "environment": asdict(settings.environment),
         "library": library.content_hash,
         "num_episodes": len(plan),
@@ -240,28 +191,45 @@ def run_arguments(settings: RunSettings, plan: Plan, library: ToolLibrary, agent
     }
 
 
+def _agent_arguments(made: Made) -> dict[str, Any]:
+    """Return what a manifest says about the LLM agents of a run; nothing if there is none.
+
+    `models` names the models by component; where several default models play, they stand there for each policy.
+    """
+    agents = agents_of(made)
+    if not agents:
+        return {}
+    answered = {
+        contestant.name: agent.models.identities() for contestant, agent in agents if contestant.model is not None
+    }
+    distinct = list(answered.values())
+    several = any(models != distinct[0] for models in distinct)
+    return {
+        "models": {} if several or not distinct else distinct[0],
+        **({"models_of_policies": answered} if several else {}),
+        "prompts_of_agents": {contestant.name: agent.prompts.hash for contestant, agent in agents},
+    }
+
+
 # A task in any of its forms: the id of a benchmark task, a mapping with the fields of a task, a task.
 TaskSpec: TypeAlias = "str | Mapping[str, Any] | Task"
 
 
 def check_policies(policies: object) -> tuple[PolicySpec, ...]:
     """Return one policy or several as a tuple; whether each can be made is seen when it is made."""
-    if isinstance(policies, str) or callable(policies) or hasattr(policies, "act"):
-        return (_check_policy(policies),)
-    chosen = _listed("policies", policies, "a policy or a list of policies")
+    is_one = isinstance(policies, str) or callable(policies) or hasattr(policies, "act")
+    chosen = [policies] if is_one else _listed("policies", policies, "a policy or a list of policies")
     if not chosen:
         raise InvalidInputError("no policy was given: expected at least one")
-    return tuple(_check_policy(policy) for policy in chosen)
-
-
-def _check_policy(policy: object) -> PolicySpec:
-    # A policy's state would travel between episodes and processes in ways that nobody can repeat.
-    is_made_already = not isinstance(policy, type) and hasattr(policy, "act")
-    if is_made_already or not (isinstance(policy, str) or callable(policy)):
-        raise InvalidInputError(
-            f"policy {policy!r:.80}: expected a name, module:attribute, or a class or function that returns a policy"
-        )
-    return cast("PolicySpec", policy)
+    for policy in chosen:
+        # A policy's state would travel between episodes and processes in ways that nobody can repeat.
+        is_made_already = not isinstance(policy, type) and hasattr(policy, "act")
+        if is_made_already or not (isinstance(policy, str) or callable(policy)):
+            raise InvalidInputError(
+                f"policy {policy!r:.80}: expected a name, module:attribute, or a class or function that returns a "
+                "policy"
+            )
+    return cast("tuple[PolicySpec, ...]", tuple(chosen))
 
 
 def check_prompts(prompts: object) -> tuple[str, ...]:
@@ -285,26 +253,16 @@ def check_seeds(seeds: object) -> tuple[int, ...]:
     expected = "the number of seeds or a list of seeds"
     if isinstance(seeds, str):
         raise InvalidInputError(f"seeds is {seeds!r:.60}: expected {expected}")
-    number = _as_integer(seeds)
-    if number is not None:
-        return tuple(range(check_integer("seeds", number, 1, MAX_COUNT)))
-    chosen: list[int] = []
-    for seed in _listed("seeds", seeds, expected):
-        value = _as_integer(seed)
-        if value is None:
-            raise InvalidInputError(f"seed {seed!r:.60}: expected a whole number")
-        chosen.append(check_integer("seed", value, 0, MAX_SEED))
+    if _is_integer(seeds):
+        return tuple(range(check_integer("seeds", seeds, 1, MAX_COUNT)))
+    chosen = [check_integer("seed", seed, 0, MAX_SEED) for seed in _listed("seeds", seeds, expected)]
     if not chosen or len(set(chosen)) != len(chosen):
         raise InvalidInputError(f"seeds are {chosen!r:.80}: expected at least one, each once")
     return tuple(chosen)
 
 
 def check_shard(shard: object, num_tasks: int) -> Shard:
-    """Return the part of a run that "i/n" means, the whole run for None.
-
-    Raises:
-        InvalidInputError: It means none, or a part without a task.
-    """
+    """Return the part of a run that "i/n" means, the whole run for None; parts without a task are refused."""
     if shard is None:
         return Shard()
     found = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", shard) if isinstance(shard, str) else None
@@ -324,21 +282,16 @@ def check_tasks(tasks: object, library: ToolLibrary) -> list[Task]:
     Raises:
         InvalidInputError: It means none, a task does not fit the library, or two tasks have one id.
     """
-    number = _as_integer(tasks)
-    if isinstance(tasks, str | Path):
-        return read_tasks(tasks, library)
-    if number is not None:
-        return read_tasks(number, library)
+    if isinstance(tasks, str | Path) or _is_integer(tasks):
+        return read_tasks(cast("Any", tasks), library)
     expected = "a number, a name, a file, or a list of ids, mappings or tasks"
     given = [tasks] if isinstance(tasks, Task | Mapping) else _listed("tasks", tasks, expected)
     if not given:
         raise InvalidInputError("no task was given: expected at least one")
     chosen = [_check_task(task, library, f"tasks[{place}]") for place, task in enumerate(given)]
-    seen: set[str] = set()
-    for task in chosen:
-        if task.instance_id in seen:
-            raise InvalidInputError(f"task {task.instance_id} was given twice: expected each instance_id once")
-        seen.add(task.instance_id)
+    for name, count in Counter(task.instance_id for task in chosen).items():
+        if count > 1:
+            raise InvalidInputError(f"task {name} was given twice: expected each instance_id once")
     return chosen
 
 
@@ -401,13 +354,12 @@ def check_flaws(tasks: Sequence[Task], prompts: Sequence[str], environment: Conv
             )
 
 
-def _as_integer(value: object) -> int | None:
-    if isinstance(value, bool):
-        return None
+def _is_integer(value: object) -> bool:
     try:
-        return operator.index(cast("Any", value))
+        operator.index(cast("Any", value))
     except TypeError:
-        return None
+        return False
+    return not isinstance(value, bool)
 
 
 def _listed(name: str, value: object, expected: str) -> list[object]:

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from typing import TextIO
 
 from rich import box
 from rich.console import Console, ConsoleRenderable, Group, RichCast
@@ -38,7 +37,6 @@ class RunProgress:
         total: Episodes of the run.
         finished: How many were there when it began.
         show: True or False to insist; None shows it only for runs of more than QUIET_SECONDS.
-        stream: Where to; standard error if omitted.
         table: What a terminal shows above the bar.
     """
 
@@ -47,14 +45,13 @@ class RunProgress:
         total: int,
         finished: int,
         show: bool | None = None,
-        stream: TextIO | None = None,
         table: ConsoleRenderable | RichCast | None = None,
     ) -> None:
         self._total = total
         self._finished = finished
         self._counted_from = finished  # episodes at the moment from which the rate is measured
         self._clock_start: float | None = None
-        self._stream = stream if stream is not None else sys.stderr
+        self._stream = sys.stderr
         self._began = self._last_line = time.monotonic()
         self._quiet = 0.0 if show else QUIET_SECONDS
         self._enabled = show is not False and finished < total
@@ -123,12 +120,8 @@ class RunProgress:
             self._enabled = False  # nobody listens any more, which is no reason to stop the run
 
     def _open_bar(self, now: float) -> None:
-        self._bar = Progress(
-            TextColumn("episodes"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[estimate]}"),
-        )
+        columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[estimate]}"))
+        self._bar = Progress(*columns)
         self._task = self._bar.add_task(
             "episodes", total=self._total, completed=self._finished, estimate=self._estimate(now)
         )
@@ -165,13 +158,10 @@ MOST_ROWS = 24  # a terminal shows no more beside the rest
 
 
 class LiveTable:
-    """A look at a run that is under way: one row for each policy and prompt.
+    """A look at a run that is under way: one row for each policy and prompt that a collector has taken in.
 
     The numbers have no intervals, since they are none to draw conclusions from: what is finished first may not be
     typical of the rest.
-
-    Args:
-        collector: What takes in the episodes as they end.
     """
 
     def __init__(self, collector: RunCollector) -> None:

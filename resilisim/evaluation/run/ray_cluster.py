@@ -24,16 +24,24 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 import resilisim
-from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, ResiliSimError
+from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, import_extra
 from resilisim.evaluation.episode.record import is_failure
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
-from resilisim.evaluation.run.player import EpisodePlayer, Outcome, episode_jobs
+from resilisim.evaluation.run.player import (
+    EpisodeJobs,
+    EpisodePlayer,
+    FinishedEpisode,
+    Job,
+    Outcome,
+    Players,
+    refuse_what_cannot_travel,
+)
 from resilisim.evaluation.run.store import discard_journal
-from resilisim.processes import Jobs, transportable
+from resilisim.processes import transportable
 from resilisim.provenance import encode_json_line
 
 PART_SECONDS = 0.25  # an actor hands over what it has at the latest this long after it was asked
@@ -42,29 +50,15 @@ START_SECONDS = 300.0  # in which one actor at least has to start; larger cluste
 FORGET_SECONDS = 5.0
 MOST_LOSSES = 3  # times that an episode may take its actor down, before the episode is taken for the reason
 
-# What an episode came to, as it is and as one JSON line.
-_Finished: TypeAlias = "tuple[Outcome, bytes]"
-
 _GO_ON = "what was finished is kept, and the same command goes on from there"
 
 
 def play_on_cluster(
-    settings: RunSettings,
-    pending: Iterator[PlannedEpisode],
-    address: str,
-    workers: int,
-    waits_for_models: bool,
-    until: float | None = None,
-) -> Generator[_Finished, None, None]:
-    """Play episodes on a Ray cluster and yield what they come to as they end.
+    settings: RunSettings, pending: Iterator[PlannedEpisode], address: str, players: Players
+) -> Generator[FinishedEpisode, None, None]:
+    """Play episodes on the Ray cluster at an address (`connected`) and yield what they come to as they end.
 
-    Args:
-        settings: The run's settings; what models may be asked at once is shared among the actors.
-        pending: The episodes.
-        address: "auto", "local" or HOST:PORT (`connected`).
-        workers: Number of actors, at most one for each processor of the cluster; 1 takes that many.
-        waits_for_models: Whether any policy asks a language model.
-        until: Moment of the monotonic clock after which nothing more is waited for.
+    What models may be asked at once is shared among the actors: at most one for each processor of the cluster.
 
     Raises:
         InvalidInputError: The address is none, or a policy cannot travel.
@@ -76,52 +70,34 @@ def play_on_cluster(
         num_processors = _num_processors(ray)
         if num_processors < 1:
             raise InfrastructureError(f"the Ray cluster at {address!r} has no processor to run on")
-        size = min(workers, num_processors) if workers > 1 else num_processors
+        size = min(players.workers, num_processors) if players.workers > 1 else num_processors
         first = list(islice(pending, size))  # each actor plays at least one
-        size = len(first)
-        if not size:
+        if not first:
             return
-        if waits_for_models:
-            size = min(size, settings.models.concurrency)
-        if settings.directory is not None:
-            settings = replace(settings, directory=str(Path(settings.directory).absolute()))
-        settings = replace(settings, models=settings.models.share(size))
-        _refuse_what_cannot_travel(ray, settings)
-        jobs = episode_jobs(chain(first, pending), waits_for_models, settings.models.concurrency)
-        with contextlib.closing(_Crew(ray, settings, jobs, size)) as crew:
-            yield from crew.play(until)
+        size = min(len(first), settings.models.concurrency) if players.wait_for_models else len(first)
+        folder = None if settings.directory is None else str(Path(settings.directory).absolute())
+        settings = replace(settings, models=settings.models.share(size), directory=folder)
+        refuse_what_cannot_travel(settings, ray.cloudpickle.dumps, "machines")
+        jobs = EpisodeJobs(chain(first, pending), players.wait_for_models, settings.models.concurrency)
+        with contextlib.closing(_Crew(ray, settings, jobs)) as crew:
+            yield from crew.play(size, players.until)
 
 
 def _num_processors(ray: Any) -> int:
     return int(ray.cluster_resources().get("CPU", 0))
 
 
-def _refuse_what_cannot_travel(ray: Any, settings: RunSettings) -> None:
-    try:
-        ray.cloudpickle.dumps(settings)
-    except Exception as error:
-        raise InvalidInputError(
-            f"a policy cannot be handed to other machines ({error}): give it as module:attribute"
-        ) from error
-
-
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What an actor hands over at once.
-
-    Attributes:
-        lines: Episodes that ended, encoded.
-        is_last: Whether the job is done.
-        error: What ended it before it was done.
-    """
+    """What an actor hands over at once: episodes that ended, encoded, and what ended its job before it was done."""
 
     lines: list[bytes]
-    is_last: bool
+    is_last: bool  # whether the job is done
     error: Exception | None = None
 
 
 class _RemotePlayer:
-    """Plays jobs on some machine of the cluster."""
+    """Hands over what an `EpisodePlayer` on some machine of the cluster plays, in parts."""
 
     def __init__(self) -> None:
         self._outcomes: Iterator[Outcome] = iter(())
@@ -134,16 +110,16 @@ class _RemotePlayer:
         if version != resilisim.__version__:
             text = f"{host} has ResiliSim {resilisim.__version__}, and {version} drives: all machines need the same"
             return _Part([], True, InfrastructureError(text))
+        self._directory = settings.directory
         try:
             self._player = EpisodePlayer(settings)
         except ResiliSimError as error:
             return _Part([], True, transportable(type(error)(f"{error} (on {host})")))
         except Exception as error:
             return _Part([], True, transportable(error))
-        self._directory = settings.directory
         return _Part([], True)
 
-    def play(self, job: list[PlannedEpisode] | None) -> _Part:
+    def play(self, job: Job | None) -> _Part:
         """Play on, or begin a new job, for PART_SECONDS."""
         if job is not None:
             self.forget()
@@ -171,42 +147,33 @@ class _RemotePlayer:
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """An actor.
-
-    Attributes:
-        actor: Its handle.
-        is_ready: Whether it has started.
-        job: What it was given last.
-        left: Episodes of this job that it has not handed over, by index.
-        since: When it was given.
-    """
+    """An actor, and what it was given last."""
 
     actor: Any
-    is_ready: bool = False
-    job: list[PlannedEpisode] | None = None
-    left: dict[int, PlannedEpisode] = field(default_factory=dict)
-    since: float = 0.0
+    is_ready: bool = False  # whether it has started
+    job: Job | None = None
+    left: dict[int, PlannedEpisode] = field(default_factory=dict)  # episodes of the job that it has not handed over
+    since: float = 0.0  # when it was given
 
 
 class _Crew:
     """The actors of a run."""
 
-    def __init__(self, ray: Any, settings: RunSettings, jobs: Jobs[list[PlannedEpisode]], size: int) -> None:
+    def __init__(self, ray: Any, settings: RunSettings, jobs: EpisodeJobs) -> None:
         self._ray = ray
         self._settings = settings
         self._jobs = jobs
-        self._size = size
         self._make = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(_RemotePlayer)
         self._members: list[_Member] = []
         self._calls: dict[Any, _Member] = {}
-        self._returned: deque[list[PlannedEpisode]] = deque()
+        self._returned: deque[Job] = deque()
         self._losses: Counter[int] = Counter()
         self._all_handed_out = False
         self._last_sign = time.monotonic()
 
-    def play(self, until: float | None) -> Iterator[_Finished]:
-        """Yield what the episodes of all jobs come to."""
-        for _ in range(self._size):
+    def play(self, size: int, until: float | None) -> Iterator[FinishedEpisode]:
+        """Yield what the episodes of all jobs come to, played by so many actors."""
+        for _ in range(size):
             self._hire()
         while not self._is_done():
             patience = LOOK_SECONDS if until is None else min(LOOK_SECONDS, until - time.monotonic())
@@ -222,8 +189,6 @@ class _Crew:
         """Stop all actors."""
         for member in self._members:
             self._kill(member)
-        self._members.clear()
-        self._calls.clear()
 
     def _is_done(self) -> bool:
         return self._all_handed_out and not self._returned and not any(member.left for member in self._members)
@@ -233,7 +198,7 @@ class _Crew:
         self._members.append(member)
         self._calls[member.actor.start.remote(self._settings, resilisim.__version__)] = member
 
-    def _receive(self, call: Any) -> Iterator[_Finished]:
+    def _receive(self, call: Any) -> Iterator[FinishedEpisode]:
         member = self._calls.pop(call)
         try:
             part: _Part = self._ray.get(call)
@@ -294,11 +259,7 @@ class _Crew:
             )
 
     def _refuse_to_wait_for_ever(self) -> None:
-        """Give up when no actor has started and none can.
-
-        Raises:
-            InfrastructureError: There is nothing left to run on.
-        """
+        """Give up when no actor has started and none can."""
         if self._is_done() or any(member.is_ready for member in self._members):
             return
         if _num_processors(self._ray) < 1:
@@ -309,10 +270,9 @@ class _Crew:
             )
 
     def _let_forget(self) -> None:
-        if self._settings.directory is not None:
-            calls = [member.actor.forget.remote() for member in self._members if member.is_ready]
-            if calls:
-                self._ray.wait(calls, num_returns=len(calls), timeout=FORGET_SECONDS)
+        calls = [member.actor.forget.remote() for member in self._members if member.is_ready]
+        if calls and self._settings.directory is not None:
+            self._ray.wait(calls, num_returns=len(calls), timeout=FORGET_SECONDS)
 
     def _kill(self, member: _Member) -> None:
         with contextlib.suppress(Exception):  # whatever is wrong with it, it is not needed any more
@@ -324,18 +284,6 @@ PROBE_SECONDS = 5.0
 LOCAL_STORE_BYTES = 100 * 2**20
 # Read by Ray when it starts processes: nobody who runs a benchmark has agreed to be counted.
 _QUIET_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-
-
-def require_ray() -> Any:
-    """Import Ray.
-
-    Raises:
-        MissingExtraError: It is not installed; the text says how to get it.
-    """
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise MissingExtraError(f"several machines need 'ray' ({error}): pip install 'resilisim[ray]'") from error
 
 
 @contextlib.contextmanager
@@ -354,22 +302,20 @@ def connected(address: str) -> Iterator[Any]:
         MissingExtraError: Ray is not installed.
         InfrastructureError: The cluster cannot be reached, or not be started.
     """
-    place = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address
-    if place not in ("auto", "local"):
-        host, port = _parse(place)
-    ray = require_ray()
+    place = (address == "auto" and os.environ.get("RAY_ADDRESS")) or address
+    check_address(place)
+    ray = import_extra("ray", "several machines need", "ray")
     if ray.is_initialized():
         _refuse_other_cluster(ray, place)
         with _without_messages():
             yield ray
         return
-    if place not in ("auto", "local"):
-        _probe(place, host, port)
     options: dict[str, Any] = {"address": place, "log_to_driver": False, "logging_level": logging.ERROR}
     if place == "local":
         options |= {"include_dashboard": False, "object_store_memory": LOCAL_STORE_BYTES}
     with _without_messages():
         try:
+            _probe(place)
             with _quiet_environment():
                 ray.init(**options)
         except Exception as error:
@@ -382,35 +328,28 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def check_address(address: str) -> None:
-    """Refuse what is no address of a cluster (`connected`); whether anybody listens there is not asked.
+    """Refuse what is no address of a cluster (`connected`); whether anybody listens there is not asked."""
+    if address not in ("auto", "local") and _parse(address) is None:
+        raise InvalidInputError(
+            f"address {address!r} of a Ray cluster: expected 'auto', 'local' or HOST:PORT, on a machine that belongs "
+            "to it"
+        )
 
-    Raises:
-        InvalidInputError: It is none.
-    """
-    if address not in ("auto", "local"):
-        _parse(address)
 
-
-def _parse(address: str) -> tuple[str, int]:
-    refusal = InvalidInputError(
-        f"address {address!r} of a Ray cluster: expected 'auto', 'local' or HOST:PORT, on a machine that belongs to it"
-    )
+def _parse(address: str) -> tuple[str, int] | None:
     try:
         parts = urlsplit("//" + address)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise refusal from None
-    if not host or not port or parts.path or parts.query or parts.fragment:
-        raise refusal
-    return host, port
+        return None
+    return (host, port) if host and port and not (parts.path or parts.query or parts.fragment) else None
 
 
-def _probe(address: str, host: str, port: int) -> None:
-    """Refuse an address where nobody listens: Ray would try for minutes."""
-    try:
-        socket.create_connection((host, port), timeout=PROBE_SECONDS).close()
-    except OSError as error:
-        raise InfrastructureError(_cannot_reach(address, error)) from error
+def _probe(address: str) -> None:
+    """Raise an OSError at an address where nobody listens: Ray would try for minutes."""
+    place = _parse(address)
+    if place is not None:
+        socket.create_connection(place, timeout=PROBE_SECONDS).close()
 
 
 def _cannot_reach(address: str, error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ from resilisim.chat.types import ContextOverflowError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.episode.play import play_agent_episode, play_episode
+from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode
 from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, FailureRecord, is_failure
 from resilisim.evaluation.episode.texts import has_agent_texts, opened
 from resilisim.evaluation.run.contestants import ModelSettings, PolicyMaker
@@ -29,10 +29,8 @@ from resilisim.tool_library import ToolLibrary
 def find_episode(directory: Path | str, wanted: str) -> EpisodeRecord | FailureRecord:
     """Return an episode of a run, or the last failure of one that is not finished.
 
-    Args:
-        directory: The run's folder.
-        wanted: Its number ("17"), or its task's id, with the seed if there are several ("task_x:3"), and with policy
-            and prompt type in the same way ("task_x:3:react:optimal").
+    Wanted is its number ("17"), or its task's id, with the seed if there are several ("task_x:3"), and with policy and
+    prompt type in the same way ("task_x:3:react:optimal").
 
     Raises:
         InvalidInputError: There is none, or more than one.
@@ -76,9 +74,6 @@ def _is_wanted(entry: Mapping[str, Any], wanted: str) -> bool:
 class RecordedReplies:
     """The replies of a recorded episode, for playing it again without its models.
 
-    Args:
-        record: The episode.
-
     Raises:
         InvalidInputError: The run did not keep what was said in it.
     """
@@ -90,8 +85,7 @@ class RecordedReplies:
                 f"the run kept no texts of episode {record['index']} (--record-texts): ask the models anew (--live)"
             )
         agent = record["agent"]
-        self._messages: Sequence[Mapping[str, Any]] = agent.get("messages", ())
-        self._calls: Sequence[Mapping[str, Any]] = agent.get("calls", ())
+        self._messages, self._calls = agent["messages"], agent["calls"]
         limits = [event["text"] for event in agent.get("events", ()) if event["kind"] == "limit"]
         self._overflow = limits[-1] if agent.get("ended_by") == CONTEXT_OVERFLOW and limits else None
 
@@ -146,9 +140,11 @@ def replay_episode(
 ) -> EpisodeRecord:
     """Play an episode of a run again, with the run's settings; nothing is written.
 
+    That of a failure, one that is not finished, goes on from the replies it has.
+
     Args:
         directory: The run's folder.
-        episode: The episode, or the failure of one that is not finished; that one goes on from the replies it has.
+        episode: The episode.
         find_task: Returns the task of an id.
         library: The run's tool library.
         models: Models to ask anew; None takes the recorded replies.
@@ -167,28 +163,20 @@ def replay_episode(
     spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
     recorded = finished(episode)
     asked = _recorded_models(recorded) if recorded is not None and models is None else None
-    settings_of_models = models if models is not None else ModelSettings(prices=prices)
-    answering = settings_of_models.make() if asked is None else {asked.default.name: asked}
-    maker = PolicyMaker(library, answering, settings_of_models.load_prices())
-    policy = maker.make(str(spec))
-    task = find_task(episode["instance_id"])
-    common: dict[str, Any] = {
-        "index": episode["index"],
-        "name": episode["policy"],
-        "salt": settings.salt,
-        "manifest": manifest["hash"],
-    }
+    models_to_ask = models if models is not None else ModelSettings(prices=prices)
+    answering = models_to_ask.make() if asked is None else {asked.default.name: asked}
+    policy = PolicyMaker(library, answering, models_to_ask.load_prices()).make(str(spec))
+    task, prompt, seed = find_task(episode["instance_id"]), episode["prompt_type"], episode["seed"]
+    place = PlaceInRun(index=episode["index"], name=episode["policy"], salt=settings.salt, manifest=manifest["hash"])
     if not isinstance(policy, LlmPolicy):
-        return play_episode(env, policy, task, episode["prompt_type"], episode["seed"], **common)
+        return play_episode(env, policy, task, prompt, seed, **place)
     journal: Journal | None = None
     if recorded is None:
         identity = canonical_json(policy.models.identities())
         journal = EpisodeJournal(journal_path(directory, episode["index"]), identity, is_read_only=True)
     elif models is None and "agent" in recorded:
         journal = RecordedReplies(recorded)
-    return asyncio.run(
-        play_agent_episode(env, policy, task, episode["prompt_type"], episode["seed"], journal=journal, **common)
-    )
+    return asyncio.run(play_agent_episode(env, policy, task, prompt, seed, journal, **place))
 
 
 def _recorded_models(record: EpisodeRecord) -> RoleModels | None:

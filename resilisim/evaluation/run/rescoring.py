@@ -9,8 +9,9 @@ Of an agent that began anew in fresh episodes the record holds the steps of the 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,12 @@ from typing import Any, Final, Literal, cast
 
 from resilisim.envs.protocol import decode_native, read_native, read_text
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Course, attribute, total_losses
+from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution
 from resilisim.evaluation.episode.record import EpisodeRecord, ScoreRecord, StepRecord, checked_record
 from resilisim.evaluation.run.store import EPISODES_NAME, RunStore, read_manifest
 from resilisim.processes import answers_in_order
 from resilisim.provenance import encode_json_line
-from resilisim.run_folder import MANIFEST_NAME
+from resilisim.run_folder import MANIFEST_NAME, parse_line, whole_lines
 from resilisim.seeding import PURPOSE_SUCCESS, episode_key
 from resilisim.simulator import (
     BenchmarkLaw,
@@ -38,11 +39,10 @@ from resilisim.simulator import (
     success_probability,
 )
 from resilisim.simulator.compiled import draw_bits, tool_luck_key
-from resilisim.simulator.exact import solve
 from resilisim.simulator.messages import MessageKind
 from resilisim.simulator.state import is_awaiting_closing, success_threshold_at
+from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.parameters import ParameterMode
 
 # Fields that follow from the rest of a record, in the order in which differences are looked for.
 _FACTS: Final = ("required_outputs", "ended_by", "score", "outcome")
@@ -52,15 +52,10 @@ _STEP_NUMBERS: Final = ("success_probability", "value", "action_value", "regret"
 ReadMessage = Callable[[str], Message]
 
 
-def message_reader(library: ToolLibrary, mode: ParameterMode = "lenient", protocol: str = "text") -> ReadMessage:
-    """Return what turns the text of a recorded message into its meaning.
-
-    Args:
-        library: Tool library of the run.
-        mode: How the run checked parameters.
-        protocol: Protocol of the run's environment, "text" or "native".
-    """
-    if protocol == "native":
+def message_reader(library: ToolLibrary, environment: Mapping[str, Any]) -> ReadMessage:
+    """Return what turns the text of a recorded message into its meaning, under the options of a run's environment."""
+    mode = environment.get("parameters", "lenient")
+    if environment.get("protocol") == "native":
         return lambda text: read_native(decode_native(text), library, mode)
     return lambda text: read_text(text, library, mode)
 
@@ -69,59 +64,38 @@ def reattribute(record: EpisodeRecord, library: ToolLibrary, read: ReadMessage |
     """Return a record with everything computed again that follows from what happened.
 
     These are the score, how the episode ended, and all values, regrets, lucks, labels and their sums. The record that
-    is handed in is left as it is.
-
-    Args:
-        record: The saved episode.
-        library: Tool library of its run.
-        read: Reads messages (`message_reader`); that of the text protocol if omitted.
+    is handed in is left as it is. Messages are read as under the text protocol if `read` is omitted.
 
     Raises:
         InvalidInputError: The record contradicts itself, the law or its luck, or does not fit the library.
         ExactLimitError: The task is too large to be solved exactly.
     """
     problem = build_problem(library, record["required_tools"], *_law_and_rules(record))
-    optimum, read = solve(problem), read or message_reader(library)
-    course = Course(problem, record["planner"], record["flaw"])
+    attribution = Attribution(problem, record["planner"], record["flaw"])
+    read = read or message_reader(library, {})
     past = _Past(problem, record)
     steps: list[StepRecord] = []
-    value: float | None = None
     for recorded in record["steps"]:
         message = _message_of(recorded, read)
         before = past.state
         attempt, probability = past.add(recorded, message)
-        worth = attribute(optimum, before, message, past.state, course, value)
-        value = worth.value_after
-        steps.append(
-            {
-                **recorded,
-                "attempt": attempt,
-                "success_probability": probability,
-                "value": worth.value,
-                "action_value": worth.action_value,
-                "regret": worth.regret,
-                "luck": worth.luck,
-                "label": worth.label,
-            }
-        )
+        worth = attribution.judge(before, message, past.state)
+        steps.append({**recorded, "attempt": attempt, "success_probability": probability, **worth})
     if past.state.ended_by is None:
         raise InvalidInputError(f"the episode does not end with its last message, number {len(steps)}")
+    # Taken as it stands: records do not hold what was searched.
+    searches = Searches(record.get("searches_needed"), record.get("no_search_ceiling"))
     again: EpisodeRecord = {
         **record,
+        **attribution.totals(steps, searches),
         "steps": steps,
         "required_outputs": sorted(library.outputs.intersection(record["required_tools"])),
         "ended_by": past.state.ended_by,
-        "optimum": steps[0]["value"],
-        "optimum_gap": optimum.gap,
-        "regret": sum(step["regret"] for step in steps),
-        "luck": sum(step["luck"] for step in steps),
-        "losses": total_losses(steps),
     }
-    searches = record.get("searches_needed")  # taken as it stands: records do not hold what was searched
-    if searches is not None:
-        again["known_after_search"] = optimum.after_search(searches)
     again["score"] = cast("ScoreRecord", rescore(dict(again)).to_mapping())
     again["outcome"] = int(again["score"]["level"] == "full_success")
+    for name in again.keys() - record.keys():  # what older records lack
+        del cast("dict[str, Any]", again)[name]
     return again
 
 
@@ -176,7 +150,7 @@ def _law_and_rules(record: EpisodeRecord) -> tuple[BenchmarkLaw, EndRules]:
 
 
 def _message_of(step: StepRecord, read: ReadMessage) -> Message:
-    """Return the message of a step. Its kind is that of the record, which knows how the run read it.
+    """Return the message of a step; its kind is that of the record, which knows how the run read it.
 
     Only what executes nothing is read again: whether it repeats another message depends on its words.
     """
@@ -202,13 +176,12 @@ def first_disagreement(record: EpisodeRecord, again: EpisodeRecord) -> str | Non
     for name in _FACTS:
         if then[name] != now[name]:
             return _told(name, then[name], now[name])
-    for number, (old, new) in enumerate(zip(record["steps"], again["steps"], strict=True)):
+    for number, (old, new) in enumerate(zip(then["steps"], now["steps"], strict=True)):
         found = _first_number(old, new, _STEP_NUMBERS)
         if found is None and old["attempt"] != new["attempt"]:
             found = "attempt"
         if found is not None:
-            old_fields, new_fields = cast("Mapping[str, Any]", old), cast("Mapping[str, Any]", new)
-            return _told(f"steps[{number}].{found}", old_fields[found], new_fields[found])
+            return _told(f"steps[{number}].{found}", old[found], new[found])
     total = _first_number(then, now, _NUMBERS)
     return None if total is None else _told(total, then[total], now[total])
 
@@ -244,7 +217,7 @@ NUM_SHOWN: Final = 20  # differences that are told one by one
 # What stands in the manifest of a folder that was made from another one.
 SOURCE_KEY: Final = "rescored_from"
 
-Verdict = Literal["agrees", "other_labels", "differs", "impossible"]
+Verdict = Literal["agreeing", "other_labels", "differing", "impossible"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +225,7 @@ class RescoreSummary:
     """What came out when a run's episodes were scored again.
 
     Attributes:
-        num_episodes: Episodes.
-        num_agreeing: Those that agree in everything, numbers to 1e-9.
+        num_agreeing: Episodes that agree in everything, numbers to 1e-9.
         num_other_labels: Those whose numbers agree and whose reasons for losses are others now.
         num_differing: Those whose score or numbers are others.
         num_impossible: Those that contradict themselves, the law or their luck, so that nothing can be computed.
@@ -310,43 +282,40 @@ def rescore_run(
         raise InvalidInputError(f"{directory} was made with another tool library: name it with --library")
     store = None if out is None else _new_store(source, Path(out), manifest)
     setup = _Setup(
-        str(source / EPISODES_NAME),
+        source / EPISODES_NAME,
         None if library == default_library() else library.to_json(),
         dict(manifest["arguments"].get("environment", {})),
         manifest["hash"],
         None if store is None else store.manifest["hash"],
     )
-    counts = dict.fromkeys(("agrees", "other_labels", "differs", "impossible"), 0)
+    counts: Counter[Verdict] = Counter()
     differences: list[str] = []
-    try:
-        jobs = _batches(source / EPISODES_NAME)
-        for answers in answers_in_order(_Rescorer, setup, jobs, workers):
-            for answer in answers:
-                counts[answer.verdict] += 1
-                if answer.difference is not None and len(differences) < NUM_SHOWN:
-                    differences.append(f"episode {answer.index}: {answer.difference}")
-                if store is not None and not store.is_finished(answer.index):
-                    store.append_encoded(_line_of(answer, source), answer.index)
+    with contextlib.nullcontext() if store is None else store:
+        for answers in answers_in_order(_Rescorer, setup, _batches(setup.path), workers):
+            counts.update(answer.verdict for answer in answers)
+            told = [f"episode {answer.index}: {answer.difference}" for answer in answers if answer.difference]
+            differences += told[: NUM_SHOWN - len(differences)]
+            if store is not None:
+                _write(store, answers, source)
             if progress is not None:
                 progress(len(answers))
-    finally:
-        if store is not None:
-            store.close()
     return RescoreSummary(
-        sum(counts.values()),
-        counts["agrees"],
-        counts["other_labels"],
-        counts["differs"],
-        counts["impossible"],
-        tuple(differences),
-        None if store is None else store.directory,
+        num_episodes=counts.total(),
+        num_agreeing=counts["agreeing"],
+        num_other_labels=counts["other_labels"],
+        num_differing=counts["differing"],
+        num_impossible=counts["impossible"],
+        differences=tuple(differences),
+        directory=None if store is None else store.directory,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Setup:
-    path: str
-    library: str | None
+    """What travels to each process."""
+
+    path: Path  # of the episodes to read
+    library: str | None  # as JSON; None is the default one
     environment: dict[str, Any]
     source_hash: str  # of the manifest of the folder to read
     manifest_hash: str | None  # of the folder to write; None writes none
@@ -365,20 +334,17 @@ class _Rescorer:
 
     def __init__(self, setup: _Setup) -> None:
         self._setup = setup
-        self._library = (
-            default_library() if setup.library is None else ToolLibrary.from_json(setup.library, source="library")
-        )
-        environment = setup.environment
-        self._read = message_reader(
-            self._library, environment.get("parameters", "lenient"), environment.get("protocol", "text")
-        )
+        text = setup.library
+        self._library = default_library() if text is None else ToolLibrary.from_json(text, source="library")
+        self._read = message_reader(self._library, setup.environment)
 
     def __call__(self, job: tuple[int, Sequence[tuple[int, bytes]]]) -> Iterator[tuple[int, list[_Answer]]]:
         number, lines = job
         yield number, [self._answer(place, line) for place, line in lines]
 
     def _answer(self, place: int, line: bytes) -> _Answer:
-        record = _record_of(line, place, self._setup.path)
+        path = self._setup.path
+        record = checked_record(parse_line(line, place, path), f"line {place} of {path}")
         try:
             self._check_origin(record)
             again = reattribute(record, self._library, self._read)
@@ -392,28 +358,24 @@ class _Rescorer:
         return _Answer(record["index"], verdict, difference, written)
 
     def _check_origin(self, record: EpisodeRecord) -> None:
-        """Refuse an episode of another run, or one that was played under other constants than its run.
-
-        Raises:
-            InvalidInputError: It is one.
-        """
+        """Refuse an episode of another run, or one that was played under other constants than its run."""
         if record["manifest"] != self._setup.source_hash:
             raise InvalidInputError(f"it belongs to another run than {MANIFEST_NAME} describes")
         told = {**record["law"], **record["rules"], "salt": record["salt"]}
         for name, value in told.items():
-            if self._setup.environment.get(name, value) != value:
-                expected = self._setup.environment[name]
+            expected = self._setup.environment.get(name, value)
+            if expected != value:
                 raise InvalidInputError(f"{name} is {value!r:.60} in the record and {expected!r:.60} in the manifest")
 
 
 def _compared(record: EpisodeRecord, again: EpisodeRecord) -> tuple[Verdict, str | None]:
     if record == again:  # by far the most, and the same to the last bit
-        return "agrees", None
+        return "agreeing", None
     difference = first_disagreement(record, again)
     if difference is not None:
-        return "differs", difference
+        return "differing", difference
     difference = first_other_label(record, again)
-    return ("agrees" if difference is None else "other_labels"), difference
+    return ("agreeing" if difference is None else "other_labels"), difference
 
 
 def _new_store(source: Path, out: Path, manifest: Mapping[str, Any]) -> RunStore:
@@ -428,27 +390,18 @@ def _new_store(source: Path, out: Path, manifest: Mapping[str, Any]) -> RunStore
 
 
 def _batches(path: Path) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield the whole lines of a file with their numbers, some at a time; a torn last line is left out."""
-    if not path.exists():
-        return
-    with path.open("rb") as stream:
-        numbered = ((number, line) for number, line in enumerate(stream, start=1) if line.endswith(b"\n"))
-        while batch := list(itertools.islice(numbered, LINES_PER_JOB)):
-            yield batch
+    lines = whole_lines(path) if path.exists() else iter(())
+    while batch := list(itertools.islice(lines, LINES_PER_JOB)):
+        yield batch
 
 
-def _record_of(line: bytes, number: int, path: str) -> EpisodeRecord:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"line {number} of {path} is not JSON: {error}") from error
-    return checked_record(record, f"line {number} of {path}")
-
-
-def _line_of(answer: _Answer, source: Path) -> bytes:
-    if answer.line is None:
-        raise InvalidInputError(
-            f"episode {answer.index} of {source} cannot be scored again, so the new folder ends before it: "
-            f"{answer.difference}"
-        )
-    return answer.line
+def _write(store: RunStore, answers: Sequence[_Answer], source: Path) -> None:
+    for answer in answers:
+        if store.is_finished(answer.index):
+            continue
+        if answer.line is None:
+            raise InvalidInputError(
+                f"episode {answer.index} of {source} cannot be scored again, so the new folder ends before it: "
+                f"{answer.difference}"
+            )
+        store.append_encoded(answer.line, answer.index)

@@ -6,16 +6,12 @@ import contextlib
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from resilisim.errors import InvalidInputError, count_of
-from resilisim.evaluation.episode.record import EpisodeRecord, is_failure
+from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure
 from resilisim.evaluation.run.limits import Budget, Patience, RunLimits
-from resilisim.evaluation.run.plan import (
-    Plan,
-    RunSettings,
-    Shard,
-)
+from resilisim.evaluation.run.plan import Plan, RunSettings
 from resilisim.evaluation.run.player import Players, play_here
 from resilisim.evaluation.run.progress import LiveTable, RunProgress
 from resilisim.evaluation.run.ray_cluster import play_on_cluster
@@ -25,17 +21,10 @@ from resilisim.provenance import content_hash
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """Somebody stopped a run with Ctrl-C.
-
-    Attributes:
-        num_kept: Episodes that are on disk.
-        num_planned: Episodes of the whole run.
-    """
+    """Somebody stopped a run with Ctrl-C; its text says how many episodes are on disk."""
 
     def __init__(self, num_kept: int, num_planned: int) -> None:
         super().__init__(f"interrupted: {num_kept:,} of {count_of(num_planned, 'episode')} kept")
-        self.num_kept = num_kept
-        self.num_planned = num_planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,53 +47,14 @@ class CallOutcome:
     silent_policies: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedRun:
-    """What is there after a call that played.
-
-    Attributes:
-        directory: The run's folder.
-        facts: What is known of its episodes.
-        call: What the call did.
-        temporary: Keeps the folder alive, if nobody asked for it.
-    """
-
-    directory: Path
-    facts: RunFacts
-    call: CallOutcome
-    temporary: tempfile.TemporaryDirectory[str] | None
-
-
-@dataclass(frozen=True, slots=True)
-class RunPart:
-    """What of a run one call is to play.
-
-    Attributes:
-        plan: The whole run.
-        shard: Which of its tasks.
-        limits: Where to stop.
-    """
-
-    plan: Plan
-    shard: Shard
-    limits: RunLimits
-
-    def __len__(self) -> int:
-        """Number of episodes."""
-        return len(self.plan.tasks[self.shard.number - 1 :: self.shard.count]) * self.plan.episodes_per_task
-
-    def num_finished(self, store: RunStore) -> int:
-        """Return how many of them are in a folder."""
-        return sum(map(store.is_finished, self.plan.indices(self.shard)))
-
-
 class _Tally:
-    """Takes in the episodes of a run as they end: for its results, for those who watch, for its limits."""
+    """Takes in what the episodes of a run come to as they end: for its results, for those who watch, for its limits."""
 
-    def __init__(self, limits: RunLimits) -> None:
+    def __init__(self, limits: RunLimits, patience: int) -> None:
         self.collector = RunCollector()
         self.live = LiveTable(self.collector)
         self.budget = Budget(limits)
+        self.patience = Patience(patience)
         self._speaks: dict[str, bool] = {}  # policy -> whether any of its episodes began with more than silence
 
     def add(self, record: EpisodeRecord) -> None:
@@ -114,34 +64,38 @@ class _Tally:
         stopped_at_once = "agent" not in record and [step["kind"] for step in record["steps"]] == ["stop"]
         self._speaks[record["policy"]] = self._speaks.get(record["policy"], False) or not stopped_at_once
 
-    def silent_policies(self) -> tuple[str, ...]:
-        """Return the policies that ask no model and never sent anything, which a forgotten `return` looks like."""
-        return tuple(policy for policy, speaks in self._speaks.items() if not speaks)
+    def lose(self, failure: FailureRecord) -> None:
+        """Take in an episode that broke.
+
+        Raises:
+            InfrastructureError: It was one too many in a row.
+        """
+        self.live.fail(failure)
+        self.patience.lose(failure)
+
+    def outcome(self, already_there: int, stopped_by: str | None) -> CallOutcome:
+        """Return what this call did; a policy that never sent anything may lack a `return`."""
+        silent = tuple(policy for policy, speaks in self._speaks.items() if not speaks)
+        return CallOutcome(already_there, self.patience.num_failures, self.patience.last_error, stopped_by, silent)
+
+
+# The folder, what is known of its episodes, what the call did; and what keeps a folder alive that nobody asked for.
+PlayedRun: TypeAlias = "tuple[Path, RunFacts, CallOutcome, tempfile.TemporaryDirectory[str] | None]"
 
 
 def play_run(
     settings: RunSettings,
-    part: RunPart,
+    plan: Plan,
     arguments: dict[str, Any],
     out: Path | str | None,
+    limits: RunLimits,
     players: Players,
     progress: bool | None,
 ) -> PlayedRun:
-    """Play what is not finished of a part of a run, and write it down.
+    """Play what is not finished of a run's shard, and write it down (`evaluation.results.evaluate`).
 
-    Args:
-        settings: The run's settings.
-        part: What to play.
-        arguments: The run's arguments, for its manifest (`run_arguments`).
-        out: The run's folder; None takes one that vanishes with the result.
-        players: Who plays.
-        progress: Whether to show progress; None shows it for runs of more than two seconds.
-
-    Raises:
-        InvalidInputError: A limit of dollars cannot be kept.
-        StoreError: The folder holds another run, or cannot be written.
-        InfrastructureError: A worker process died, or what policies need is down for episode after episode.
-        RunInterrupted: Ctrl-C; what is finished is kept.
+    The arguments are those of the manifest (`run_arguments`). Without a folder one is taken that vanishes with the
+    result.
     """
     temporary = None
     if out is None:
@@ -150,65 +104,53 @@ def play_run(
     # Replies are only kept where somebody can come back for them.
     kept_in = None if temporary is not None or not players.wait_for_models else str(out)
     settings = replace(settings, manifest_hash=content_hash(arguments), directory=kept_in)
-    tally = _Tally(part.limits)
-    with RunStore(out, arguments, len(part.plan), on_record=tally.add) as store:
+    tally = _Tally(limits, settings.models.give_up_after)
+    with RunStore(out, arguments, len(plan), on_record=tally.add) as store:
         already_there = store.num_finished
-        if part.limits.cost is not None and tally.budget.num_unpriced:
+        if limits.cost is not None and tally.budget.num_unpriced:
             raise InvalidInputError(
                 f"a limit of dollars needs the prices of all models: {tally.budget.num_unpriced:,} episodes in {out} "
                 "were played without, so nobody knows what was spent"
             )
-        patience = Patience(settings.models.give_up_after)
-        shown = RunProgress(len(part), part.num_finished(store), progress, table=tally.live)
         try:
-            stopped_by = _play(settings, part, players, store, tally, patience, shown)
+            stopped_by = _play_pending(settings, plan, store, tally, players, progress)
         except KeyboardInterrupt as error:
-            raise RunInterrupted(store.num_finished if temporary is None else 0, len(part.plan)) from error
-        finally:
-            shown.close()
-        if kept_in is not None and store.num_finished == len(part.plan):
+            raise RunInterrupted(store.num_finished if temporary is None else 0, len(plan)) from error
+        if kept_in is not None and store.num_finished == len(plan):
             discard_journals(kept_in)
-        call = CallOutcome(
-            already_there, patience.num_failures, patience.last_error, stopped_by, tally.silent_policies()
-        )
-        return PlayedRun(store.directory, tally.collector.facts(store.manifest), call, temporary)
+        call = tally.outcome(already_there, stopped_by)
+        return store.directory, tally.collector.facts(store.manifest), call, temporary
 
 
-def _play(
-    settings: RunSettings,
-    part: RunPart,
-    players: Players,
-    store: RunStore,
-    tally: _Tally,
-    patience: Patience,
-    shown: RunProgress,
+def _play_pending(
+    settings: RunSettings, plan: Plan, store: RunStore, tally: _Tally, players: Players, progress: bool | None
 ) -> str | None:
     """Play what is not finished, and return the limit that kept something from being played."""
-    num_pending = len(part) - part.num_finished(store)
-    stopped_by = tally.budget.reached() if num_pending else None
-    if stopped_by is not None:
-        return stopped_by
-    pending = part.plan.pending(store.is_finished, part.shard)
-    until = tally.budget.until
+    num_pending = sum(1 for _ in plan.pending(store.is_finished))
+    stopped_by = tally.budget.reached()
+    if not num_pending or stopped_by is not None:
+        return stopped_by if num_pending else None
+    pending = map(plan.episode, plan.pending(store.is_finished))
+    players = replace(players, until=tally.budget.until)
     if players.ray is None:
-        playing = play_here(settings, pending, num_pending, players, until)
+        playing = play_here(settings, pending, num_pending, players)
     else:
-        playing = play_on_cluster(settings, pending, players.ray, players.workers, players.wait_for_models, until)
-    with contextlib.closing(playing) as outcomes:
+        playing = play_on_cluster(settings, pending, players.ray, players)
+    shown = RunProgress(plan.part_size, plan.part_size - num_pending, progress, table=tally.live)
+    with contextlib.closing(shown), contextlib.closing(playing) as outcomes:
         for outcome, line in outcomes:
             if is_failure(outcome):
                 store.append_failure(line)
-                tally.live.fail(outcome)
-                patience.lose(outcome)
+                tally.lose(outcome)
                 continue
             record = cast("EpisodeRecord", outcome)
             store.append_encoded(line, record["index"])
             if settings.directory is not None:
                 discard_journal(settings.directory, record["index"])
             tally.add(record)
-            patience.restore()
+            tally.patience.restore()
             shown.advance()
             if tally.budget.reached() is not None:
                 break
     # A limit that the last episode reaches has stopped nothing.
-    return tally.budget.reached() if part.num_finished(store) < len(part) else None
+    return tally.budget.reached() if any(True for _ in plan.pending(store.is_finished)) else None

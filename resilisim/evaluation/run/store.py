@@ -34,17 +34,13 @@ FAILURES_NAME = "failures.jsonl"
 
 
 class RunStore(RunFolder):
-    """A run's folder, open for writing by one process.
+    """A run's folder (`RunFolder`), open for writing by one process.
 
     Args:
         directory: The folder; it is made if needed.
         arguments: Everything that decides what the episodes are (JSON values).
         num_episodes: Number of episodes of the whole run; their indices are 0 to num_episodes - 1.
         on_record: Called with every record that an earlier run left, while the folder is opened.
-
-    Attributes:
-        finished: (num_episodes bits) bitmap of the episodes that are in the file.
-        num_finished: How many they are.
 
     Raises:
         StoreError: The folder holds another run's results, a broken file, or cannot be written.
@@ -59,7 +55,7 @@ class RunStore(RunFolder):
     ) -> None:
         super().__init__(directory, arguments, EPISODES_NAME)
         self.num_episodes = num_episodes
-        self.finished = bytearray((num_episodes + 7) // 8)
+        self.finished = bytearray((num_episodes + 7) // 8)  # (num_episodes bits) which are in the file
         self.num_finished = 0
         self._failures: JsonLinesWriter | None = None
         try:
@@ -77,22 +73,14 @@ class RunStore(RunFolder):
         return bool(self.finished[index >> 3] & (1 << (index & 7)))
 
     def append_encoded(self, line: bytes, index: int) -> None:
-        """Append the record of episode `index`, encoded as one JSON line.
-
-        Raises:
-            StoreError: The line cannot be written, or the episode is already there.
-        """
+        """Append the record of episode `index`, encoded as one JSON line; it must not be there."""
         if self.is_finished(index):
             raise StoreError(f"episode {index} is already in {self.directory / EPISODES_NAME}")
         self.lines.write_encoded(line)
         self._mark(index)
 
     def append_failure(self, line: bytes) -> None:
-        """Append what kept an episode from its end, encoded as one JSON line; the episode stays unfinished.
-
-        Raises:
-            StoreError: The line cannot be written.
-        """
+        """Append what kept an episode from its end, encoded as one JSON line; the episode stays unfinished."""
         if self._failures is None:
             self._failures = JsonLinesWriter(self.directory / FAILURES_NAME)
         self._failures.write_encoded(line)
@@ -119,10 +107,18 @@ class RunStore(RunFolder):
 
 
 def read_manifest(directory: Path | str) -> dict[str, Any]:
-    """Return the manifest of a run's folder.
+    """Return the manifest of a run's folder: its arguments, their hash, the versions and the machine it ran on.
 
     Raises:
         StoreError: There is none, or it cannot be read, or its hash does not fit its arguments.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> from resilisim.evaluation import read_manifest
+        >>> result = evaluate("plan-follower", tasks=3, seeds=2)
+        >>> arguments = read_manifest(result.directory)["arguments"]
+        >>> arguments["policies"], arguments["seeds"], arguments["num_episodes"]
+        (['plan-follower'], [0, 1], 6)
     """
     if Path(directory).is_file():
         raise StoreError(f"{directory} is a file: expected the folder of a run")
@@ -135,9 +131,18 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
 def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
     """Yield the finished episodes of a run's folder one by one, in the order in which they ended.
 
+    Their texts are packed (`opened`).
+
     Raises:
         StoreError: It is no folder of results, or the file cannot be read or holds a line that is no episode of this
             schema.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> from resilisim.evaluation import read_records
+        >>> result = evaluate("plan-follower", tasks=3, seeds=2)
+        >>> [(record["index"], record["seed"]) for record in read_records(result.directory)]
+        [(0, 0), (1, 1), (2, 0), (3, 1), (4, 0), (5, 1)]
     """
     path = Path(directory) / EPISODES_NAME
     if not path.exists():
@@ -148,15 +153,7 @@ def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
 
 
 def read_own_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iterator[EpisodeRecord]:
-    """Yield the finished episodes of a run's folder (`read_records`), none of another run.
-
-    Args:
-        directory: The folder.
-        manifest: Its manifest.
-
-    Raises:
-        StoreError: As for `read_records`, or an episode belongs to another run.
-    """
+    """Yield the finished episodes of a folder with a manifest (`read_records`); one of another run is refused."""
     for record in read_records(directory):
         if record["manifest"] != manifest["hash"]:
             raise foreign_episode(Path(directory), record["index"])
@@ -164,11 +161,7 @@ def read_own_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iter
 
 
 def read_failures(directory: Path | str) -> Iterator[FailureRecord]:
-    """Yield the failures that a run's folder tells of, also those of episodes that were finished later.
-
-    Raises:
-        StoreError: The file cannot be read.
-    """
+    """Yield the failures that a run's folder tells of, also those of episodes that were finished later."""
     path = Path(directory) / FAILURES_NAME
     if path.exists():
         for value in read_json_lines(path):
@@ -198,9 +191,6 @@ class EpisodeJournal(Closing):
         path: The file; made with the first reply.
         identity: What models answer; replies of others are not taken.
         is_read_only: Whether the file stays as it is, whatever is asked.
-
-    Attributes:
-        num_recalled: Replies that were taken from the file.
     """
 
     def __init__(self, path: Path, identity: str, is_read_only: bool = False) -> None:
@@ -209,7 +199,7 @@ class EpisodeJournal(Closing):
         self._kept = _read(path)
         self._file: IO[bytes] | None = None
         self._writes = not is_read_only
-        self.num_recalled = 0
+        self.num_recalled = 0  # replies that were taken from the file
 
     @property
     def num_kept(self) -> int:
@@ -290,9 +280,9 @@ def _read(path: Path) -> list[tuple[str, ChatReply]]:
     for number, line in enumerate(lines):
         try:
             entry = json.loads(line)
+            reply = replace(ChatReply.from_mapping(entry["reply"]), from_cache=bool(entry["from_cache"]))
             if entry["number"] != number:
                 break
-            reply = replace(ChatReply.from_mapping(entry["reply"]), from_cache=bool(entry["from_cache"]))
             kept.append((str(entry["request"]), reply))
         except (ValueError, KeyError, TypeError, RecursionError):
             break

@@ -18,14 +18,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from numpy.typing import NDArray
-from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.buffers import MaskableDictRolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 
 from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.training import check_number
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 
 # mu_performance: from this final score on, this factor; the first that fits counts.
@@ -53,11 +50,6 @@ class AdjustmentWeights:
     position: float = 1.0
     rag: float = 0.5
     pattern: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Refuse what is no number."""
-        for name in ("position", "rag", "pattern"):
-            check_number(name, getattr(self, name))
 
     def scaled(self, factor: float) -> AdjustmentWeights:
         """Return the weights for a reward `factor` times as large."""
@@ -90,13 +82,8 @@ class EpisodeData:
     def empty(cls, num_steps: int, num_envs: int) -> Self:
         """Return arrays to be filled row by row."""
         shape = (num_steps, num_envs)
-        return cls(
-            np.zeros(shape, dtype=np.bool_),
-            np.zeros(shape, dtype=np.int64),
-            np.zeros(shape),
-            np.zeros(shape),
-            np.zeros(shape, dtype=np.bool_),
-        )
+        no, zero = np.zeros(shape, dtype=np.bool_), np.zeros(shape)
+        return cls(no, np.zeros(shape, dtype=np.int64), zero, zero.copy(), no.copy())
 
 
 def performance_factor(final_scores: NDArray[Any]) -> NDArray[np.float64]:
@@ -108,16 +95,7 @@ def performance_factor(final_scores: NDArray[Any]) -> NDArray[np.float64]:
 def adjust_rewards(
     rewards: NDArray[np.floating[Any]], data: EpisodeData, weights: AdjustmentWeights = TWO_PHASE_WEIGHTS
 ) -> NDArray[np.floating[Any]]:
-    """Return the adjusted rewards of a rollout; steps of episodes that it does not finish keep theirs.
-
-    Args:
-        rewards: float (n_steps, n_envs), left as they are.
-        data: What happened at each step.
-        weights: What is added.
-
-    Returns:
-        Rewards of the same shape and type.
-    """
+    """Return the adjusted rewards, (n_steps, n_envs); steps of episodes that are not finished in it keep theirs."""
     num_steps, num_envs = rewards.shape
     finished = np.zeros((num_steps, num_envs), dtype=np.bool_)
     score = np.zeros((num_steps, num_envs))
@@ -142,85 +120,26 @@ def adjust_rewards(
 class AdjustingRolloutBuffer(MaskableDictRolloutBuffer):
     """The rollout buffer of maskable PPO, with rewards adjusted just before returns and advantages are computed.
 
-    Given to MaskablePPO as `rollout_buffer_class`, with `rollout_buffer_kwargs={"weights": AdjustmentWeights(...)}`. At
-    each step a callback hands over what happened, by `record_step` in `_on_step`, which PPO calls before it adds the
-    step; or all at once by `set_episode_data` before the rollout ends. Episodes must end by termination: with a
-    truncation PPO would have put a bootstrapped value into the reward, and the adjustment would scale it.
+    Given to MaskablePPO as `rollout_buffer_class`, with `rollout_buffer_kwargs={"weights": AdjustmentWeights(...)}`.
+    Episodes must end by termination: with a truncation PPO would have put a bootstrapped value into the reward, and the
+    adjustment would scale it.
 
-    Args:
-        buffer_size: Steps of a rollout.
-        observation_space: A Dict space.
-        action_space: A Discrete space.
-        device: Where samples go.
-        gae_lambda: Lambda of generalised advantage estimation.
-        gamma: Discount factor.
-        n_envs: Environments side by side.
-        weights: What the adjustment adds.
+    Attributes:
+        data: What happened; a callback fills the row `pos` in `_on_step`, which PPO calls before it adds the step.
     """
 
-    def __init__(
-        self,
-        buffer_size: int,
-        observation_space: spaces.Dict,
-        action_space: spaces.Space[Any],
-        device: torch.device | str = "auto",
-        gae_lambda: float = 1,
-        gamma: float = 0.99,
-        n_envs: int = 1,
-        weights: AdjustmentWeights = TWO_PHASE_WEIGHTS,
-    ) -> None:
-        super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, n_envs)
+    def __init__(self, *arguments: Any, weights: AdjustmentWeights, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
         self.weights = weights
 
     def reset(self) -> None:
         """Forget the rollout."""
         super().reset()
-        self._data = EpisodeData.empty(self.buffer_size, self.n_envs)
-        self._num_recorded = 0
-        self._is_adjusted = False
-
-    def record_step(
-        self,
-        dones: NDArray[np.bool_],
-        steps: NDArray[np.int64],
-        final_scores: NDArray[np.floating[Any]],
-        similarity: NDArray[np.floating[Any]],
-        pattern_completed: NDArray[np.bool_],
-    ) -> None:
-        """Record what happened at the step that is about to be added; each array is (n_envs,), as in EpisodeData."""
-        row = self.pos
-        self._data.dones[row] = dones
-        self._data.steps[row] = steps
-        self._data.final_scores[row] = final_scores
-        self._data.similarity[row] = similarity
-        self._data.pattern_completed[row] = pattern_completed
-        self._num_recorded = row + 1
-
-    def set_episode_data(self, data: EpisodeData) -> None:
-        """Record what happened during the whole rollout."""
-        self._data = data
-        self._num_recorded = len(data.dones)
+        self.data = EpisodeData.empty(self.buffer_size, self.n_envs)
 
     def compute_returns_and_advantage(self, last_values: torch.Tensor, dones: NDArray[np.bool_]) -> None:
-        """Adjust the rewards, once, and compute returns and advantages from them.
-
-        Args:
-            last_values: (n_envs,) or (n_envs, 1), values of the observations after the last step.
-            dones: bool (n_envs,), whether the last step ended its episode.
-
-        Raises:
-            RuntimeError: What was recorded does not belong to this rollout (a bug of the caller).
-        """
-        if not self._is_adjusted:
-            if self._num_recorded != self.buffer_size or self._data.dones.shape != self.rewards.shape:
-                raise RuntimeError(
-                    f"{self._num_recorded} steps were recorded for a rollout of {self.buffer_size}: record every step"
-                )
-            ends = np.concatenate([self.episode_starts[1:] > 0, np.asarray(dones, dtype=np.bool_)[None]])
-            if not np.array_equal(ends, self._data.dones):
-                raise RuntimeError("the recorded ends of episodes are not those of the rollout")
-            self.rewards = adjust_rewards(self.rewards, self._data, self.weights)
-            self._is_adjusted = True
+        """Adjust the rewards, and compute returns and advantages from them."""
+        self.rewards = adjust_rewards(self.rewards, self.data, self.weights)
         super().compute_returns_and_advantage(last_values, dones)
 
 
@@ -229,10 +148,13 @@ EPISODE_FIGURES = ("success", "full_success", "score", "coverage", "sequence", "
 
 
 class EpisodeRecorder(BaseCallback):
-    """Collects what the environments tell about episodes that end.
+    """Collects what the environments tell about episodes that end in a rollout.
 
     Args:
         tool_names: Names of the library's tools, or None if nobody asks for the tools of episodes.
+
+    Attributes:
+        sequences: For each episode its successful tools, by first success.
     """
 
     def __init__(self, tool_names: Sequence[str] | None = None) -> None:
@@ -263,28 +185,22 @@ class EpisodeRecorder(BaseCallback):
 
 
 class AdjustmentRecorder(BaseCallback):
-    """Tells the adjusting rollout buffer what each step did (D.5.1).
-
-    Args:
-        envs: The environments, which keep similarity and mined pattern of their latest step.
-    """
+    """Tells the adjusting rollout buffer what each step did (D.5.1); the environments keep it of their latest step."""
 
     def __init__(self, envs: WorkflowVectorEnv) -> None:
         super().__init__()
         self._episodes = envs.core.episodes
 
     def _on_step(self) -> bool:
-        buffer: object = self.model.rollout_buffer if isinstance(self.model, MaskablePPO) else None
-        before = self.model._last_obs
-        if not isinstance(buffer, AdjustingRolloutBuffer) or not isinstance(before, dict):
-            raise RuntimeError("rewards can be adjusted in an AdjustingRolloutBuffer only")
-        dones, infos = self.locals["dones"], self.locals["infos"]
-        final_scores = np.zeros(len(dones))
+        buffer: AdjustingRolloutBuffer = self.locals["rollout_buffer"]
+        before: Any = self.model._last_obs
+        dones, infos, row = self.locals["dones"], self.locals["infos"], buffer.pos
+        buffer.data.dones[row] = dones
+        buffer.data.steps[row] = before["task"][:, columns.STEPS_USED]
         for env in np.flatnonzero(dones):
-            final_scores[env] = infos[env]["score"]
-        steps = before["task"][:, columns.STEPS_USED].astype(np.int64)
-        similarity = np.maximum(self._episodes["named_similarity"], 0.0)
-        buffer.record_step(dones, steps, final_scores, similarity, self._episodes["pattern"] > 0.0)
+            buffer.data.final_scores[row, env] = infos[env]["score"]
+        buffer.data.similarity[row] = np.maximum(self._episodes["named_similarity"], 0.0)
+        buffer.data.pattern_completed[row] = self._episodes["pattern"] > 0.0
         return True
 
 

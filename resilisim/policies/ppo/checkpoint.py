@@ -4,7 +4,7 @@
 * `policy.json`: which network it is, what it was trained on, how, by which versions, and what it reached
 
 Neither can hold code. A network is one of two known kinds with a few bounded numbers, and nothing of its size is
-allocated before names, types and shapes in the file's header are those that this network has.
+allocated before names, types and shapes of the tensors in the file are those that this network has.
 
 The folder of a training run also holds `resume.safetensors`, the point from which a killed run goes on, bit for bit on
 a CPU: arrays (network, optimiser, random generators, environments, last observation) and, as JSON text beside them,
@@ -19,7 +19,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -36,18 +36,11 @@ from torch import Tensor
 
 from resilisim.envs.workflow.actions import ACTION_TYPES, META_ACTIONS
 from resilisim.envs.workflow.columns import STATUSES, TASK_COLUMNS, TOOL_COLUMNS
-from resilisim.errors import InvalidInputError, StoreError, unknown_name
+from resilisim.errors import InvalidInputError, StoreError, one_line, unknown_name
 from resilisim.inputs import read_json, shown, validated
-from resilisim.policies.ppo.network import (
-    TASK_GROUPS,
-    TOOL_GROUPS,
-    Layer,
-    Network,
-    WorkflowMLP,
-    make_network,
-)
+from resilisim.policies.ppo.network import TASK_GROUPS, TOOL_GROUPS, Layer, Network, WorkflowMLP, make_network
 from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json
-from resilisim.run_folder import RunFolder, write_file_atomically
+from resilisim.run_folder import RunFolder, make_folder, write_file_atomically
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary
 
@@ -55,13 +48,44 @@ if TYPE_CHECKING:
     from sb3_contrib import MaskablePPO
 
 DESCRIPTION_FILE = "policy.json"
-CHECKPOINT_FORMAT = "resilisim-policy-1"
+WEIGHTS_FILE = "policy.safetensors"
 # To be raised when a network computes something else from weights of the same names and shapes.
 NETWORKS_VERSION = 1
+
+DEFAULT_CHECKPOINT = "default"
+# The shipped checkpoint; a folder of that name in the working directory is given as ./default.
+_DEFAULT_FOLDER = Path(__file__).parent / DEFAULT_CHECKPOINT
+
+# Limits on what strangers can make this process hold.
+MAX_DESCRIPTION_BYTES = 2**17
+MAX_PARAMETERS = 100_000_000
+MAX_WEIGHTS_BYTES = 4 * MAX_PARAMETERS + 2**17
+MAX_MESSAGE_LENGTH = 500  # what is wrong with a file may repeat what stands in it
+
+PICKLES = (b"PK", b"\x80\x02", b"\x80\x04", b"\x80\x05")  # how files that `torch.save` and `pickle` write begin
 
 Text = Annotated[str, Field(min_length=1)]
 NumTools = Annotated[int, Field(ge=1, le=100_000)]
 Width = Annotated[int, Field(ge=1, le=4096)]
+
+
+@cache
+def layout_version() -> str:
+    """Return a hash of what the columns of observations, networks and their inputs, and the numbers of actions mean.
+
+    A policy that was trained on another layout would read nonsense, so it is refused.
+    """
+    return content_hash(
+        {
+            "tools": TOOL_COLUMNS,
+            "task": TASK_COLUMNS,
+            "statuses": STATUSES,
+            "inputs": [asdict(group) for group in (*TOOL_GROUPS, *TASK_GROUPS)],
+            "networks": NETWORKS_VERSION,
+            "actions": ACTION_TYPES,
+            "meta_actions": META_ACTIONS,
+        }
+    )
 
 
 class _Strict:
@@ -91,56 +115,43 @@ class MLPArguments(_Strict):
 
 
 # The kinds of networks, by the names that `network` knows.
-NETWORK_ARGUMENTS: Mapping[str, type[TransformerArguments] | type[MLPArguments]] = {
-    "transformer": TransformerArguments,
-    "mlp": MLPArguments,
-}
-
-
-@cache
-def layout_version() -> str:
-    """Return a hash of what the columns of observations, networks and their inputs, and the numbers of actions mean.
-
-    A policy that was trained on another layout would read nonsense, so it is refused.
-    """
-    return content_hash(
-        {
-            "tools": TOOL_COLUMNS,
-            "task": TASK_COLUMNS,
-            "statuses": STATUSES,
-            "inputs": [asdict(group) for group in (*TOOL_GROUPS, *TASK_GROUPS)],
-            "networks": NETWORKS_VERSION,
-            "actions": ACTION_TYPES,
-            "meta_actions": META_ACTIONS,
-        }
-    )
+NETWORK_ARGUMENTS: Mapping[str, type[Any]] = {"transformer": TransformerArguments, "mlp": MLPArguments}
 
 
 @dataclass(frozen=True, slots=True)
-class BenchmarkIdentity(_Strict):
-    """The task set that a policy was trained on.
+class NetworkDescription(_Strict):
+    """Which network it is: its kind, and the arguments of that kind."""
 
-    Attributes:
-        version: Its name.
-        sha256: Hash of its bytes.
-    """
-
-    version: Text
-    sha256: Text
-
-
-@dataclass(frozen=True, slots=True)
-class _NetworkFields(_Strict):
     kind: Literal["transformer", "mlp"]
     arguments: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _DescriptionFields(_Strict):
-    """The fields of `policy.json`."""
+class BenchmarkIdentity(_Strict):
+    """The name of a task set, and the hash of its bytes."""
+
+    version: Text
+    sha256: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDescription(_Strict):
+    """What stands about a policy in `policy.json`.
+
+    Attributes:
+        format: Version of the file.
+        network: Which network it is.
+        weights_sha256: SHA-256, in hex, of the file with the weights that it belongs to.
+        layout: Version of observations and actions, see `layout_version`.
+        library: Content hash of the tool library that it was trained on.
+        benchmark: The task set that it was trained on.
+        training: Configuration of the training.
+        provenance: Command, versions, platform, time.
+        results: What was measured with it.
+    """
 
     format: Literal["resilisim-policy-1"]
-    network: _NetworkFields
+    network: NetworkDescription
     weights_sha256: Text
     layout: str
     library: Text
@@ -148,49 +159,6 @@ class _DescriptionFields(_Strict):
     training: dict[str, Any]
     provenance: dict[str, Any]
     results: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyDescription:
-    """What stands about a policy in `policy.json`.
-
-    Attributes:
-        kind: Kind of the network, one of `NETWORK_ARGUMENTS`.
-        arguments: Arguments that the network is built with.
-        library_hash: Content hash of the tool library that it was trained on.
-        benchmark: The task set that it was trained on.
-        training: Configuration of the training.
-        provenance: Command, versions, platform, time.
-        results: What was measured with it.
-        layout: Version of observations and actions, see `layout_version`.
-    """
-
-    kind: str
-    arguments: Mapping[str, int | bool | None]
-    library_hash: str
-    benchmark: BenchmarkIdentity = BenchmarkIdentity(BENCHMARK_VERSION, BENCHMARK_SHA256)
-    training: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    results: Mapping[str, Any] = field(default_factory=dict)
-    layout: str = field(default_factory=layout_version)
-
-    def to_mapping(self, weights_sha256: str) -> dict[str, Any]:
-        """Return the description as plain JSON values.
-
-        Args:
-            weights_sha256: SHA-256, in hex, of the file with the weights that it belongs to.
-        """
-        return {
-            "format": CHECKPOINT_FORMAT,
-            "network": {"kind": self.kind, "arguments": dict(self.arguments)},
-            "weights_sha256": weights_sha256,
-            "layout": self.layout,
-            "library": self.library_hash,
-            "benchmark": asdict(self.benchmark),
-            "training": dict(self.training),
-            "provenance": dict(self.provenance),
-            "results": dict(self.results),
-        }
 
 
 def describe_policy(
@@ -203,7 +171,7 @@ def describe_policy(
     """Return the description of a network that was trained on a library; the rest is free JSON objects."""
     arguments: dict[str, int | bool | None] = {"num_tools": network.num_tools}
     if isinstance(network, WorkflowMLP):
-        kind = "mlp"
+        kind: Literal["transformer", "mlp"] = "mlp"
         arguments["width"] = network.hidden.out_features
     else:
         kind = "transformer"
@@ -216,71 +184,38 @@ def describe_policy(
             "tool_embeddings": network.tool_vectors is not None,
         }
     return PolicyDescription(
-        kind,
-        arguments,
-        library.content_hash,
-        training=training,
-        provenance=provenance,
-        results=results,
+        format="resilisim-policy-1",
+        network=NetworkDescription(kind, arguments),
+        weights_sha256="-",  # as long as it is not saved
+        layout=layout_version(),
+        library=library.content_hash,
+        benchmark=BenchmarkIdentity(BENCHMARK_VERSION, BENCHMARK_SHA256),
+        training=dict(training),
+        provenance=dict(provenance),
+        results=dict(results),
     )
 
 
-def read_description(data: bytes, where: str) -> tuple[PolicyDescription, str]:
-    """Return a description and the hash of the weights that it belongs to.
-
-    Args:
-        data: The file.
-        where: What the checkpoint is called in messages.
+def read_description(data: bytes, where: str) -> PolicyDescription:
+    """Return a description from its file; `where` is what the checkpoint is called in messages.
 
     Raises:
         InvalidInputError: It is no description, or not one for this version's observations and actions.
     """
     place = f"{where}, {DESCRIPTION_FILE}"
-    read = validated(_DescriptionFields, read_json(decode_text(data, place), place), place)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{place}: not UTF-8 text at byte {error.start:,}: expected JSON") from error
+    read = validated(PolicyDescription, read_json(text, place), place)
     if read.layout != layout_version():
         raise InvalidInputError(
             f"{place}, field 'layout': {shown(read.layout, 20)} is for other observations or actions; expected "
             f"{layout_version()[:12]}..., trained with this version of ResiliSim"
         )
-    kind: type[Any] = NETWORK_ARGUMENTS[read.network.kind]
-    arguments = validated(kind, read.network.arguments, f"{place}, field 'network', field 'arguments'")
-    description = PolicyDescription(
-        kind=read.network.kind,
-        arguments=asdict(arguments),
-        library_hash=read.library,
-        benchmark=read.benchmark,
-        training=read.training,
-        provenance=read.provenance,
-        results=read.results,
-        layout=read.layout,
-    )
-    return description, read.weights_sha256
-
-
-def decode_text(data: bytes, place: str) -> str:
-    """Return the text of a file or of a part of it; `place` is what it is called in messages."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{place}: not UTF-8 text at byte {error.start:,}: expected JSON") from error
-
-
-DEFAULT_CHECKPOINT = "default"
-WEIGHTS_FILE = "policy.safetensors"
-
-# Limits on what strangers can make this process hold.
-MAX_DESCRIPTION_BYTES = 2**17
-MAX_HEADER_BYTES = 2**17
-MAX_PARAMETERS = 100_000_000
-MAX_WEIGHTS_BYTES = 4 * MAX_PARAMETERS + MAX_HEADER_BYTES + 8
-MAX_MESSAGE_LENGTH = 500  # what is wrong with a file may repeat what stands in it
-
-# The shipped checkpoint; a folder of that name in the working directory is given as ./default.
-_DEFAULT_FOLDER = Path(__file__).parent / DEFAULT_CHECKPOINT
-
-_FLOAT_TYPES = {"F32": 4, "F16": 2}  # names in safetensors, bytes of a number
-
-NumberType = Literal["float32", "float16"]
+    kind = NETWORK_ARGUMENTS[read.network.kind]
+    validated(kind, read.network.arguments, f"{place}, field 'network', field 'arguments'")
+    return read
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -299,24 +234,20 @@ class LoadedPolicy:
 
 
 def save_checkpoint(
-    folder: Path | str, network: Network, description: PolicyDescription, numbers: NumberType = "float32"
+    folder: Path | str,
+    network: Network,
+    description: PolicyDescription,
+    numbers: Literal["float32", "float16"] = "float32",
 ) -> None:
     """Write a policy into a folder, which is made if it is not there; what it held of an older policy is replaced.
 
     Each file is replaced as a whole, and the description names the hash of the weights, so that a reader sees the old
-    policy, the new one, or that the two files do not belong together.
-
-    Args:
-        folder: The folder.
-        network: Its weights are written.
-        description: What to say about it; `load_checkpoint` builds the network from it.
-        numbers: How weights are written; "float16" halves the file and rounds.
+    policy, the new one, or that the two files do not belong together. "float16" halves the file and rounds.
 
     Raises:
         InvalidInputError: The description is not that of the network, or weights are not finite.
         StoreError: The folder cannot be written.
     """
-    target = Path(folder)
     where = f"checkpoint {_named(folder)}"
     kept = torch.float16 if numbers == "float16" else torch.float32
     # Copies of their own, in order: the file format knows neither views nor tensors that share memory.
@@ -325,19 +256,16 @@ def save_checkpoint(
         for name, tensor in sorted(network.state_dict().items())
     }
     weights = write_tensors(tensors)
+    description = replace(description, weights_sha256=hashlib.sha256(weights).hexdigest())
     try:
-        about = encode_json(description.to_mapping(hashlib.sha256(weights).hexdigest()), indent=2) + b"\n"
+        about = encode_json(asdict(description), indent=2) + b"\n"
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"{where}: the description has no form in JSON: {error}") from error
     # What could not be read again is refused now, not when somebody needs it.
-    read, _ = read_description(about, where)
-    _read_weights(weights, _shapes(read, where), where)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot make the folder {target}: {describe_os_error(error)}") from error
-    write_file_atomically(target / WEIGHTS_FILE, weights)
-    write_file_atomically(target / DESCRIPTION_FILE, about)
+    _read_weights(weights, _shapes(read_description(about, where), where), where)
+    make_folder(Path(folder))
+    write_file_atomically(Path(folder) / WEIGHTS_FILE, weights)
+    write_file_atomically(Path(folder) / DESCRIPTION_FILE, about)
 
 
 def load_checkpoint(folder: Path | str) -> LoadedPolicy:
@@ -359,11 +287,7 @@ def load_checkpoint(folder: Path | str) -> LoadedPolicy:
 
 
 def description_hash(folder: Path | str) -> str:
-    """Return the SHA-256, in hex, of a checkpoint's description, which names the hash of its weights.
-
-    Raises:
-        InvalidInputError: There is no such checkpoint.
-    """
+    """Return the SHA-256, in hex, of a checkpoint's description, which names the hash of its weights."""
     where = f"checkpoint {_named(folder)}"
     return content_hash(_read_file(checkpoint_folder(folder) / DESCRIPTION_FILE, MAX_DESCRIPTION_BYTES, where))
 
@@ -374,11 +298,11 @@ def _named(folder: Path | str) -> str:
 
 
 def _load(source: Path, where: str) -> LoadedPolicy:
-    description, sha256 = read_description(_read_file(source / DESCRIPTION_FILE, MAX_DESCRIPTION_BYTES, where), where)
+    description = read_description(_read_file(source / DESCRIPTION_FILE, MAX_DESCRIPTION_BYTES, where), where)
     shapes = _shapes(description, where)
     data = _read_file(source / WEIGHTS_FILE, MAX_WEIGHTS_BYTES, where)
     tensors = _read_weights(data, shapes, where)
-    if hashlib.sha256(data).hexdigest() != sha256:
+    if hashlib.sha256(data).hexdigest() != description.weights_sha256:
         raise InvalidInputError(
             f"{where}: {WEIGHTS_FILE} is not the file that {DESCRIPTION_FILE} describes: expected both from one save"
         )
@@ -391,11 +315,7 @@ def _load(source: Path, where: str) -> LoadedPolicy:
 
 
 def checkpoint_folder(folder: Path | str) -> Path:
-    """Return where a checkpoint lies: the folder, or that of the shipped one for "default".
-
-    Raises:
-        InvalidInputError: There is no such folder.
-    """
+    """Return where a checkpoint lies: the folder, which has to be there, or that of the shipped one for "default"."""
     source = _DEFAULT_FOLDER if str(folder) == DEFAULT_CHECKPOINT else Path(folder)
     try:
         is_there = stat.S_ISDIR(source.stat().st_mode)
@@ -431,8 +351,8 @@ def _read_file(path: Path, limit: int, where: str) -> bytes:
 
 
 def _build(description: PolicyDescription) -> Network:
-    options: dict[str, Any] = dict(description.arguments)
-    return make_network(description.kind, options.pop("num_tools"), options)
+    options = dict(description.network.arguments)
+    return make_network(description.network.kind, options.pop("num_tools"), options)
 
 
 def _shapes(description: PolicyDescription, where: str) -> dict[str, tuple[int, ...]]:
@@ -450,51 +370,31 @@ def _shapes(description: PolicyDescription, where: str) -> dict[str, tuple[int, 
 
 
 def _read_weights(data: bytes, shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, Tensor]:
-    """Return the tensors of a file as 32 bit floats."""
+    """Return the tensors of a file, which have to be those of the shapes, as 32 bit floats."""
     place = f"{where}, {WEIGHTS_FILE}"
-    _check_header(data, shapes, place)
     try:
-        tensors = {name: tensor.to(torch.float32) for name, tensor in read_tensors(data).items()}
-    except (SafetensorError, ValueError, RuntimeError) as error:
-        raise InvalidInputError(f"{place}: not a safetensors file: {' '.join(str(error).split())}") from error
-    for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise InvalidInputError(f"{place}: tensor {name!r} holds NaN or an infinity: expected finite weights")
-    return tensors
-
-
-def _check_header(data: bytes, shapes: Mapping[str, tuple[int, ...]], place: str) -> None:
-    """Refuse a file whose header does not announce exactly the expected tensors."""
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > min(MAX_HEADER_BYTES, len(data) - 8):
-        hint = "; a pickle is never read" if data[:2] in (b"PK", b"\x80\x02", b"\x80\x04", b"\x80\x05") else ""
+        tensors = read_tensors(data)  # no more than the file holds, which is what its header has to announce
+    except (SafetensorError, ValueError, RuntimeError, KeyError) as error:
+        hint = "; a pickle is never read" if data.startswith(PICKLES) else ""
         raise InvalidInputError(
-            f"{place}: not a safetensors file, or cut off: its {len(data):,} bytes hold no header{hint}"
-        )
-    header = read_json(decode_text(data[8 : 8 + length], place), place)
-    if not isinstance(header, dict):
-        raise InvalidInputError(f"{place}: the header is {shown(header)}: expected an object")
-    header.pop("__metadata__", None)
-    for name in header:
+            f"{place}: not a safetensors file, or cut off, with {len(data):,} bytes: {one_line(error)}{hint}"
+        ) from error
+    for name in tensors:
         if name not in shapes:
             raise unknown_name("tensor", name[:100], shapes, place)
-    size = 0
     for name, shape in shapes.items():
-        entry = header.get(name)
-        if not isinstance(entry, dict):
+        tensor = tensors.get(name)
+        if tensor is None:
             raise InvalidInputError(f"{place}: tensor {name!r} is missing: expected {len(shapes)} tensors")
-        kind = entry.get("dtype")
-        if not isinstance(kind, str) or kind not in _FLOAT_TYPES:
-            raise InvalidInputError(f"{place}: tensor {name!r} is of type {shown(kind)}: expected F32 or F16")
-        if entry.get("shape") != list(shape):
+        if tensor.dtype not in (torch.float32, torch.float16):
+            raise InvalidInputError(f"{place}: tensor {name!r} is of type {tensor.dtype}: expected 32 or 16 bit floats")
+        if tensor.shape != shape:
             raise InvalidInputError(
-                f"{place}: tensor {name!r} has the shape {shown(entry.get('shape'))}: expected {list(shape)}"
+                f"{place}: tensor {name!r} has the shape {list(tensor.shape)}: expected {list(shape)}"
             )
-        size += _FLOAT_TYPES[kind] * torch.Size(shape).numel()
-    if len(data) != 8 + length + size:
-        raise InvalidInputError(
-            f"{place}: {len(data):,} bytes: expected {8 + length + size:,}, the file may be cut off"
-        )
+        if not bool(torch.isfinite(tensor).all()):
+            raise InvalidInputError(f"{place}: tensor {name!r} holds NaN or an infinity: expected finite weights")
+    return {name: tensor.to(torch.float32) for name, tensor in tensors.items()}
 
 
 PROGRESS_FILE = "progress.jsonl"
@@ -507,12 +407,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """Everything that a run has to know to go on.
-
-    Attributes:
-        arrays: Arrays by name; names have the form part/name.
-        facts: JSON values by name.
-    """
+    """Everything that a run has to know to go on: arrays, named part/name, and JSON values."""
 
     arrays: Arrays
     facts: Mapping[str, Any]
@@ -545,25 +440,12 @@ class TrainingFolder(RunFolder):
             raise
 
     def write_point(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        """Replace the point to resume from.
-
-        Raises:
-            StoreError: It cannot be written; the old one is untouched.
-        """
-        size = os.stat(self.lines.path).st_size
-        write_resume_point(self.directory / RESUME_FILE, ResumePoint(arrays, {**facts, "progress_size": size}))
-
-
-def write_resume_point(path: Path, point: ResumePoint) -> None:
-    """Write a point so that a reader finds the old one or the new one, whatever happens meanwhile.
-
-    Raises:
-        StoreError: The file cannot be written; the old one is untouched.
-    """
-    # Copies in order: the file format takes what lies in memory, whatever the strides.
-    arrays = {name: np.array(array, order="C") for name, array in point.arrays.items()}
-    facts = {"format": RESUME_FORMAT, **point.facts}
-    write_file_atomically(path, encode_arrays(arrays, metadata={_FACTS: canonical_json(facts)}))
+        """Replace the point to resume from, so that a reader finds the old one or the new one."""
+        # Copies in order: the file format takes what lies in memory, whatever the strides.
+        ordered = {name: np.array(array, order="C") for name, array in arrays.items()}
+        facts = {"format": RESUME_FORMAT, **facts, "progress_size": os.stat(self.lines.path).st_size}
+        encoded = encode_arrays(ordered, metadata={_FACTS: canonical_json(facts)})
+        write_file_atomically(self.directory / RESUME_FILE, encoded)
 
 
 def read_resume_point(path: Path) -> ResumePoint | None:
@@ -581,7 +463,7 @@ def read_resume_point(path: Path) -> ResumePoint | None:
     except OSError as error:
         raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is broken: {' '.join(str(error).split())}") from error
+        raise StoreError(f"{path} is broken: {one_line(error)}") from error
     if not isinstance(facts, dict) or facts.get("format") != RESUME_FORMAT:
         raise StoreError(f"{path} does not have the format {RESUME_FORMAT!r}")
     return ResumePoint(arrays, facts)
@@ -626,7 +508,7 @@ def restore_model(model: MaskablePPO, point: ResumePoint) -> None:
         model._n_updates = int(point.facts["model"]["n_updates"])
         set_random_state(point.arrays, point.facts["random"])
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
-        raise StoreError(f"{RESUME_FILE} does not fit this training: {' '.join(str(error).split())}") from error
+        raise StoreError(f"{RESUME_FILE} does not fit this training: {one_line(error)}") from error
 
 
 def random_state() -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -32,7 +32,7 @@ from torch.nn import functional
 
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import NUM_ACTION_TYPES, NUM_META_ACTIONS, num_actions
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError
 
 NUM_VALUES = 256  # values of a column
 PLACES = 9  # codes of a place: none, 1 to 7, 8 or later
@@ -135,11 +135,9 @@ READ_COLUMNS = tuple(int(column not in (columns.PHASE, columns.STAGE)) for colum
 
 
 def lookup_table(groups: Sequence[Group]) -> Tensor:
-    """Return the constant matrix for `groups`, one for each column in the columns' order.
+    """Return the constant matrix for `groups`, one for each column: (len(groups) * NUM_VALUES, sum of the sizes).
 
-    Returns:
-        float32 (len(groups) * NUM_VALUES, sum of the sizes); row `column * NUM_VALUES + value` has the features of the
-        value at their place and 0 everywhere else.
+    Row `column * NUM_VALUES + value` has the features of the value at their place and 0 everywhere else.
     """
     width = sum(group.size for group in groups)
     table = np.zeros((len(groups), NUM_VALUES, width), dtype=np.float32)
@@ -151,15 +149,7 @@ def lookup_table(groups: Sequence[Group]) -> Tensor:
 
 
 def expand_tools(tools: Tensor, task: Tensor) -> Tensor:
-    """Return the columns of the tools with AGE.
-
-    Args:
-        tools: (B, T, NUM_TOOL_COLUMNS) integers, int32.
-        task: (B, NUM_TASK_COLUMNS) integers, int32.
-
-    Returns:
-        int32 (B, T, NUM_TOOL_COLUMNS + 1).
-    """
+    """Return the columns of the tools with AGE: int32 (B, T, NUM_TOOL_COLUMNS) to (B, T, NUM_TOOL_COLUMNS + 1)."""
     last = tools[..., columns.LAST_STEP]
     age = (task[:, columns.STEPS_USED, None] - last).clamp(0, NUM_VALUES - 1)
     return torch.cat([tools, age.masked_fill(last == 0, NUM_VALUES - 1)[..., None]], dim=-1)
@@ -191,15 +181,7 @@ class ColumnFeatures(nn.Module):
             self.register_buffer(f"{name}_offsets", offsets, persistent=False)
 
     def forward(self, tools: Tensor, task: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features of every tool and of the task.
-
-        Args:
-            tools: (B, T, NUM_TOOL_COLUMNS), whole numbers from 0 to 255 of any type.
-            task: (B, NUM_TASK_COLUMNS), the same.
-
-        Returns:
-            float32 (B, T, NUM_TOOL_FEATURES) and float32 (B, NUM_TASK_INPUTS).
-        """
+        """Return the features of every tool, (B, T, NUM_TOOL_FEATURES), and of the task, (B, NUM_TASK_INPUTS)."""
         task = task.to(torch.int32)
         tools = expand_tools(tools.to(torch.int32), task)
         batch, num_tools, width = tools.shape
@@ -220,30 +202,17 @@ HIDDEN_FACTOR = 2  # width of the feed-forward layer, in widths of a token
 
 
 def is_awaited(tools: Tensor) -> Tensor:
-    """Return which tools the list is waiting for: required, or led to by a required one, and without success.
-
-    Args:
-        tools: (B, T, NUM_TOOL_COLUMNS), whole numbers from 0 to 255 of any type.
-
-    Returns:
-        bool (B, T); False everywhere if the required list is hidden.
-    """
+    """Return which tools the list waits for, bool (B, T): due or led to by what is due; none if the list is hidden."""
     due = (tools[..., columns.DUE] > 0) | (tools[..., columns.FIRST_DESCENDANT_DUE] > 0)
     return due & (tools[..., columns.STATUS] != columns.SUCCESS)
 
 
 def relevance(tools: Tensor) -> Tensor:
-    """Return how much each tool matters now; no two tools of a row are equal.
+    """Return how much each tool matters now, int64 (B, T), larger for more relevant ones; no two of a row are equal.
 
     First come required tools without success and tools that one of these depends on, those that are due earliest first;
     then tools that have been attempted; then the others. Among equals the semantic filter's confidence decides, then
     the similarity with the task's text, then the place in the library.
-
-    Args:
-        tools: (B, T, NUM_TOOL_COLUMNS), whole numbers from 0 to 255 of any type.
-
-    Returns:
-        int64 (B, T), larger for more relevant tools.
     """
     column = tools.to(torch.int32).unbind(dim=-1)
     due = torch.maximum(column[columns.DUE], column[columns.FIRST_DESCENDANT_DUE])
@@ -260,10 +229,6 @@ class Layer(nn.Module):
 
     The products are written out. torch's `scaled_dot_product_attention` took twice as long on a CPU: its kernel handles
     one head of one observation at a time, and a dozen tokens are too few to pay for that.
-
-    Args:
-        width: Size of a token.
-        heads: Number of attention heads; divides `width`.
     """
 
     def __init__(self, width: int, heads: int) -> None:
@@ -304,7 +269,7 @@ class WorkflowTransformer(nn.Module):
         autocast: Compute in bfloat16 where the weights lie on a CUDA device.
 
     Raises:
-        InvalidInputError: If a number is below 1 or `heads` does not divide `width`.
+        InvalidInputError: `heads` does not divide `width`.
     """
 
     def __init__(
@@ -318,12 +283,6 @@ class WorkflowTransformer(nn.Module):
         autocast: bool = False,
     ) -> None:
         super().__init__()
-        given = {"num_tools": num_tools, "width": width, "layers": layers, "heads": heads}
-        if attention_tokens is not None:
-            given["attention_tokens"] = attention_tokens
-        for name, number in given.items():
-            if number < 1:
-                raise InvalidInputError(f"{name} {number}: expected at least 1")
         if width % heads:
             raise InvalidInputError(f"heads {heads}: expected a divisor of width {width}")
         self.num_tools = num_tools
@@ -352,14 +311,10 @@ class WorkflowTransformer(nn.Module):
             nn.init.normal_(self.tool_vectors, std=EMBEDDING_STD)
 
     def forward(self, tools: Tensor, task: Tensor) -> Tensor:
-        """Return the logits of all actions, in the layout of `actions`, and the value.
+        """Return the logits of all actions, in the layout of `actions`, then the value: float32 (B, num_actions + 1).
 
-        Args:
-            tools: (B, T, NUM_TOOL_COLUMNS), whole numbers from 0 to 255 of any type.
-            task: (B, NUM_TASK_COLUMNS), the same.
-
-        Returns:
-            float32 (B, num_actions + 1), the value last.
+        The columns `tools` (B, T, NUM_TOOL_COLUMNS) and `task` (B, NUM_TASK_COLUMNS) are whole numbers from 0 to 255 of
+        any type.
         """
         enabled = self.autocast and tools.device.type == "cuda"
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=enabled):
@@ -411,16 +366,10 @@ class WorkflowMLP(nn.Module):
         num_tools: Tools in the library, T.
         width: Size of each of the two hidden layers.
         autocast: Compute in bfloat16 where the weights lie on a CUDA device.
-
-    Raises:
-        InvalidInputError: If a number is below 1.
     """
 
     def __init__(self, num_tools: int, width: int = 256, autocast: bool = False) -> None:
         super().__init__()
-        for name, number in (("num_tools", num_tools), ("width", width)):
-            if number < 1:
-                raise InvalidInputError(f"{name} {number}: expected at least 1")
         self.num_tools = num_tools
         self.num_actions = num_actions(num_tools)
         self.autocast = autocast
@@ -432,15 +381,7 @@ class WorkflowMLP(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, tools: Tensor, task: Tensor) -> Tensor:
-        """Return the logits of all actions, in the layout of `actions`, and the value.
-
-        Args:
-            tools: (B, T, NUM_TOOL_COLUMNS), whole numbers from 0 to 255 of any type.
-            task: (B, NUM_TASK_COLUMNS), the same.
-
-        Returns:
-            float32 (B, num_actions + 1), the value last.
-        """
+        """Return what `WorkflowTransformer.forward` does."""
         enabled = self.autocast and tools.device.type == "cuda"
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=enabled):
             tool_features, task_features = self.features(tools, task)
@@ -451,100 +392,53 @@ class WorkflowMLP(nn.Module):
 
 
 Network: TypeAlias = WorkflowTransformer | WorkflowMLP
-NETWORKS: dict[str, type[Network]] = {
-    "transformer": WorkflowTransformer,
-    "mlp": WorkflowMLP,
-}
+NETWORKS: Mapping[str, type[Network]] = {"transformer": WorkflowTransformer, "mlp": WorkflowMLP}
 
 
 def make_network(architecture: str, num_tools: int, options: Mapping[str, Any]) -> Network:
-    """Return a fresh network.
-
-    Args:
-        architecture: A name of NETWORKS.
-        num_tools: Tools in the library.
-        options: The network's other arguments.
-
-    Raises:
-        InvalidInputError: If the architecture or an argument's value does not exist.
-    """
-    if architecture not in NETWORKS:
-        raise unknown_name("architecture", architecture, NETWORKS)
+    """Return a fresh network: a name of NETWORKS, tools in the library, the network's other arguments."""
     return NETWORKS[architecture](num_tools, **options)
 
 
-def draw(probabilities: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def draw(probabilities: Tensor) -> Tensor:
     """Return an index drawn for each row with the row's probabilities; one of probability 0 is never drawn.
 
     One uniform number and a running sum for each row take a fifth of the time of torch's `multinomial`, which draws a
     number for each of the 283 actions.
 
-    Args:
-        probabilities: (N, K), not negative, with a positive sum in each row, which need not be exactly 1.
-        generator: Source of the numbers; None for torch's default one.
-
-    Returns:
-        int64 (N,).
+    `probabilities`, (N, K), are not negative and have a positive sum in each row, which need not be exactly 1; the
+    indices are int64 (N,).
     """
     sums = probabilities.cumsum(dim=-1)
     total = sums[:, -1:]
-    uniform = torch.rand(total.shape, dtype=total.dtype, device=total.device, generator=generator)
+    uniform = torch.rand(total.shape, dtype=total.dtype, device=total.device)
     # The product may round up to the total, behind the last index.
     threshold = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(sums, threshold, right=True).squeeze(-1)
 
 
 class WorkflowActor:
-    """Plays a network from observations of numpy arrays, without stable-baselines3.
+    """Plays a network, which stays on its device, from observations of numpy arrays and without stable-baselines3.
 
-    Args:
-        network: The network; it stays on its device and is not changed.
-        generator: Source of the draws of `act` when it is not deterministic; None for torch's default one.
+    Observations hold `tools` (N, T, NUM_TOOL_COLUMNS) and `task` (N, NUM_TASK_COLUMNS), as Workflow-v0 gives them;
+    masks are (N, num_actions), not 0 for legal actions, of which there is at least one in a row.
     """
 
-    def __init__(self, network: Network, generator: torch.Generator | None = None) -> None:
+    def __init__(self, network: Network) -> None:
         self.network = network
-        self.generator = generator
 
-    def logits_and_value(self, observation: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
-        """Return the logits, mask not applied, float32 (N, num_actions), and the values, float32 (N,).
-
-        Args:
-            observation: `tools` (N, T, NUM_TOOL_COLUMNS) and `task` (N, NUM_TASK_COLUMNS), as Workflow-v0 gives them.
-        """
+    def _masked_logits(self, observation: Mapping[str, np.ndarray], mask: np.ndarray) -> Tensor:
         device = next(self.network.parameters()).device
         with torch.inference_mode():
             # Copied, because an observation may be a view that its environment overwrites or that is read-only.
             tools, task = (torch.tensor(observation[key], device=device) for key in ("tools", "task"))
             output: Tensor = self.network(tools, task)
-        return output[:, :-1], output[:, -1]
-
-    def _masked_logits(self, observation: Mapping[str, np.ndarray], mask: np.ndarray) -> Tensor:
-        logits, _ = self.logits_and_value(observation)
-        with torch.inference_mode():
-            return logits.masked_fill(torch.tensor(mask == 0, device=logits.device), -torch.inf)
+            return output[:, :-1].masked_fill(torch.tensor(mask == 0, device=device), -torch.inf)
 
     def probabilities(self, observation: Mapping[str, np.ndarray], mask: np.ndarray) -> np.ndarray:
-        """Return the probability of every action: float32 (N, num_actions), exactly 0 where `mask` is 0.
-
-        Args:
-            observation: As in `logits_and_value`.
-            mask: (N, num_actions), not 0 for legal actions, of which there is at least one in a row.
-        """
+        """Return the probability of every action: float32 (N, num_actions), exactly 0 where `mask` is 0."""
         return np.asarray(self._masked_logits(observation, mask).softmax(dim=-1).cpu().numpy())
 
-    def act(self, observation: Mapping[str, np.ndarray], mask: np.ndarray, deterministic: bool = True) -> np.ndarray:
-        """Return an action for every observation: int64 (N,), the most probable or one drawn.
-
-        Args:
-            observation: As in `logits_and_value`.
-            mask: As in `probabilities`.
-            deterministic: Take the most probable action, the first one among equals.
-        """
-        logits = self._masked_logits(observation, mask)
-        if deterministic:
-            actions = logits.argmax(dim=-1)
-        else:
-            with torch.inference_mode():
-                actions = draw(logits.softmax(dim=-1), self.generator)
-        return np.asarray(actions.cpu().numpy())
+    def act(self, observation: Mapping[str, np.ndarray], mask: np.ndarray) -> np.ndarray:
+        """Return the most probable action for every observation, the first one among equals: int64 (N,)."""
+        return np.asarray(self._masked_logits(observation, mask).argmax(dim=-1).cpu().numpy())

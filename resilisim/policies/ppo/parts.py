@@ -1,338 +1,421 @@
-"""The parts of a training run that can be switched off, one class each.
+"""The parts of a training run that can be switched off, and what each remembers.
 
 A part learns from the episodes that finished in a rollout and sets values of the environments or the model before the
-next rollout, never during one: an episode stays a function of its seed and of values that are logged. Each part keeps
-one immutable value, which goes through JSON without loss, so that a resumed run goes on exactly where it stopped.
+next rollout, never during one: an episode stays a function of its seed and of values that are logged. What is
+remembered are immutable values that go through JSON without loss, so that a resumed run goes on exactly where it
+stopped.
+
+* Running success decides the training law's base and the phase of the reward.
+* The curriculum moves through the stages of Table 12 (appendix D.4.2).
+* Learning rate and entropy coefficient follow stage, phase and success (D.5.1), or the learning rate a plain schedule.
+* Patterns of tools are mined from successful episodes (D.5.2) and feed the pattern confidence of the mask. A pattern is
+  two or three tools that succeeded one directly after the other. Its score is the mean score of the successful episodes
+  that contain it; an episode counts once for each pattern, however often it contains it.
+* Convergence is watched by phase (D.5.1). Coverage phase: the mean coverage of the required tools is above 0.8
+  "consistently", in CONSISTENT_WINDOWS windows in a row. Sequence phase: the mean sequence correctness is above 0.7 in
+  as many windows in a row, and over these the mean number of steps of successful episodes is smaller than over as many
+  windows before ("step efficiency improvement"). A window is the episodes that finished during one rollout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
+from annotated_types import Ge, Le, MaxLen, MinLen
 from numpy.typing import NDArray
+from pydantic import ConfigDict
 from sb3_contrib import MaskablePPO
 
-from resilisim.envs.workflow.training import (
-    MAX_STAGE,
-    Curriculum,
-    RunningSuccess,
-    phase_of,
-)
+from resilisim.envs.workflow.training import COVERAGE_PHASE, MAX_STAGE, SEQUENCE_PHASE, phase_of
+from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import StoreError
+from resilisim.inputs import validated
 from resilisim.policies.ppo.config import TrainingConfig
-from resilisim.policies.ppo.states import (
-    COVERAGE_ENTROPY,
-    ConvergenceMonitor,
-    PatternLibrary,
-    Schedule,
-    ScheduleKind,
-    ScheduleState,
-    entropy_coefficient,
-)
+
+# Of each episode that finished in a rollout, in the order of finishing: float64 (num_finished,) by name.
+Figures: TypeAlias = Mapping[str, NDArray[np.float64]]
+Phase = Annotated[int, Ge(COVERAGE_PHASE), Le(SEQUENCE_PHASE)]
+Stage = Annotated[int, Ge(0), Le(MAX_STAGE)]
+Share = Annotated[float, Ge(0), Le(1)]
+Count = Annotated[int, Ge(1)]
 
 
-class Environments(Protocol):
-    """The environments, as far as parts set values of theirs."""
+class Remembered:
+    """What a part remembers: a frozen dataclass that goes through JSON without loss."""
 
-    def set_running_success(self, rate: float) -> None:
-        """Set the running success rate that the training law and the reward's phase read."""
-
-    def set_stage(self, stage: int) -> None:
-        """Set the stage of the curriculum."""
-
-    def set_patterns(self, patterns: Mapping[tuple[str, ...], float]) -> None:
-        """Set the mined patterns with their scores."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rollout:
-    """The episodes that finished during a rollout, and under what they were played.
-
-    Attributes:
-        update: Number of the rollout, from 0.
-        phase: Phase of the reward.
-        stage: Stage of the curriculum.
-        running_success: Running success rate after these episodes.
-        figures: For each of recorders.EPISODE_FIGURES a float64 array (num_finished,), in the order of finishing.
-        sequences: For each episode its successful tools by first success; empty where nobody asks for them.
-    """
-
-    update: int
-    phase: int
-    stage: int
-    running_success: float
-    figures: Mapping[str, NDArray[np.float64]]
-    sequences: Sequence[tuple[str, ...]]
-
-    @property
-    def num_finished(self) -> int:
-        """How many episodes finished."""
-        return len(self.figures["success"])
-
-    def mean(self, figure: str) -> float | None:
-        """Return the mean of a figure over the finished episodes, or None if there are none."""
-        values = self.figures[figure]
-        return float(values.mean()) if len(values) else None
-
-
-class State(Protocol):
-    """What a part remembers: an immutable value that goes through JSON without loss."""
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
+        mapping: dict[str, Any] = json.loads(json.dumps(asdict(cast("Any", self))))
+        return mapping
 
     @classmethod
     def from_mapping(cls, mapping: object) -> Self:
-        """Read what `to_mapping` gave."""
+        """Read what `to_mapping` gave; an InvalidInputError tells a field that is unknown or unusable."""
+        return validated(cls, mapping, "a part of the training")
 
 
-StateT = TypeVar("StateT", bound=State | None)
+StateT = TypeVar("StateT", bound=Remembered)
+
+RUNNING_SUCCESS_EPISODES = 100  # rho_episode of appendix D.4.1 is taken over this many (docs/decisions.md)
 
 
-class Part(Generic[StateT]):
-    """A part of a training run; this one does nothing.
+@dataclass(frozen=True, slots=True)
+class RunningSuccess(Remembered):
+    """The successes of the latest `num_episodes` finished episodes, oldest first."""
 
-    Args:
-        state: What the part remembers at first; None if it remembers nothing.
-    """
+    outcomes: tuple[bool, ...] = ()
+    num_episodes: Count = RUNNING_SUCCESS_EPISODES
 
-    name: ClassVar[str]
-
-    def __init__(self, state: StateT) -> None:
-        self.state = state
-
-    def after_rollout(self, rollout: Rollout) -> None:
-        """Learn from a rollout."""
-
-    def before_rollout(self, model: MaskablePPO, environments: Environments, progress: float) -> None:
-        """Set values for the next rollout and the updates on it.
-
-        Args:
-            model: What is trained.
-            environments: Where it is trained.
-            progress: Share of the training that is done, in [0, 1].
-        """
-
-    def figures(self) -> dict[str, float]:
-        """Return what to log."""
-        return {}
-
-    def to_mapping(self) -> dict[str, Any] | None:
-        """Return what the part remembers, as JSON values."""
-        return None if self.state is None else self.state.to_mapping()
-
-    def restore(self, mapping: Any) -> None:
-        """Take over what `to_mapping` returned."""
-        if self.state is not None:
-            self.state = self.state.from_mapping(mapping)
-
-
-class SuccessRate(Part[RunningSuccess]):
-    """Tells the environments the running success rate, which decides the training law's base and the reward's phase."""
-
-    name = "success_rate"
-
-    def __init__(self) -> None:
-        super().__init__(RunningSuccess())
+    @property
+    def rate(self) -> float:
+        """Share of successes, over fewer episodes while fewer have finished; 0 before the first (the mildest law)."""
+        return sum(self.outcomes) / len(self.outcomes) if self.outcomes else 0.0
 
     @property
     def phase(self) -> int:
-        """The phase that the rate stands for."""
-        return int(phase_of(self.state.rate))
+        """The phase of the reward that the rate stands for."""
+        return int(phase_of(self.rate))
 
-    def after_rollout(self, rollout: Rollout) -> None:
-        """Add the episodes to the window."""
-        self.state = self.state.after(bool(success) for success in rollout.figures["success"])
-
-    def before_rollout(self, model: MaskablePPO, environments: Environments, progress: float) -> None:
-        """Set the rate."""
-        environments.set_running_success(self.state.rate)
-
-    def figures(self) -> dict[str, float]:
-        """Return rate and phase."""
-        return {"running_success": self.state.rate, "phase": float(self.phase)}
+    def after(self, successes: Iterable[bool]) -> RunningSuccess:
+        """Return the window after some more episodes, in the order in which they finished."""
+        return replace(self, outcomes=(*self.outcomes, *successes)[-self.num_episodes :])
 
 
-class CurriculumStages(Part[Curriculum]):
-    """Moves through the stages of Table 12 (D.4.2)."""
+@dataclass(frozen=True, slots=True)
+class Curriculum(Remembered):
+    """The stage, and the latest outcomes that decide on the next one.
 
-    name = "curriculum"
-
-    def __init__(self) -> None:
-        super().__init__(Curriculum())
-
-    def after_rollout(self, rollout: Rollout) -> None:
-        """Move a stage up or down, if the episodes say so."""
-        self.state = self.state.after(bool(success) for success in rollout.figures["success"])
-
-    def before_rollout(self, model: MaskablePPO, environments: Environments, progress: float) -> None:
-        """Set the stage."""
-        environments.set_stage(self.state.stage)
-
-    def figures(self) -> dict[str, float]:
-        """Return the stage."""
-        return {"stage": float(self.state.stage)}
-
-
-class MinedPatterns(Part[PatternLibrary]):
-    """Mines patterns of tools from successful episodes for the pattern confidence (D.5.2)."""
-
-    name = "patterns"
-
-    def __init__(self) -> None:
-        super().__init__(PatternLibrary())
-
-    def after_rollout(self, rollout: Rollout) -> None:
-        """Add the successful episodes."""
-        chosen = np.flatnonzero(rollout.figures["success"]).tolist()
-        sequences = [rollout.sequences[place] for place in chosen]
-        self.state = self.state.add(sequences, rollout.figures["score"][chosen].tolist())
-
-    def before_rollout(self, model: MaskablePPO, environments: Environments, progress: float) -> None:
-        """Set the patterns."""
-        environments.set_patterns(self.state.scores())
-
-    def figures(self) -> dict[str, float]:
-        """Return how many patterns there are."""
-        return {"patterns": float(len(self.state.scores()))}
-
-
-class LearningRate(Part[ScheduleState]):
-    """Sets the learning rate from the share of the training that is done, or by stage and phase (D.5.1).
-
-    Args:
-        base: Learning rate at the start.
-        schedule: constant, linear, cosine, or adaptive.
+    Attributes:
+        stage: 0 to 4, a place in `envs.workflow.training.STAGES`.
+        outcomes: Successes of the latest episodes since the last change of stage, oldest first, at most `min_episodes`.
+        advance_above: A success rate above it moves a stage up (theta_advance).
+        regress_below: A success rate below it moves a stage down (theta_regress).
+        min_episodes: Episodes that the rate is taken over, both ways (n_min).
     """
 
-    name = "learning_rate"
+    stage: Stage = 0
+    outcomes: tuple[bool, ...] = ()
+    advance_above: Share = 0.7
+    regress_below: Share = 0.3
+    min_episodes: Count = 50
 
-    def __init__(self, base: float, schedule: ScheduleKind | Literal["adaptive"]) -> None:
-        super().__init__(ScheduleState())
-        self.base = base
-        self.value = base
-        self.plain = None if schedule == "adaptive" else Schedule(base, schedule)
+    def after(self, successes: Iterable[bool]) -> Curriculum:
+        """Return the curriculum after some more episodes, successes by the standard of the present stage.
 
-    def __call__(self, _: float) -> float:
-        """Return the present value; stable-baselines3 asks for it before each update."""
-        return self.value
-
-    def after_rollout(self, rollout: Rollout) -> None:
-        """Remember how the rollout went."""
-        self.state = self.state.after(rollout.update, rollout.phase, rollout.running_success, rollout.stage)
-
-    def before_rollout(self, model: MaskablePPO, environments: Environments, progress: float) -> None:
-        """Set the rate of the next updates."""
-        self.value = self.state.learning_rate(self.base) if self.plain is None else self.plain.at(progress)
-
-    def figures(self) -> dict[str, float]:
-        """Return the rate."""
-        return {"learning_rate": self.value}
+        One call is one update event: the stage moves by one at most, because all these episodes were played at the
+        present stage and say nothing about the next. A change empties the window.
+        """
+        outcomes = (*self.outcomes, *successes)[-self.min_episodes :]
+        rate = sum(outcomes) / self.min_episodes
+        stage = self.stage
+        if len(outcomes) == self.min_episodes and rate > self.advance_above:
+            stage = min(stage + 1, MAX_STAGE)
+        elif len(outcomes) == self.min_episodes and rate < self.regress_below:
+            stage = max(stage - 1, 0)
+        return replace(self, stage=stage, outcomes=outcomes if stage == self.stage else ())
 
 
-class AdaptiveEntropy(Part[None]):
-    """Halves the entropy's coefficient in the sequence phase: 0.01 and 0.005 in D.5.1.
+STAGE_FACTOR = 0.95  # gamma_curriculum
+PHASE_CHANGE_FACTOR = 1.2  # beta_phase after a change to the sequence phase
+DECLINE_FACTOR = 0.8  # beta_phase while performance declines
+SEQUENCE_ENTROPY_FACTOR = 0.5  # beta_entropy is 0.01 in the coverage phase and 0.005 in the sequence phase
 
-    Args:
-        base: Coefficient in the coverage phase.
-        rate: The part that knows the phase.
+# Without a value in the paper (docs/decisions.md).
+# "Recently": about as long as the value network needs to learn the returns of the new phase's reward.
+RECENT_ITERATIONS = 10
+# "Declining": a success rate over 100 episodes has a standard error of 0.05 at worst, so the best of ten lies 0.08
+# above the truth by chance alone. In a steady run at 0.5 this margin sees decline in 1.3% of the iterations where each
+# rate comes from new episodes; a margin of 0.1 would in 30%.
+DECLINE_WINDOW = 10
+DECLINE_MARGIN = 0.2
+
+
+def scheduled(base: float, kind: Literal["constant", "linear", "cosine"], progress: float) -> float:
+    """Return a value that falls from `base` to 0 with the share of the training that is done, unless constant."""
+    done = min(max(progress, 0.0), 1.0)
+    if kind == "constant":
+        return base
+    return base * (1.0 - done if kind == "linear" else 0.5 * (1.0 + math.cos(math.pi * done)))
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleState(Remembered):
+    """What the adaptive learning rate remembers; an iteration is a rollout and the updates on it.
+
+    Attributes:
+        iteration: Number of the latest iteration, or -1 before the first.
+        phase: Its phase.
+        stage: Its stage.
+        changed_at: Iteration with which the sequence phase last began after a coverage phase; None if none has.
+        rates: Running success of the latest iterations of this phase and stage, oldest first; at most `decline_window`.
+        recent_iterations: Iterations from that beginning on that count as recent.
+        decline_window: Iterations that the best rate is looked for in.
+        decline_margin: How far below the best a rate must have fallen.
     """
 
-    name = "adaptive_entropy"
+    iteration: Annotated[int, Ge(-1)] = -1
+    phase: Phase = COVERAGE_PHASE
+    stage: Stage = 0
+    changed_at: Annotated[int, Ge(0)] | None = None
+    rates: tuple[Share, ...] = ()
+    recent_iterations: Annotated[int, Ge(0)] = RECENT_ITERATIONS
+    decline_window: Count = DECLINE_WINDOW
+    decline_margin: Share = DECLINE_MARGIN
 
-    def __init__(self, base: float, rate: SuccessRate) -> None:
-        super().__init__(None)
-        self.base = base
-        self.value = base
-        self._rate = rate
+    @property
+    def phase_changed_recently(self) -> bool:
+        """Whether the sequence phase lasts and began at most `recent_iterations` iterations ago."""
+        if self.changed_at is None or self.phase != SEQUENCE_PHASE:
+            return False
+        return self.iteration - self.changed_at < self.recent_iterations
 
-    def before_rollout(self, model: MaskablePPO, environments: Environments, progress: float) -> None:
-        """Set the coefficient of the next updates."""
-        self.value = self.base * (entropy_coefficient(self._rate.phase) / COVERAGE_ENTROPY)
-        model.ent_coef = self.value
+    @property
+    def declining(self) -> bool:
+        """Whether running success lies more than the margin below its best within the window."""
+        return bool(self.rates) and self.rates[-1] < max(self.rates) - self.decline_margin
 
-    def figures(self) -> dict[str, float]:
-        """Return the coefficient."""
-        return {"entropy_coefficient": self.value}
+    def learning_rate(self, base: float) -> float:
+        """Return the learning rate for the next updates: base x 0.95^stage x beta_phase.
+
+        Both conditions can hold: a change of phase changes the reward, and success may well fall then. The paper names
+        the change first, so it counts.
+        """
+        factor = PHASE_CHANGE_FACTOR if self.phase_changed_recently else DECLINE_FACTOR if self.declining else 1.0
+        return base * STAGE_FACTOR**self.stage * factor
+
+    def after(self, iteration: int, phase: int, running_success: float, stage: int = 0) -> ScheduleState:
+        """Return the state after an iteration that was played in this phase and stage, with its success at the end.
+
+        Rates of another phase or stage are dropped: there, success meant something else.
+        """
+        began = phase == SEQUENCE_PHASE and self.phase == COVERAGE_PHASE and self.iteration >= 0
+        same = phase == self.phase and stage == self.stage
+        rates = (*(self.rates if same else ()), running_success)
+        return replace(
+            self,
+            iteration=iteration,
+            phase=phase,
+            stage=stage,
+            changed_at=iteration if began else self.changed_at,
+            rates=rates[-self.decline_window :],
+        )
 
 
-class Monitors(Part[ConvergenceMonitor]):
-    """Watches convergence by phase (D.5.1) and logs it."""
+PATTERN_LENGTHS = (2, 3)
+# With 30 tools there are 870 ordered pairs and 24,360 ordered triples; those of the 5,040 benchmark tasks fit easily.
+MAX_PATTERNS = 512
+# A pattern seen once says more about luck than about tools.
+MIN_COUNT = 3
 
-    name = "monitors"
 
-    def __init__(self) -> None:
-        super().__init__(ConvergenceMonitor())
+def extract_patterns(sequence: Sequence[str]) -> set[tuple[str, ...]]:
+    """Return every run of two or three neighbours in a sequence of tools, each once."""
+    return {
+        tuple(sequence[start : start + length])
+        for length in PATTERN_LENGTHS
+        for start in range(len(sequence) - length + 1)
+    }
 
-    def after_rollout(self, rollout: Rollout) -> None:
-        """Add the rollout as a window."""
-        coverage, sequence = rollout.mean("coverage"), rollout.mean("sequence")
-        if coverage is None or sequence is None:
-            return
-        steps = rollout.figures["steps"][rollout.figures["success"] > 0]
-        mean_steps = float(steps.mean()) if len(steps) else None
-        self.state = self.state.after(rollout.phase, coverage, sequence, mean_steps)
 
-    def figures(self) -> dict[str, float]:
-        """Return whether the criterion of the present phase holds, and for how many windows its line was passed."""
-        now = self.state.convergence
-        return {"converged": float(now.converged), "consistent_windows": float(now.consistent_windows)}
+@dataclass(frozen=True, slots=True)
+class MinedPattern:
+    """Tools one after the other, the sum of the scores of the episodes that contain them, and their number."""
+
+    tools: Annotated[tuple[str, ...], MinLen(2), MaxLen(3)]
+    total: float
+    count: Count
+
+
+@dataclass(frozen=True, slots=True)
+class PatternLibrary(Remembered):
+    """The patterns met so far, ordered by name.
+
+    Attributes:
+        max_patterns: Patterns kept; of more, those met most often, among equals the first by name. One that is dropped
+            starts again from nothing if it is met again.
+        patterns: The patterns.
+    """
+
+    max_patterns: Count = MAX_PATTERNS
+    patterns: tuple[MinedPattern, ...] = ()
+
+    def add(self, sequences: Iterable[Sequence[str]], scores: Iterable[float]) -> PatternLibrary:
+        """Return the library after some more successful episodes: their tools as they succeeded, their final scores."""
+        totals = {pattern.tools: (pattern.total, pattern.count) for pattern in self.patterns}
+        for sequence, score in zip(sequences, scores, strict=True):
+            for tools in extract_patterns(sequence):
+                total, count = totals.get(tools, (0.0, 0))
+                totals[tools] = (total + score, count + 1)
+        kept = sorted(totals, key=lambda tools: (-totals[tools][1], tools))[: self.max_patterns]
+        return replace(self, patterns=tuple(MinedPattern(tools, *totals[tools]) for tools in sorted(kept)))
+
+    def scores(self, min_count: int = MIN_COUNT) -> dict[tuple[str, ...], float]:
+        """Return the mean score of each pattern that at least `min_count` episodes contain, ordered by name."""
+        return {pattern.tools: pattern.total / pattern.count for pattern in self.patterns if pattern.count >= min_count}
+
+
+# Without a value in the paper: windows hold hundreds of episodes, so five in a row above the line are no accident.
+CONSISTENT_WINDOWS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ConvergenceMonitor(Remembered):
+    """The latest windows of the present phase, at most twice `consistent_windows`.
+
+    Attributes:
+        phase: Phase of the windows.
+        correct: For each window, oldest first, the mean that its phase is judged by: coverage or sequence correctness.
+        steps: For each window the mean steps of its successful episodes, or None if it had none.
+        consistent_windows: Windows in a row that "consistently" means.
+        coverage_above: Line of the coverage phase.
+        sequence_above: Line of the sequence phase.
+    """
+
+    phase: Phase = COVERAGE_PHASE
+    correct: tuple[Share, ...] = ()
+    steps: tuple[Annotated[float, Ge(0)] | None, ...] = ()
+    consistent_windows: Count = CONSISTENT_WINDOWS
+    coverage_above: Share = 0.8
+    sequence_above: Share = 0.7
+
+    def after(self, phase: int, coverage: float, sequence: float, steps: float | None) -> ConvergenceMonitor:
+        """Return the monitor after a window in which at least one episode finished; a new phase starts from nothing.
+
+        Steps of failed episodes are left out, because an episode that fails early is short.
+        """
+        kept = 2 * self.consistent_windows
+        same = phase == self.phase
+        value = sequence if phase == SEQUENCE_PHASE else coverage
+        correct = (*(self.correct if same else ()), value)
+        counted = (*(self.steps if same else ()), steps)
+        return replace(self, phase=phase, correct=correct[-kept:], steps=counted[-kept:])
+
+    @property
+    def windows_above(self) -> int:
+        """Windows in a row, up to now, above the line of the phase, as far back as windows are kept."""
+        line = self.sequence_above if self.phase == SEQUENCE_PHASE else self.coverage_above
+        count = 0
+        while count < len(self.correct) and self.correct[-1 - count] > line:
+            count += 1
+        return count
+
+    @property
+    def converged(self) -> bool:
+        """Whether the criterion of the present phase holds."""
+        half = self.consistent_windows
+        if self.windows_above < half or self.phase == COVERAGE_PHASE:
+            return self.windows_above >= half
+        now = [steps for steps in self.steps[half:] if steps is not None]
+        before = [steps for steps in self.steps[:half] if steps is not None]
+        if len(self.steps) < 2 * half or not now or not before:
+            return False
+        return sum(now) / len(now) < sum(before) / len(before)
 
 
 class Parts:
-    """The parts that a configuration switches on, in the order in which they work.
+    """The parts that a configuration switches on; those that are off remember None and set nothing.
 
-    Args:
-        config: The configuration.
+    Attributes:
+        patterns: The patterns mined so far, which are part of what a policy sees.
+        learning_rate: Of the next updates.
     """
 
     def __init__(self, config: TrainingConfig) -> None:
-        self.rate = SuccessRate()
-        self.learning_rate = LearningRate(config.learning_rate, config.learning_rate_schedule)
-        self.curriculum = CurriculumStages() if config.curriculum else None
-        self.patterns = MinedPatterns() if config.patterns else None
-        entropy = AdaptiveEntropy(config.entropy, self.rate) if config.adaptive_entropy else None
-        monitors = Monitors() if config.monitors else None
-        chosen = (self.rate, self.curriculum, self.patterns, self.learning_rate, entropy, monitors)
-        self.all: tuple[Part[Any], ...] = tuple(part for part in chosen if part is not None)
+        self._config = config
+        self._running = RunningSuccess()
+        self._curriculum = Curriculum() if config.curriculum else None
+        self.patterns = PatternLibrary() if config.patterns else None
+        self._schedule = ScheduleState()
+        self._monitor = ConvergenceMonitor() if config.monitors else None
+        self.learning_rate = config.learning_rate
+        self._entropy = config.entropy
 
-    def before_rollout(self, model: MaskablePPO, environments: Environments, progress: float) -> None:
-        """Let every part set its values; without a curriculum success is measured as at its last stage."""
-        if self.curriculum is None:
-            environments.set_stage(MAX_STAGE)
-        for part in self.all:
-            part.before_rollout(model, environments, progress)
+    def before_rollout(self, model: MaskablePPO, environments: WorkflowVectorEnv, progress: float) -> None:
+        """Set the values for the next rollout and the updates on it, after a share `progress` of the training.
 
-    def after_rollout(
-        self, update: int, figures: Mapping[str, NDArray[np.float64]], sequences: Sequence[tuple[str, ...]]
-    ) -> Rollout:
-        """Let every part learn from the episodes that finished, and return the rollout."""
-        phase = self.rate.phase
-        stage = 0 if self.curriculum is None else self.curriculum.state.stage
-        after = self.rate.state.after(bool(success) for success in figures["success"])
-        rollout = Rollout(update, phase, stage, after.rate, figures, sequences)
-        for part in self.all:
-            part.after_rollout(rollout)
-        return rollout
+        Without a curriculum success is measured as at its last stage.
+        """
+        config = self._config
+        environments.set_running_success(self._running.rate)
+        environments.set_stage(MAX_STAGE if self._curriculum is None else self._curriculum.stage)
+        if self.patterns is not None:
+            environments.set_patterns(self.patterns.scores())
+        if config.learning_rate_schedule == "adaptive":
+            self.learning_rate = self._schedule.learning_rate(config.learning_rate)
+        else:
+            self.learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, progress)
+        if config.adaptive_entropy:
+            is_sequence = self._running.phase == SEQUENCE_PHASE
+            self._entropy = config.entropy * (SEQUENCE_ENTROPY_FACTOR if is_sequence else 1.0)
+            model.ent_coef = self._entropy
+
+    def after_rollout(self, update: int, figures: Figures, sequences: Sequence[tuple[str, ...]]) -> None:
+        """Learn from the episodes that finished in rollout number `update`.
+
+        `sequences` holds the successful tools of each by first success; empty where nobody asks for them.
+        """
+        phase, stage = self._running.phase, 0 if self._curriculum is None else self._curriculum.stage
+        succeeded = figures["success"] > 0
+        successes: list[bool] = succeeded.tolist()
+        self._running = self._running.after(successes)
+        self._schedule = self._schedule.after(update, phase, self._running.rate, stage)
+        if self._curriculum is not None:
+            self._curriculum = self._curriculum.after(successes)
+        if self.patterns is not None:
+            chosen = [sequence for sequence, success in zip(sequences, successes, strict=True) if success]
+            self.patterns = self.patterns.add(chosen, figures["score"][succeeded].tolist())
+        coverage, sequence = mean_of(figures["coverage"]), mean_of(figures["sequence"])
+        if self._monitor is not None and coverage is not None and sequence is not None:
+            self._monitor = self._monitor.after(phase, coverage, sequence, mean_of(figures["steps"][succeeded]))
 
     def figures(self) -> dict[str, float]:
-        """Return what every part logs."""
-        return {name: value for part in self.all for name, value in part.figures().items()}
+        """Return what to log."""
+        figures = {"running_success": self._running.rate, "phase": float(self._running.phase)}
+        if self._curriculum is not None:
+            figures["stage"] = float(self._curriculum.stage)
+        if self.patterns is not None:
+            figures["patterns"] = float(len(self.patterns.scores()))
+        figures["learning_rate"] = self.learning_rate
+        if self._config.adaptive_entropy:
+            figures["entropy_coefficient"] = self._entropy
+        if self._monitor is not None:
+            figures["converged"] = float(self._monitor.converged)
+            figures["consistent_windows"] = float(self._monitor.windows_above)
+        return figures
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return what every part remembers."""
-        return {part.name: part.to_mapping() for part in self.all}
+        """Return what every part that is on remembers."""
+        states = {
+            "success_rate": self._running,
+            "curriculum": self._curriculum,
+            "patterns": self.patterns,
+            "learning_rate": self._schedule,
+            "monitors": self._monitor,
+        }
+        return {name: state.to_mapping() for name, state in states.items() if state is not None}
 
     def restore(self, mapping: Mapping[str, Any]) -> None:
-        """Take over what `to_mapping` returned for the same configuration.
+        """Take over what `to_mapping` returned for the same configuration; a StoreError tells what is missing."""
 
-        Raises:
-            StoreError: A part is missing.
-        """
-        for part in self.all:
-            if part.name not in mapping:
-                raise StoreError(f"the point to resume from knows nothing of {part.name}: expected all parts")
-            part.restore(mapping[part.name])
+        def read(name: str, state: StateT) -> StateT:
+            if name not in mapping:
+                raise StoreError(f"the point to resume from knows nothing of {name}: expected all parts")
+            return state.from_mapping(mapping[name])
+
+        self._running = read("success_rate", self._running)
+        self._curriculum = self._curriculum and read("curriculum", self._curriculum)
+        self.patterns = self.patterns and read("patterns", self.patterns)
+        self._schedule = read("learning_rate", self._schedule)
+        self._monitor = self._monitor and read("monitors", self._monitor)
+
+
+def mean_of(values: NDArray[np.float64]) -> float | None:
+    """Return the mean of some episodes' values, or None if there are none."""
+    return float(values.mean()) if len(values) else None

@@ -5,7 +5,7 @@ It sees what it was trained to read: an episode of Workflow-v0 (`Mirror`) is kep
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from resilisim.envs.session import Info
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index, tool_of
 from resilisim.envs.workflow.env import Observation, WorkflowEnv
-from resilisim.envs.workflow.options import WorkflowKeywords, WorkflowOptions
+from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import InvalidInputError
 from resilisim.policies import messages
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
@@ -33,15 +33,8 @@ from resilisim.workflows.steps import SemanticMatch, Wording, expected_outcome, 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A call that a policy may make now.
+    """A call that a policy may make now: the index of its tool, and the probability that the policy gives to it."""
 
-    Attributes:
-        action: The action of Workflow-v0.
-        tool: Index of the tool that it executes.
-        probability: Probability that the policy gives to it, in [0, 1].
-    """
-
-    action: int
     tool: int
     probability: float
 
@@ -66,15 +59,8 @@ class Mirror:
     ) -> None:
         check_library(loaded, library)
         self._actor = WorkflowActor(loaded.network)
-        options = observation_options(loaded)
-        options["tasks"] = [task]
-        options["library"] = library
-        options["base"], options["not_executed"] = law.base, law.not_executed
-        options["failed"], options["history"] = law.failed, law.history
-        options["max_turns"] = rules.max_turns
-        options["max_consecutive_failures"] = rules.max_consecutive_failures
-        options["loop_length"] = rules.loop_length
-        self._env = WorkflowEnv(**options)
+        options = observation_options(loaded, library)
+        self._env = WorkflowEnv(options.with_options({"tasks": [task], **law.to_mapping(), **asdict(rules)}))
         self._env.set_patterns(patterns_of(loaded, library))
         self._num_tools = len(library)
         self.restart()
@@ -95,17 +81,12 @@ class Mirror:
         batch = {name: self._observation[name][None] for name in ("tools", "task")}
         probabilities: NDArray[np.float32] = self._actor.probabilities(batch, mask[None])[0]
         legal = np.flatnonzero(mask)
-        best_first = legal[np.argsort(-probabilities[legal], kind="stable")]
-        calls = ((int(action), tool_of(int(action), self._num_tools)) for action in best_first)
-        return [Preference(action, tool, float(probabilities[action])) for action, tool in calls if tool >= 0]
+        best_first: list[int] = legal[np.argsort(-probabilities[legal], kind="stable")].tolist()
+        calls = [Preference(tool_of(action, self._num_tools), float(probabilities[action])) for action in best_first]
+        return [call for call in calls if call.tool >= 0]
 
     def execute(self, tool: int, status: int) -> None:
-        """Let a tool be executed.
-
-        Args:
-            tool: Index of the tool.
-            status: What comes of it: SUCCESS, FAILED, TIMEOUT or DEPENDENCY_FAILED of `envs.workflow.columns`.
-        """
+        """Let a tool be executed with this outcome: SUCCESS or one of the failures of `envs.workflow.columns`."""
         invoke, retry = (action_index(kind, tool, self._num_tools) for kind in (INVOKE_TOOL, RETRY_TOOL))
         self._step(invoke if self._observation["action_mask"][invoke] else retry, status)
 
@@ -119,27 +100,22 @@ class Mirror:
             self._observation, _, self.ended, _, _ = self._env.step_with_outcome(action, status)
 
 
-def observation_options(loaded: LoadedPolicy) -> WorkflowKeywords:
+def observation_options(loaded: LoadedPolicy, library: ToolLibrary | None = None) -> WorkflowOptions:
     """Return how Workflow-v0 has to show itself to a policy: as in its training, required list and filters alike.
 
     Raises:
         InvalidInputError: The checkpoint names something that does not exist.
     """
     training = loaded.description.training
-    options = WorkflowKeywords(required=training.get("required", "shown"), filters=training.get("filters", ()))
+    required, filters = training.get("required", "shown"), training.get("filters", ())
     try:
-        WorkflowOptions.from_keywords(options)
-    except (InvalidInputError, TypeError) as error:
+        return WorkflowOptions(library=library, required=required, filters=filters)
+    except InvalidInputError as error:
         raise InvalidInputError(f"checkpoint {str(loaded.folder)!r:.200}: training: {error!s:.200}") from error
-    return options
 
 
 def patterns_of(loaded: LoadedPolicy, library: ToolLibrary) -> dict[tuple[str, ...], float]:
-    """Return the patterns that were mined in a policy's training, those of tools that the library has.
-
-    Raises:
-        InvalidInputError: The checkpoint holds something else in their place.
-    """
+    """Return the patterns that were mined in a policy's training, those of tools that the library has."""
     found = loaded.description.training.get("pattern_scores", [])
     try:
         scores = {tuple(str(name) for name in names): float(score) for names, score in found}
@@ -155,11 +131,11 @@ def check_library(loaded: LoadedPolicy, library: ToolLibrary) -> None:
 
     A transformer without embeddings of single tools knows them by their columns only, so it works with any library.
     """
-    description = loaded.description
-    general = description.kind == "transformer" and not description.arguments["tool_embeddings"]
-    if not general and description.library_hash != library.content_hash:
+    network, trained_for = loaded.description.network, loaded.description.library
+    general = network.kind == "transformer" and not network.arguments["tool_embeddings"]
+    if not general and trained_for != library.content_hash:
         raise InvalidInputError(
-            f"checkpoint {str(loaded.folder)!r:.200} was trained for the tool library {description.library_hash[:12]}, "
+            f"checkpoint {str(loaded.folder)!r:.200} was trained for the tool library {trained_for[:12]}, "
             f"got {library.content_hash[:12]}: expected the same, or a transformer without tool_embeddings"
         )
 
@@ -241,9 +217,7 @@ class PolicyPlanner(KeepingPlanner[Task]):
 def all_success_calls(mirror: Mirror, problem: Problem) -> list[list[Preference]]:
     """Return, for each call of a policy when every call succeeds, the calls of new tools that it considers, best first.
 
-    Args:
-        mirror: An episode at its start; it is played to the end.
-        problem: Numbers of the same task.
+    The episode, of the task of the problem, is at its start and is played to the end.
     """
     calls: list[list[Preference]] = []
     missing = set(problem.required)
@@ -256,9 +230,6 @@ def all_success_calls(mirror: Mirror, problem: Problem) -> list[list[Preference]
         mirror.execute(options[0].tool, columns.SUCCESS)
         missing.discard(options[0].tool)
     return calls
-
-
-TIMEOUT_ERROR = "TIMEOUT"
 
 
 class TrainedPolicy:
@@ -295,12 +266,7 @@ class TrainedPolicy:
         self._called = False
 
     def reset(self, observation: str, info: Info) -> None:
-        """Begin an episode.
-
-        Raises:
-            InvalidInputError: The policy was trained for another library.
-            MissingExtraError: The task's similarities have to be computed, and the extra `retrieval` is not installed.
-        """
+        """Begin an episode, unless the policy was trained for another library."""
         self._mirror = self._begin(info)
         self._called = False
 
@@ -339,5 +305,5 @@ def _enter_last_message(mirror: Mirror, problem: Problem, info: Info) -> None:
     elif execution["error"] == DEPENDENCY_ERROR:
         status = columns.DEPENDENCY_FAILED
     else:
-        status = columns.TIMEOUT if execution["error"] == TIMEOUT_ERROR else columns.FAILED
+        status = columns.TIMEOUT if execution["error"] == "TIMEOUT" else columns.FAILED
     mirror.execute(problem.library.index(execution["tool"]), status)

@@ -43,11 +43,10 @@ class WorkflowFeatures(BaseFeaturesExtractor):
     """
 
     def __init__(self, observation_space: spaces.Dict, architecture: str = "transformer", **options: Any) -> None:
-        shape = observation_space["tools"].shape
-        if shape is None or len(shape) != 2:
-            raise InvalidInputError(f"observation space 'tools' of shape {shape}: expected (tools, columns)")
-        super().__init__(observation_space, num_actions(shape[0]) + 1)
-        self.network = make_network(architecture, shape[0], options)
+        shown: Any = observation_space["tools"]
+        num_tools: int = shown.shape[0]
+        super().__init__(observation_space, num_actions(num_tools) + 1)
+        self.network = make_network(architecture, num_tools, options)
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         """Return [logits | value]: float32 (B, num_actions + 1)."""
@@ -56,11 +55,7 @@ class WorkflowFeatures(BaseFeaturesExtractor):
 
 
 class LogitsAndValue(nn.Module):
-    """Splits what `WorkflowFeatures` returns, in the place of stable-baselines3's `MlpExtractor`.
-
-    Args:
-        num_actions: Number of logits.
-    """
+    """Splits what `WorkflowFeatures` returns, in the place of stable-baselines3's `MlpExtractor`."""
 
     def __init__(self, num_actions: int) -> None:
         super().__init__()
@@ -85,9 +80,6 @@ class MaskedActions(MaskableCategoricalDistribution):
 
     sb3-contrib's normalises the logits, masks them, normalises again and checks the result each time, which took twice
     as long over 283 actions; drawing took most of a rollout. The numbers are the same but for rounding.
-
-    Args:
-        action_dim: Number of actions.
     """
 
     def __init__(self, action_dim: int) -> None:
@@ -102,11 +94,7 @@ class MaskedActions(MaskableCategoricalDistribution):
         return self
 
     def apply_masking(self, masks: MaybeMasks) -> None:
-        """Exclude the actions whose mask is 0; None excludes nothing.
-
-        Args:
-            masks: (B, action_dim) of any type, or None.
-        """
+        """Exclude the actions whose mask, (B, action_dim) of any type, is 0; None excludes nothing."""
         logits = self.logits
         if masks is not None:
             legal = torch.as_tensor(masks, device=logits.device).view(logits.shape)
@@ -140,14 +128,6 @@ class WorkflowPolicy(MaskableMultiInputActorCriticPolicy):
     """Actor and critic of MaskablePPO on Workflow-v0.
 
     `policy_kwargs` of MaskablePPO takes `features_extractor_kwargs`, the arguments of `WorkflowFeatures`.
-
-    Args:
-        observation_space: The observation space of Workflow-v0.
-        action_space: Its action space.
-        lr_schedule: Learning rate from the remaining share of training.
-        features_extractor_kwargs: Arguments of `WorkflowFeatures`.
-        optimizer_class: The optimiser.
-        optimizer_kwargs: Its arguments besides the learning rate.
     """
 
     def __init__(
@@ -200,22 +180,18 @@ class WorkflowVecEnv(VecEnv):
 
     Args:
         envs: The batched environment, with autoreset mode SAME_STEP and copied observations, which
-            Stable-Baselines3 still reads after the next step.
-
-    Attributes:
-        envs: The batched environment.
-
-    Raises:
-        InvalidInputError: Another autoreset mode, or observations in place.
+            Stable-Baselines3 still reads after the next step; an InvalidInputError tells another one.
+        reward_scale: Factor on the rewards that PPO sees; `episode_return` stays what it is.
     """
 
-    def __init__(self, envs: WorkflowVectorEnv) -> None:
+    def __init__(self, envs: WorkflowVectorEnv, reward_scale: float = 1.0) -> None:
         if envs.autoreset_mode is not AutoresetMode.SAME_STEP or not envs.copy:
             raise InvalidInputError(
                 f"autoreset mode {envs.autoreset_mode.name}, copy={envs.copy}: expected SAME_STEP and copy=True"
             )
         self.render_mode = None
         self.envs = envs
+        self._reward_scale = np.float32(reward_scale)
         self._actions: NDArray[Any] = np.zeros(envs.num_envs, dtype=np.int64)
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
@@ -242,7 +218,7 @@ class WorkflowVecEnv(VecEnv):
                 "episode": {"r": float(infos["episode_return"][env]), "l": int(infos["steps"][env])},
                 **{name: infos[name][env].item() for name in END_FIELDS},
             }
-        return observation, rewards.astype(np.float32), terminated, listed
+        return observation, rewards.astype(np.float32) * self._reward_scale, terminated, listed
 
     def close(self) -> None:
         """Close the batched environment."""

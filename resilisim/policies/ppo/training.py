@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 
+from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, MissingExtraError, StoreError
 from resilisim.policies.ppo.adjustment import (
@@ -35,6 +36,7 @@ from resilisim.policies.ppo.adjustment import (
     EpisodeRecorder,
 )
 from resilisim.policies.ppo.checkpoint import (
+    ResumePoint,
     TrainingFolder,
     describe_policy,
     model_state,
@@ -42,9 +44,9 @@ from resilisim.policies.ppo.checkpoint import (
     save_checkpoint,
 )
 from resilisim.policies.ppo.config import TrainingConfig
-from resilisim.policies.ppo.imitation import ImitationConfig, imitate, imitation_batches
+from resilisim.policies.ppo.imitation import imitate, imitation_batches
 from resilisim.policies.ppo.network import Network, WorkflowTransformer
-from resilisim.policies.ppo.parts import Parts, Rollout
+from resilisim.policies.ppo.parts import Figures, Parts, mean_of
 from resilisim.policies.ppo.sb3 import WorkflowFeatures, WorkflowPolicy, WorkflowVecEnv
 from resilisim.policies.ppo.validation import Evaluation, Validator
 from resilisim.provenance import describe_os_error
@@ -61,48 +63,28 @@ NEVER = 2**31  # stable-baselines3 logs every so many rollouts of one call, whic
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """How far a run is, told after each rollout and each evaluation.
-
-    Attributes:
-        steps: Environment steps so far.
-        minutes: Minutes so far.
-        steps_per_second: Speed of the latest rollout with its updates; 0 before the first.
-        success: Success rate of the episodes that finished in the latest rollout, by the law's standard; None before.
-        latest: The latest evaluation.
-        best: The best evaluation.
-        seconds_left: Seconds until the nearer limit, at this speed; None before the first rollout.
-    """
+    """How far a run is, told after each rollout and each evaluation."""
 
     steps: int
     minutes: float
-    steps_per_second: float
-    success: float | None
+    steps_per_second: float  # of the latest rollout with its updates; 0 before the first
+    success: float | None  # by the law's standard, of the episodes that finished in the latest rollout; None before
     latest: Evaluation | None
     best: Evaluation | None
-    seconds_left: float | None
+    seconds_left: float | None  # until the nearer limit, at this speed; None before the first rollout
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """A finished run.
-
-    Attributes:
-        directory: Its folder.
-        steps: Environment steps.
-        minutes: Minutes, over all resumed parts.
-        reason: Why it ended.
-        best: The evaluation of the policy that was kept.
-        last: The last evaluation.
-        was_finished: Whether it had finished before, so that nothing was done.
-    """
+    """A finished run."""
 
     directory: Path
     steps: int
-    minutes: float
-    reason: str
-    best: Evaluation
+    minutes: float  # over all resumed parts
+    reason: str  # why it ended
+    best: Evaluation  # of the policy that was kept
     last: Evaluation
-    was_finished: bool
+    was_finished: bool  # before, so that nothing was done
 
 
 def train(
@@ -142,8 +124,7 @@ def train(
     torch.set_num_threads(config.num_threads)
     try:
         with TrainingFolder(directory, arguments) as folder:
-            finished = None if folder.point is None else folder.point.facts["run"]["reason"]
-            if folder.point is not None and finished is not None:
+            if folder.point is not None and folder.point.facts["run"]["reason"] is not None:
                 return _result(directory, folder.point.facts["run"], was_finished=True)
             return _Run(config, device, tools, folder, began, report).play()
     except OSError as error:
@@ -170,7 +151,8 @@ class _Run:
         self._began = began
         self._report = report
         tasks, held_out = training_tasks(config, library)
-        self._validator = Validator(held_out, config.validation_episodes, library, config.required, config.filters)
+        shown = WorkflowOptions(library=library, required=config.required, filters=config.filters)
+        self._validator = Validator(held_out, config.validation_episodes, shown)
         self._parts = Parts(config)
         self._envs = make_environments(config, tasks, library)
         self._model = make_model(config, self._envs, self._parts, device)
@@ -187,12 +169,12 @@ class _Run:
         self._evaluations_since_best = 0
         self._steps_of_point = 0
         self._speed = 0.0
-        self._rollout: Rollout | None = None
+        self._figures: Figures | None = None  # of the latest rollout
 
     def play(self) -> TrainingResult:
         """Train until a limit is reached."""
         if self._folder.point is not None:
-            self._restore()
+            self._restore(self._folder.point)
         elif self._config.imitation_updates:
             self._warm_start = warm_start(self._config, network_of(self._model), self._envs)
         self._model.set_logger(self._logger())
@@ -253,12 +235,12 @@ class _Run:
         self._parts.before_rollout(self._model, self._envs, self._share_done())
         size = config.num_envs * config.rollout_steps
         self._model.learn(size, self._callback, log_interval=NEVER, reset_num_timesteps=False)
-        self._rollout = self._parts.after_rollout(self._update, self._recorder.figures, self._recorder.sequences)
+        self._figures = self._recorder.figures
+        self._parts.after_rollout(self._update, self._figures, self._recorder.sequences)
         self._update += 1
         self._speed = size / max(time.monotonic() - before, 1e-9)
         logger = self._model.logger
-        for name in self._rollout.figures:
-            mean = self._rollout.mean(name)
+        for name, mean in self._means().items():
             if mean is not None:
                 logger.record(f"rollout/{name}", mean)
         for name, value in self._parts.figures().items():
@@ -270,24 +252,26 @@ class _Run:
         if self._latest is not None and self._latest.steps == self._steps:
             return
         success = self._validator.success(network_of(self._model), self._patterns())
-        self._latest = Evaluation.of(self._steps, self._elapsed / 60.0, success, self._validator.optimum)
+        optimum = self._validator.optimum
+        self._latest = Evaluation(self._steps, self._elapsed / 60.0, success, optimum, success / optimum)
         is_better = self._best is None or self._latest.share > self._best.share
         self._evaluations_since_best = 0 if is_better else self._evaluations_since_best + 1
         if self._best is None or self._latest.share >= self._best.share:  # of equals the one that has trained longer
             self._best = self._latest
             self._keep_policy(self._latest)
-        played = self._rollout
-        training = {} if played is None else {name: played.mean(name) for name in played.figures}
-        self._folder.lines.write(
-            {"update": self._update, **asdict(self._latest), "training": training, "parts": self._parts.figures()}
-        )
+        told = {"training": self._means(), "parts": self._parts.figures()}
+        self._folder.lines.write({"update": self._update, **asdict(self._latest), **told})
         for name in ("success", "share"):
             self._model.logger.record(f"validation/{name}", getattr(self._latest, name))
         self._model.logger.dump(self._steps)
 
+    def _means(self) -> dict[str, float | None]:
+        """Return the means over the episodes that finished in the latest rollout, None where none did."""
+        return {name: mean_of(values) for name, values in (self._figures or {}).items()}
+
     def _patterns(self) -> dict[tuple[str, ...], float]:
         """Return the mined patterns, which are part of what the policy sees."""
-        return {} if self._parts.patterns is None else self._parts.patterns.state.scores()
+        return {} if self._parts.patterns is None else self._parts.patterns.scores()
 
     def _keep_policy(self, evaluation: Evaluation) -> None:
         validation = {
@@ -322,10 +306,7 @@ class _Run:
             "evaluations_since_best": self._evaluations_since_best,
         }
 
-    def _restore(self) -> None:
-        point = self._folder.point
-        if point is None:
-            raise RuntimeError("there is no point to resume from")
+    def _restore(self, point: ResumePoint) -> None:
         restore_model(self._model, point)
         prefix = "envs/"
         arrays = {name[len(prefix) :]: array for name, array in point.arrays.items() if name.startswith(prefix)}
@@ -335,7 +316,7 @@ class _Run:
         self._update = run["update"]
         self._elapsed_before = run["elapsed"]
         self._warm_start = run["warm_start"]
-        self._latest, self._best = Evaluation.read(run["latest"]), Evaluation.read(run["best"])
+        self._latest, self._best = Evaluation(**run["latest"]), Evaluation(**run["best"])
         self._evaluations_since_best = run["evaluations_since_best"]
         self._steps_of_point = self._steps
 
@@ -354,7 +335,7 @@ class _Run:
             by_steps = np.inf if steps is None else (steps - self._steps) / self._speed
             by_time = np.inf if minutes is None else 60.0 * minutes - self._elapsed
             left = max(0.0, min(by_steps, by_time))
-        success = None if self._rollout is None else self._rollout.mean("success")
+        success = self._means().get("success")
         self._report(
             TrainingProgress(self._steps, self._elapsed / 60.0, self._speed, success, self._latest, self._best, left)
         )
@@ -372,11 +353,7 @@ IMITATION_NOISE = 0.2
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of a name; auto is CUDA where there is a device, else the CPU.
-
-    Raises:
-        InvalidInputError: There is no CUDA device.
-    """
+    """Return the device of a name; auto is CUDA where there is a device, else the CPU."""
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise InvalidInputError("device 'cuda': torch finds no CUDA device here; expected auto or cpu")
@@ -384,11 +361,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def training_tasks(config: TrainingConfig, library: ToolLibrary) -> tuple[list[Task], list[Task]]:
-    """Return the tasks to train on and those to validate on, of the train and the validation split.
-
-    Raises:
-        InvalidInputError: The reference names no tasks, or a split has too few.
-    """
+    """Return the tasks to train on and those to validate on, of the train and the validation split."""
     given = read_tasks(config.tasks, library)
     chosen = [task for task in given if split_of(task.required_tools) == "train"]
     if not chosen:
@@ -397,19 +370,6 @@ def training_tasks(config: TrainingConfig, library: ToolLibrary) -> tuple[list[T
     if library == default_library():
         held_out = read_tasks(BENCHMARK_VERSION, library)
     return chosen, sample_tasks(held_out, config.validation_tasks, split="validation")
-
-
-class _ScaledRewards(WorkflowVecEnv):
-    """Environments whose rewards PPO sees multiplied by a factor; `episode_return` stays what it is."""
-
-    def __init__(self, envs: WorkflowVectorEnv, factor: float) -> None:
-        super().__init__(envs)
-        self._factor = factor
-
-    def step_wait(self) -> Any:
-        """Step every environment."""
-        observation, rewards, dones, infos = super().step_wait()
-        return observation, rewards * np.float32(self._factor), dones, infos
 
 
 def make_environments(config: TrainingConfig, tasks: list[Task], library: ToolLibrary) -> WorkflowVectorEnv:
@@ -429,14 +389,7 @@ def make_environments(config: TrainingConfig, tasks: list[Task], library: ToolLi
 
 
 def make_model(config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, device: torch.device) -> MaskablePPO:
-    """Return the model of a configuration, its environments reset.
-
-    Args:
-        config: The configuration.
-        envs: Where it is trained.
-        parts: The part that holds the learning rate is asked for it.
-        device: Where the network is trained.
-    """
+    """Return the model of a configuration, its environments reset; its learning rate is that of the parts."""
     options: dict[str, Any] = {"architecture": config.network, "width": config.width}
     if config.network == "transformer":
         options |= {
@@ -450,8 +403,8 @@ def make_model(config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, de
     adjusted = config.reward_adjustment
     model = MaskablePPO(
         WorkflowPolicy,
-        _ScaledRewards(envs, config.reward_scale),
-        learning_rate=parts.learning_rate,
+        WorkflowVecEnv(envs, config.reward_scale),
+        learning_rate=lambda _: parts.learning_rate,
         n_steps=config.rollout_steps,
         batch_size=config.batch_size,
         n_epochs=config.epochs,
@@ -470,30 +423,22 @@ def make_model(config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, de
     network = network_of(model)
     if isinstance(network, WorkflowTransformer):
         torch.nn.init.constant_(network.prior, config.initial_prior)
-    first = None if model.env is None else model.env.reset()
-    if not isinstance(first, dict):
-        raise RuntimeError("the environments gave no dict of observations")
+    env: Any = model.env
     # `learn` would do this at its first call; a point to resume from needs it earlier.
-    model._last_obs = first
+    model._last_obs = env.reset()
     model._last_episode_starts = np.ones(config.num_envs, dtype=bool)
     return model
 
 
 def network_of(model: MaskablePPO) -> Network:
     """Return the network that a model trains."""
-    features = model.policy.features_extractor
-    if not isinstance(features, WorkflowFeatures):
-        raise RuntimeError(f"the policy's features are a {type(features).__name__}: expected WorkflowFeatures")
-    return features.network
+    return cast("WorkflowFeatures", model.policy.features_extractor).network
 
 
 def warm_start(config: TrainingConfig, network: Network, envs: WorkflowVectorEnv) -> dict[str, Any]:
     """Teach the network the exact optimum before PPO begins, and return what was done as JSON values.
 
-    Args:
-        config: The configuration; `imitation_updates` is at least 1.
-        network: Changed in place.
-        envs: The environments of the training; the warm start plays their tasks in environments of its own.
+    The tasks of the training's environments are played in environments of its own.
     """
     teachers = WorkflowVectorEnv(
         IMITATION_ENVS,
@@ -512,6 +457,6 @@ def warm_start(config: TrainingConfig, network: Network, envs: WorkflowVectorEnv
     )
     # V* is the value under the plain reward without discounting only.
     is_plain = config.reward == "full_success" and config.gamma == 1.0 and config.reward_scale == 1.0
-    updates = imitate(network, batches, ImitationConfig(value_weight=0.5 if is_plain else 0.0))
+    updates = imitate(network, batches, value_weight=0.5 if is_plain else 0.0)
     agreement = updates[-1].agreement if updates else None
     return {"kind": "imitation of the exact optimum", "updates": len(updates), "agreement": agreement}

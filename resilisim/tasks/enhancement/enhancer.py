@@ -36,7 +36,18 @@ WINDOW_PER_SLOT = 4  # tasks begun or finished but not yet handed on, for each t
 
 
 class EnhancementMode(Protocol):
-    """What is asked about a task, and what an answer is worth; it needs no network and keeps no state of its own."""
+    """What is asked about a task, and what an answer is worth; it needs no network and keeps no state of its own.
+
+    Example:
+        >>> class Shouting:
+        ...     name = "shouting"
+        ...
+        ...     def ask(self, task):
+        ...         return (ChatMessage("user", f"In capitals: {task.description}"),)
+        ...
+        ...     def read(self, task, answer):
+        ...         return dataclasses.replace(task, description=answer)
+    """
 
     @property
     def name(self) -> str:
@@ -54,7 +65,12 @@ class EnhancementMode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EnhancementOptions:
-    """How a model is asked."""
+    """How a model is asked.
+
+    Example:
+        >>> EnhancementOptions(temperature=0.7, re_asks=2).max_tokens
+        1500
+    """
 
     temperature: float | None = option(None, "The model's own if left out.", least=0.0, most=2.0)
     max_tokens: int = option(DEFAULT_MAX_TOKENS, "Longest answer in tokens.", least=1, most=MAX_COUNT)
@@ -105,6 +121,12 @@ class Enhancement:
         reason: Of a refusal its kind, of a failure "endpoint"; None for an enhanced task.
         count: What it took.
         error: The endpoint's failure.
+
+    Example:
+        >>> from resilisim.tasks import benchmark_tasks
+        >>> task = benchmark_tasks()[0]
+        >>> Enhancement(task, task, "refused", "too_long").count.calls
+        0
     """
 
     task: Task
@@ -115,27 +137,30 @@ class Enhancement:
     error: ResiliSimError | None = None
 
 
-def enhanced(task: Task, original: Task, made_by: Mapping[str, Any], count: CallCount) -> Enhancement:
-    """Return the outcome of an answer that was used; `made_by` is mode, model and the id of the original."""
-    facts = {**made_by, "outcome": "enhanced", "reason": None, "detail": None}
-    return Enhancement(
-        _with_metadata(task, {"llm_generated": True, "enhancement": facts}), original, "enhanced", None, count
-    )
+def _told(
+    outcome: Outcome,
+    original: Task,
+    made_by: Mapping[str, Any],
+    count: CallCount,
+    *,
+    task: Task | None = None,
+    reason: str | None = None,
+    detail: str | None = None,
+    error: ResiliSimError | None = None,
+) -> Enhancement:
+    """Return what became of a task, told in its metadata; `made_by` is mode, model and the id of the original."""
+    facts = {**made_by, "outcome": outcome, "reason": reason, "detail": detail}
+    found = original if task is None else task
+    written = {} if task is None else {"llm_generated": True}
+    told = dataclasses.replace(found, metadata={**found.metadata, **written, "enhancement": facts})
+    return Enhancement(told, original, outcome, reason, count, error)
 
 
 def refused(original: Task, refusal: Refusal, made_by: Mapping[str, Any], count: CallCount) -> Enhancement:
     """Return the outcome of answers of which none could be used: the original, with the reason of the last one."""
-    facts = {**made_by, "outcome": "refused", "reason": refusal.kind, "detail": _short(refusal.detail)}
-    return Enhancement(_with_metadata(original, {"enhancement": facts}), original, "refused", refusal.kind, count)
-
-
-def failed(original: Task, error: ResiliSimError, made_by: Mapping[str, Any], count: CallCount) -> Enhancement:
-    """Return the outcome of an endpoint that did not answer: the original, and that nothing was said about it."""
-    status = getattr(error, "status", None)
-    detail = "no answer" if status is None else f"status {status}"
-    facts = {**made_by, "outcome": "failed", "reason": "endpoint", "detail": detail}
-    task = _with_metadata(original, {"enhancement": facts})
-    return Enhancement(task, original, "failed", "endpoint", count, error)
+    # Details may repeat what a model wrote: every file can hold them as valid Unicode, on one line, not long.
+    detail = one_line(refusal.detail.encode("utf-8", "replace").decode("utf-8"), MAX_DETAIL_LENGTH)
+    return _told("refused", original, made_by, count, reason=refusal.kind, detail=detail)
 
 
 @dataclass(slots=True)
@@ -146,6 +171,12 @@ class EnhancementTotals:
         outcomes: Tasks by outcome.
         refusals: Refused tasks by reason.
         count: Calls and tokens of this run; tasks that an earlier run finished add nothing to it.
+
+    Example:
+        >>> totals = EnhancementTotals()
+        >>> totals.add_written({"enhancement": {"outcome": "refused", "reason": "too_long"}})
+        >>> totals.to_mapping()["refusals"]
+        {'too_long': 1}
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -159,10 +190,9 @@ class EnhancementTotals:
 
     def add_written(self, metadata: Mapping[str, Any]) -> None:
         """Count one task that a file holds, by its metadata."""
-        facts = metadata.get("enhancement")
-        outcome = facts.get("outcome") if isinstance(facts, Mapping) else None
-        self.outcomes[str(outcome)] += 1
-        if isinstance(facts, Mapping) and outcome == "refused":
+        facts = metadata["enhancement"]
+        self.outcomes[facts["outcome"]] += 1
+        if facts["outcome"] == "refused":
             self.refusals[str(facts.get("reason"))] += 1
 
     def to_mapping(self) -> dict[str, Any]:
@@ -177,15 +207,6 @@ class EnhancementTotals:
         }
 
 
-def _with_metadata(task: Task, more: Mapping[str, Any]) -> Task:
-    return dataclasses.replace(task, metadata={**task.metadata, **more})
-
-
-def _short(text: str) -> str:
-    """Return a detail that every file can hold: valid Unicode, on one line, not long."""
-    return one_line(text.encode("utf-8", "replace").decode("utf-8"), MAX_DETAIL_LENGTH)
-
-
 class TaskEnhancer:
     """Enhances tasks one by one; several may be under way at once in one event loop.
 
@@ -196,6 +217,16 @@ class TaskEnhancer:
         mode: What is asked.
         model: Who is asked.
         options: How.
+
+    Example:
+        >>> from resilisim.chat import ScriptedChatModel
+        >>> from resilisim.tasks import benchmark_tasks
+        >>> from resilisim.tasks.enhancement import RewriteMode
+        >>> from resilisim.tool_library import default_library, default_retriever
+        >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
+        >>> enhancer = TaskEnhancer(mode, ScriptedChatModel(["no", "no"]))
+        >>> asyncio.run(enhancer.enhance(benchmark_tasks()[0])).reason
+        'not_json'
     """
 
     def __init__(self, mode: EnhancementMode, model: ChatModel, options: EnhancementOptions | None = None) -> None:
@@ -220,16 +251,16 @@ class TaskEnhancer:
         for _ in range(1 + self._options.re_asks):
             try:
                 reply = await self._model.complete(self._options.request(messages))
-            except RequestRefusedError as error:
-                if error.concerns_all_requests:
+            except (RequestRefusedError, InfrastructureError) as error:
+                if isinstance(error, RequestRefusedError) and error.concerns_all_requests:
                     raise
-                return failed(task, error, made_by, count)
-            except InfrastructureError as error:
-                return failed(task, error, made_by, count)
+                status = getattr(error, "status", None)
+                detail = "no answer" if status is None else f"status {status}"  # nothing is said about the task
+                return _told("failed", task, made_by, count, reason="endpoint", detail=detail, error=error)
             count = count + CallCount.of(reply)
             result = await self._in_thread(self._read, task, reply)
             if isinstance(result, Task):
-                return enhanced(result, task, made_by, count)
+                return _told("enhanced", task, made_by, count, task=result)
             refusal = result
             messages = (*messages, *correction(reply.text, refusal.detail))
         return refused(task, refusal, made_by, count)
@@ -279,9 +310,14 @@ def enhance_tasks(
         InfrastructureError: The endpoint is down.
 
     Example:
-        >>> mode = RewriteMode(library, default_retriever(library))
-        >>> for enhancement in enhance_tasks(tasks, TaskEnhancer(mode, make_chat_model("openai:gpt-4o-mini"))):
-        ...     print(enhancement.outcome, enhancement.task.description)
+        >>> from resilisim.chat import ScriptedChatModel
+        >>> from resilisim.tasks import benchmark_tasks
+        >>> from resilisim.tasks.enhancement import RewriteMode
+        >>> from resilisim.tool_library import default_library, default_retriever
+        >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
+        >>> enhancer = TaskEnhancer(mode, ScriptedChatModel(["no"] * 4))
+        >>> [enhancement.outcome for enhancement in enhance_tasks(benchmark_tasks()[:2], enhancer)]
+        ['refused', 'refused']
     """
     if concurrency < 1:
         raise InvalidInputError(f"concurrency {concurrency!r}: expected 1 or more")
@@ -383,10 +419,9 @@ def without_duplicates(enhancements: Iterable[Enhancement], taken_ids: set[str])
 
 def _down(last: Enhancement, failures: int) -> ResiliSimError:
     """Return the error that ends a run: the endpoint's own, and what it means for the run."""
-    error = last.error or InfrastructureError("the endpoint does not answer")
     tasks = "1 task" if failures == 1 else f"{failures} tasks in a row"
-    text = f"{error}; stopped after {tasks}, what was finished is kept and the same command goes on"
-    return InvalidInputError(text) if isinstance(error, InvalidInputError) else InfrastructureError(text)
+    text = f"{last.error}; stopped after {tasks}, what was finished is kept and the same command goes on"
+    return InvalidInputError(text) if isinstance(last.error, InvalidInputError) else InfrastructureError(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +437,10 @@ class CallForecast:
         most_prompt_tokens_estimate: Prompt tokens of `most_calls`, by the same rule.
         most_completion_tokens: Largest number of tokens that the answers of `calls` can have.
         most_completion_tokens_with_re_asks: The same of `most_calls`.
+
+    Example:
+        >>> CallForecast(2, 1, 1, 3, 500, 2100, 1500, 4500).to_mapping()["calls"]
+        1
     """
 
     tasks: int
@@ -424,34 +463,34 @@ def forecast_calls(
     options: EnhancementOptions,
     is_cached: Callable[[ChatRequest], bool] = lambda request: False,
 ) -> CallForecast:
-    """Count what a run would ask about the tasks that are still to be enhanced; nothing is asked."""
-    num_tasks = cached = prompt_tokens = most_prompt_tokens = 0
+    """Count what a run would ask about the tasks that are still to be enhanced; nothing is asked.
+
+    Example:
+        >>> from resilisim.tasks import benchmark_tasks
+        >>> from resilisim.tasks.enhancement import RewriteMode
+        >>> from resilisim.tool_library import default_library, default_retriever
+        >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
+        >>> forecast_calls(benchmark_tasks()[:10], mode, EnhancementOptions(re_asks=1)).most_calls
+        20
+    """
+    first, again = [], []
+    # About how many tokens a refused answer and the longest reason add to a prompt.
+    frame = estimated_prompt_tokens(ChatRequest(correction("", "x" * MAX_DETAIL_LENGTH)))
+    more = frame + min(options.max_tokens, LONGEST_REPEATED_ANSWER)
     for task in tasks:
-        num_tasks += 1
         request = options.request(mode.ask(task))
         tokens = estimated_prompt_tokens(request)
-        if is_cached(request):
-            cached += 1
-        else:
-            prompt_tokens += tokens
-            most_prompt_tokens += tokens
-        most_prompt_tokens += sum(
-            tokens + repetition * _tokens_of_correction(options) for repetition in range(1, 1 + options.re_asks)
-        )
-    calls, most_calls = num_tasks - cached, num_tasks * (1 + options.re_asks) - cached
+        first.append(0 if is_cached(request) else tokens)
+        again += [tokens + number * more for number in range(1, 1 + options.re_asks)]
+    calls = sum(tokens > 0 for tokens in first)
+    most_calls = calls + len(again)
     return CallForecast(
-        tasks=num_tasks,
-        cached=cached,
+        tasks=len(first),
+        cached=len(first) - calls,
         calls=calls,
         most_calls=most_calls,
-        prompt_tokens_estimate=prompt_tokens,
-        most_prompt_tokens_estimate=most_prompt_tokens,
+        prompt_tokens_estimate=sum(first),
+        most_prompt_tokens_estimate=sum(first) + sum(again),
         most_completion_tokens=calls * options.max_tokens,
         most_completion_tokens_with_re_asks=most_calls * options.max_tokens,
     )
-
-
-def _tokens_of_correction(options: EnhancementOptions) -> int:
-    """Return about how many tokens a refused answer and the longest reason add to a prompt."""
-    frame = estimated_prompt_tokens(ChatRequest(correction("", "x" * MAX_DETAIL_LENGTH)))
-    return frame + min(options.max_tokens, LONGEST_REPEATED_ANSWER)

@@ -31,6 +31,16 @@ class EnhancedTasksFile(Closing):
 
     Raises:
         StoreError: The file holds something else, or cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from resilisim.tasks import benchmark_tasks
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with EnhancedTasksFile(Path(folder.name) / "mine.jsonl", {"model": "m"}, benchmark_tasks()) as file:
+        ...     file.write(benchmark_tasks()[0])
+        ...     file.num_written
+        1
+        >>> folder.cleanup()
     """
 
     def __init__(
@@ -73,25 +83,22 @@ class EnhancedTasksFile(Closing):
 
     def _take(self, line: object, tasks: Sequence[Task], on_written: Callable[[Mapping[str, Any]], None]) -> None:
         """Count a line of an earlier run; it has to belong to the task of its place."""
-        metadata = line.get("metadata") if isinstance(line, Mapping) else None
-        facts = metadata.get("enhancement") if isinstance(metadata, Mapping) else None
-        made_from = facts.get("made_from") if isinstance(facts, Mapping) else None
         expected = tasks[self.num_written].instance_id if self.num_written < len(tasks) else None
-        belongs = expected is not None and made_from == expected
-        if not belongs or not isinstance(line, Mapping) or not isinstance(metadata, Mapping):
-            number = self.num_written + 1
-            raise StoreError(f"line {number} of {self.path} is not the task that belongs there: use another --out")
-        self.num_written += 1
-        self.ids.add(str(line.get("instance_id")))
-        on_written(metadata)
+        match line:
+            case {
+                "instance_id": str(name),
+                "metadata": {"enhancement": {"made_from": str(made_from), "outcome": str()}} as metadata,
+            } if made_from == expected:
+                self.num_written += 1
+                self.ids.add(name)
+                on_written(metadata)
+            case _:
+                number = self.num_written + 1
+                raise StoreError(f"line {number} of {self.path} is not the task that belongs there: use another --out")
 
 
 def num_finished(path: Path, arguments: Mapping[str, Any], tasks: Sequence[Task]) -> int:
-    """Return how many tasks an earlier run of the same arguments has written to a file; nothing is changed.
-
-    Raises:
-        StoreError: The file holds something else.
-    """
+    """Return how many tasks an earlier run of the same arguments has written to a file; nothing is changed."""
     return sum(1 for _ in read_json_lines(path)) if _holds_this_run(path, arguments, tasks) else 0
 
 
@@ -100,13 +107,9 @@ def manifest_of(path: Path) -> Path:
     return path.with_name(path.name + ".manifest.json")
 
 
-def tasks_hash(tasks: Sequence[Task]) -> str:
-    """Return the hash of the content of tasks, in their order."""
-    return content_hash([content_hash(task.to_mapping()) for task in tasks])
-
-
 def _all_arguments(arguments: Mapping[str, Any], tasks: Sequence[Task]) -> dict[str, Any]:
-    return {**arguments, "tasks": tasks_hash(tasks)}
+    """Return the arguments with the hash of the content of the tasks, in their order."""
+    return {**arguments, "tasks": content_hash([content_hash(task.to_mapping()) for task in tasks])}
 
 
 def _holds_this_run(path: Path, arguments: Mapping[str, Any], tasks: Sequence[Task]) -> bool:

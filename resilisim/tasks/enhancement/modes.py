@@ -54,7 +54,13 @@ LENGTH_FACTOR = 2  # times the original's length; a longer text says something e
 PREREQUISITE = "prerequisite"  # what a tool that others depend on is called among the operations
 FREE_STEP = "work"  # the one step of a task whose type has no template
 MOST_FREE_TOOLS = 7  # as many as any template allows
-FIELDS = ("description", "tools", "inputs", "expected_outputs")
+# What a design holds: of each field its type, and what a refusal calls that.
+FIELDS: Mapping[str, tuple[type, str]] = {
+    "description": (str, "text"),
+    "tools": (list, "list of names"),
+    "inputs": (dict, "object"),
+    "expected_outputs": (dict, "object"),
+}
 LONGEST_DATA = 20_000  # characters of the JSON of inputs, and of expected outputs
 MOST_PROBLEMS_TOLD = 3
 
@@ -70,6 +76,10 @@ class Refusal:
     Attributes:
         kind: One of `REFUSALS`.
         detail: The reason in words, fit to be told to the model.
+
+    Example:
+        >>> Refusal("unchanged", "the description is the same as before").kind
+        'unchanged'
     """
 
     kind: str
@@ -113,6 +123,13 @@ class RewriteMode:
     Args:
         library: The tools of the tasks.
         searcher: Retrieval over them; only reading answers searches.
+
+    Example:
+        >>> from resilisim.tasks import benchmark_tasks
+        >>> from resilisim.tool_library import default_library, default_retriever
+        >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
+        >>> mode.read(benchmark_tasks()[0], "I cannot.").kind
+        'not_json'
     """
 
     name = "rewrite"
@@ -157,6 +174,13 @@ class DesignMode:
     Args:
         library: The tools to choose from.
         retriever: Retrieval over them.
+
+    Example:
+        >>> from resilisim.tasks import benchmark_tasks
+        >>> from resilisim.tool_library import default_library, default_retriever
+        >>> mode = DesignMode(default_library(), default_retriever(default_library()))
+        >>> mode.read(benchmark_tasks()[0], "I cannot.").kind
+        'not_json'
     """
 
     name = "design"
@@ -177,15 +201,18 @@ class DesignMode:
         facts = {
             "task_type": task.task_type.replace("_", " "),
             "complexity": task.complexity,
-            "steps": described_steps(brief),
-            "tools": described_tools(brief, self._library),
+            "steps": "\n".join(
+                f"{place}. {step.operation} ({step.about}): {', '.join(step.tools)}"
+                for place, step in enumerate(brief.steps, start=1)
+            ),
+            "tools": "\n".join(json.dumps(_card(name, self._library), ensure_ascii=False) for name in brief.tools),
             "description": task.description,
         }
         return question(self.name, rules, facts)
 
     def read(self, task: Task, answer: str) -> Task | Refusal:
         """Return the task that an answer designs, or why it cannot be used."""
-        design = json_object_in(answer, FIELDS)
+        design = json_object_in(answer, tuple(FIELDS))
         if isinstance(design, str):
             return Refusal("not_json", design)
         problem = _form_problem(design)
@@ -211,11 +238,13 @@ class DesignMode:
         return problem or _designed(task, names, operations, inputs, expected_outputs, description)
 
     def _brief(self, task: Task) -> DesignBrief:
-        if task.task_type not in TEMPLATE_OF_TYPE:
-            return brief_of(task, self._library, self._retriever)
-        if task.task_type not in self._brief_of_type:
-            self._brief_of_type[task.task_type] = brief_of(task, self._library, self._retriever)
-        return self._brief_of_type[task.task_type]
+        template = TEMPLATE_OF_TYPE.get(task.task_type)
+        if template is None:
+            return free_brief(task, self._retriever)
+        if template.task_type not in self._brief_of_type:
+            brief = template_brief(template, self._library, self._retriever)
+            self._brief_of_type[template.task_type] = brief
+        return self._brief_of_type[template.task_type]
 
     def _chosen_tools(self, given: list[str], brief: DesignBrief) -> tuple[str, ...] | Refusal:
         """Return the tools by their names, in an order that respects their dependencies."""
@@ -234,17 +263,13 @@ class DesignMode:
 
 def _form_problem(design: Mapping[str, Any]) -> Refusal | None:
     """Say which field has the wrong type, or return None."""
-    if not isinstance(design["description"], str):
-        return Refusal("wrong_fields", "'description' is no text")
-    tools = design["tools"]
-    if not isinstance(tools, list) or not all(isinstance(name, str) for name in tools):
-        return Refusal("wrong_fields", "'tools' is no list of names")
-    for field in ("inputs", "expected_outputs"):
+    for field, (kind, name) in FIELDS.items():
         value = design[field]
-        if not isinstance(value, dict):
-            return Refusal("wrong_fields", f"{field!r} is no object")
-        problem = json_problem(value)
-        if problem is None and len(canonical_json(value)) > LONGEST_DATA:
+        is_named = field != "tools" or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+        if not (isinstance(value, kind) and is_named):
+            return Refusal("wrong_fields", f"{field!r} is no {name}")
+        problem = json_problem(value) if isinstance(value, dict) else None
+        if isinstance(value, dict) and problem is None and len(canonical_json(value)) > LONGEST_DATA:
             problem = f"more than {LONGEST_DATA:,} characters"
         if problem is not None:
             return Refusal("wrong_fields", f"{field!r} cannot be used: {problem}")
@@ -309,24 +334,14 @@ class BriefStep:
 
 @dataclass(frozen=True, slots=True)
 class DesignBrief:
-    """What there is to choose from.
-
-    Attributes:
-        steps: The skeleton of the task's type, each step with its tools.
-        tools: Every tool that may be chosen, none twice.
-        fewest: Least number of tools.
-        most: Largest number of tools.
-        has_template: Whether the type says what the steps are; if not, any of the tools does any work.
-        repeats_last: Whether more tools than steps means a second tool of the last step (else: of those that the chosen
-            ones depend on).
-    """
+    """What there is to choose from: the skeleton of the task's type, and how many tools there may be."""
 
     steps: tuple[BriefStep, ...]
-    tools: tuple[str, ...]
+    tools: tuple[str, ...]  # every tool that may be chosen, none twice
     fewest: int
     most: int
-    has_template: bool
-    repeats_last: bool
+    has_template: bool  # the type says what the steps are; if not, any of the tools does any work
+    repeats_last: bool  # a tool beyond the steps is a second one of the last (else: one that others depend on)
 
     @property
     def number_in_words(self) -> str:
@@ -358,18 +373,12 @@ def template_brief(template: TaskTemplate, library: ToolLibrary, retriever: Tool
     return DesignBrief(steps, tuple(names), min(template.num_tools), most, True, repeats_last)
 
 
-def free_brief(task: Task, library: ToolLibrary, retriever: ToolRetriever) -> DesignBrief:
+def free_brief(task: Task, retriever: ToolRetriever) -> DesignBrief:
     """Return the brief of a task whose type has no template: what retrieval finds for its description's clauses."""
     hits = retriever.search_many(clauses(task.description), SEARCH_SIZE)
     names = tuple(dict.fromkeys(hit.name for row in hits for hit in row)) or task.required_tools
     most = min(len(names), max(MOST_FREE_TOOLS, len(task.required_tools)))
     return DesignBrief((BriefStep(FREE_STEP, "whatever the setting calls for", names),), names, 1, most, False, False)
-
-
-def brief_of(task: Task, library: ToolLibrary, retriever: ToolRetriever) -> DesignBrief:
-    """Return the brief of a task."""
-    template = TEMPLATE_OF_TYPE.get(task.task_type)
-    return free_brief(task, library, retriever) if template is None else template_brief(template, library, retriever)
 
 
 def carried_operations(names: Sequence[str], brief: DesignBrief, library: ToolLibrary) -> list[str] | None:
@@ -393,19 +402,6 @@ def carried_operations(names: Sequence[str], brief: DesignBrief, library: ToolLi
     return [operations[place_of[name]] for name in names]
 
 
-def described_steps(brief: DesignBrief) -> str:
-    """Return the steps with their tools, one a line."""
-    return "\n".join(
-        f"{place}. {step.operation} ({step.about}): {', '.join(step.tools)}"
-        for place, step in enumerate(brief.steps, start=1)
-    )
-
-
-def described_tools(brief: DesignBrief, library: ToolLibrary) -> str:
-    """Return the tools with all that a design has to fit, one JSON object a line."""
-    return "\n".join(json.dumps(_card(library[name], library), ensure_ascii=False) for name in brief.tools)
-
-
 def _place(name: str, fitting: Sequence[set[str]], holder: dict[int, str], tried: set[int]) -> bool:
     """Find a place for a tool, moving others where that helps (an augmenting path of a bipartite matching)."""
     for place, fits in enumerate(fitting):
@@ -421,7 +417,9 @@ def _needed_by_others(names: Sequence[str], library: ToolLibrary) -> set[str]:
     return {name for other in names for name in library.closure((other,)) if name != other}
 
 
-def _card(tool: Tool, library: ToolLibrary) -> dict[str, Any]:
+def _card(name: str, library: ToolLibrary) -> dict[str, Any]:
+    """Return all of a tool that a design has to fit."""
+    tool = library[name]
     return {
         "name": tool.name,
         "purpose": purpose(tool),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Iterator, Mapping
 from itertools import combinations
@@ -11,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.context import TaskContext, build_context
+from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
 from resilisim.envs.workflow.core import Observation
 from resilisim.envs.workflow.env import WorkflowEnv
-from resilisim.envs.workflow.options import FILTERS, WorkflowKeywords, WorkflowOptions
+from resilisim.envs.workflow.options import FILTERS
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import ToolLibrary
@@ -52,27 +51,34 @@ def every_filter() -> Iterator[tuple[str, ...]]:
         yield from combinations(FILTERS, size)
 
 
-@functools.lru_cache
-def _context(library: ToolLibrary, tasks: tuple[Task, ...], similarity: Any) -> TaskContext:
-    return build_context(library, tasks, similarity)
-
-
-def reference_of(env: WorkflowEnv, keywords: WorkflowKeywords, **trainer: Any) -> Reference:
+def reference_of(env: WorkflowEnv, **trainer: Any) -> Reference:
     """Return the plain model of the episode that an environment has just begun."""
     core = env.core
-    options = WorkflowOptions.from_keywords(keywords)
-    context = _context(core.library, tuple(core.tasks), options.similarity)
     row, seed = int(core.episodes["task"][0]), int(core.episodes["seed"][0])
-    return Reference(core.library, core.tasks[row], options, context, row, seed, **trainer)
+    return Reference(core.library, core.tasks[row], core.options, core.context, row, seed, **trainer)
 
 
-def some_actions(mask: NDArray[Any], generator: np.random.Generator, legal_share: float = 0.9) -> NDArray[np.int64]:
-    """Draw actions for `mask` (..., num_actions): legal ones with the given share, else any."""
-    weights = generator.random(mask.shape) * np.where(generator.random(mask.shape[:-1]) < legal_share, 1, 0)[..., None]
-    chosen = np.where(weights.any(axis=-1), (weights * mask).argmax(axis=-1), 0)
-    anything = generator.integers(mask.shape[-1], size=mask.shape[:-1])
-    actions: NDArray[np.int64] = np.where(weights.any(axis=-1), chosen, anything)
+def random_legal(mask: NDArray[np.int8], generator: np.random.Generator) -> NDArray[np.int64]:
+    """Return a legal action for each row of a mask (num_envs, num_actions), uniformly; every row must have one."""
+    reached = np.cumsum(mask, axis=1, dtype=np.int64)
+    wanted = (generator.random(len(mask)) * reached[:, -1]).astype(np.int64) + 1
+    return np.argmax(reached >= wanted[:, None], axis=1)
+
+
+def random_actions(mask: NDArray[np.int8], generator: np.random.Generator, illegal: float = 0.2) -> NDArray[np.int64]:
+    """Return actions of which a share is drawn from all, most of them illegal."""
+    actions = random_legal(mask, generator)
+    wild = generator.random(len(mask)) < illegal
+    actions[wild] = generator.integers(mask.shape[1], size=int(wild.sum()))
     return actions
+
+
+def execute(env: WorkflowEnv, tool: int) -> int:
+    """Return the legal action that executes a tool: INVOKE, or RETRY after a failure."""
+    invoke, retry = (action_index(kind, tool, len(env.core.library)) for kind in (INVOKE_TOOL, RETRY_TOOL))
+    chosen = invoke if env.action_masks()[invoke] else retry
+    assert env.action_masks()[chosen]
+    return chosen
 
 
 def assert_same(shown: Mapping[str, NDArray[Any]], expected: Observation, where: object = "") -> None:

@@ -10,22 +10,11 @@ import pytest
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import INVOKE_TOOL, RETRY_TOOL, action_index
-from resilisim.envs.workflow.dynamics import DEADLOCK
 from resilisim.envs.workflow.env import WorkflowEnv
-from resilisim.envs.workflow.options import WorkflowKeywords
-from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.exact.optimum import solve
 from resilisim.simulator.messages import Message
-from resilisim.simulator.state import (
-    COMPLETION,
-    ENDED,
-    EpisodeState,
-    is_done,
-    next_state,
-    start_state,
-    success_probability,
-)
+from resilisim.simulator.state import is_done, next_state, start_state, success_probability
 from tests.envs.workflow.cases import TASKS
 
 # What a call that failed shows for each documented error; every other error is FAILED.
@@ -111,39 +100,6 @@ def test_the_loop_rule() -> None:
         _, _, ended, _, info = env.step(1)
     assert (ended, info["ended_by"]) == (True, "loop")
     assert env.core.episode_state(0).ended_by == "loop"
-
-
-def test_states_follow_the_transition_of_the_simulator() -> None:
-    """Batched episodes against `next_state`, state by state, and ends against the end rules."""
-    keywords: WorkflowKeywords = {"tasks": TASKS, "max_consecutive_failures": 3, "loop_length": 3}
-    env = WorkflowVectorEnv(32, autoreset_mode="DISABLED", **keywords)
-    generator = np.random.default_rng(4)
-    for seed in range(6):
-        shown, _ = env.reset(seed=100 * seed)
-        states = [start_state(env.problem(number)) for number in range(32)]
-        over = np.zeros(32, dtype=np.bool_)
-        while not over.all():
-            tools = generator.integers(30, size=32)
-            actions = [call_of({"tools": shown["tools"][number]}, int(tool)) for number, tool in enumerate(tools)]
-            shown, _, terminated, _, _ = env.step(np.array(actions))
-            for number in np.flatnonzero(~over):
-                problem = env.problem(number)
-                message = Message("execute", tool=problem.library.names[tools[number]])
-                success = bool(env.core.episodes["tool_success"][number])
-                expected = next_state(problem, states[number], message, success)
-                states[number] = env.episode_state(number)
-                assert without_end(states[number]) == without_end(expected)
-                done = is_done(problem, expected)
-                assert terminated[number] == (expected.ended_by is not None or done or expected.turns_used == 10)
-                assert (states[number].counters[ENDED] == COMPLETION) == done
-                assert states[number].counters[ENDED] != DEADLOCK
-            over |= terminated
-
-
-def without_end(state: EpisodeState) -> EpisodeState:
-    counters = list(state.counters)
-    counters[ENDED] = 0
-    return EpisodeState(state.status, tuple(counters), state.executions)
 
 
 def test_the_best_action_is_always_legal() -> None:

@@ -10,7 +10,7 @@ from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.tasks.benchmark import benchmark_tasks
-from tests.envs.workflow.playing import random_actions
+from tests.envs.workflow.cases import random_actions
 
 TASKS = benchmark_tasks()[:60]
 NUM_TOOLS = 30

@@ -1,4 +1,4 @@
-"""Workflow-v0 agrees with itself, scalar and batched, compiled and not, and with Conversation-v0."""
+"""Workflow-v0 agrees with itself, scalar and batched, compiled and not."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.workflow.dynamics import END_FIELDS, ended_by
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
-from resilisim.seeding import TRAINING_SALT
-from resilisim.simulator.messages import Message, execution
-from resilisim.simulator.state import next_state
 from resilisim.tasks.benchmark import benchmark_tasks
-from tests.envs.workflow.playing import execute, random_actions, random_legal
+from tests.envs.workflow.cases import assert_same, random_actions, random_legal
 
 TASKS = benchmark_tasks()[:40]
 FILTERS = ("semantic", "dependency", "constraint")
@@ -33,11 +29,6 @@ OPTIONS = [
     EVERYTHING,
 ]
 SEED = 11
-
-
-def assert_same(one, row, where):
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, row[name], err_msg=f"{name} at {where}", strict=True)
 
 
 def first_row(observations, env):
@@ -99,79 +90,6 @@ def test_a_batch_is_many_scalar_environments(mode, options):
                 assert_same(ones[index].reset()[0], first_row(observations, index), (index, step, "reset"))
             over[:] = False
     assert num_ended > num_envs
-
-
-def expected_status(execution_info):
-    """Return the status that Workflow-v0 shows for an execution of Conversation-v0."""
-    if execution_info["success"]:
-        return "SUCCESS"
-    return {"DEPENDENCY_ERROR": "DEPENDENCY_FAILED", "TIMEOUT": "TIMEOUT"}.get(execution_info["error"], "FAILED")
-
-
-def test_it_is_conversation_without_the_words():
-    """The same calls lead to the same outcomes, errors, rewards and ends, and to the state that the optimum reads."""
-    env = WorkflowEnv(tasks=TASKS)
-    talk = ConversationEnv(salt=TRAINING_SALT)
-    generator = np.random.default_rng(3)
-    seen, ends, rewarded = set(), set(), 0
-    for episode in range(150):
-        task, seed = TASKS[episode % len(TASKS)], 1000 + episode
-        problem = env.core.problem_of(episode % len(TASKS))
-        talk.reset(seed=seed, options={"task": task})
-        _, info = env.reset(options={"task": task.instance_id, "episode_seed": seed})
-        assert (info["instance_id"], info["episode_seed"]) == (task.instance_id, seed)
-        state, ended = env.core.episode_state(0), False
-        due = list(problem.required)
-        repeat = int(generator.integers(30)) if episode % 5 == 0 else None
-        while not ended:
-            wanted = due[0] if due and generator.random() < 0.8 else int(generator.integers(30))
-            tool = repeat if repeat is not None else wanted
-            name = env.core.library.names[tool]
-            repeated = env.core.episode_state(0).status[tool] == 2
-            _, reward, ended, _, info = env.step(execute(env, tool))
-            _, talk_reward, talk_ended, _, talk_info = talk.step(f"<tool_call>{name}</tool_call>")
-            happened = talk_info["execution"]
-            assert (info["execution"]["tool"], info["execution"]["success"]) == (name, happened["success"])
-            if not repeated:  # a tool that has succeeded stays so, whatever later calls bring
-                assert info["execution"]["status"] == expected_status(happened)
-                seen.add(info["execution"]["status"])
-            state = next_state(problem, state, execution(name), happened["success"])
-            present = env.core.episode_state(0)
-            assert (present.status, present.executions) == (state.status, state.executions)
-            assert present.counters[:-1] == state.counters[:-1]
-            if happened["success"] and due and tool == due[0]:
-                due.pop(0)
-            if ended and not talk_ended:  # done, or no turn is left: what remains is to say so
-                assert info["ended_by"] in ("completion", "turns")
-                closing = "<finish/>" if info["ended_by"] == "completion" else "<tool_call>nothing</tool_call>"
-                _, talk_reward, talk_ended, _, talk_info = talk.step(closing)
-            else:
-                assert present == state
-            assert (reward, ended) == (talk_reward, talk_ended)
-        assert info["ended_by"] == talk_info["score"]["ended_by"]
-        assert info["full_success"] == (reward == 1.0) == (talk_info["score"]["level"] == "full_success")
-        assert info["coverage"] == pytest.approx(talk_info["score"]["coverage"])
-        ends.add(info["ended_by"])
-        rewarded += int(reward)
-    assert seen == {"SUCCESS", "FAILED", "TIMEOUT", "DEPENDENCY_FAILED"}
-    assert ends == {"completion", "turns", "consecutive_failures", "loop"}
-    assert 10 < rewarded < 140
-
-
-def test_an_illegal_action_is_a_rejected_call():
-    env = WorkflowEnv(tasks=TASKS)
-    env.reset(seed=0)
-    problem, state = env.core.problem(0), env.core.episode_state(0)
-    for count, illegal in enumerate([270, 270, 271, 271, 271, 271], start=1):
-        _, reward, ended, _, info = env.step(illegal)
-        state = next_state(problem, state, Message("rejected", tool=str(illegal)))
-        present = env.core.episode_state(0)
-        assert (reward, info["execution"]) == (0.0, None)
-        assert (present.status, present.executions) == (state.status, state.executions)
-        assert present.counters[0] == count
-        assert (present.counters[1:5], present.counters[6:]) == (state.counters[1:5], state.counters[6:])
-    assert ended
-    assert info["ended_by"] == "loop"
 
 
 def play_and_hash():

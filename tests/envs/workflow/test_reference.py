@@ -11,7 +11,6 @@ import pytest
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import ACTION_TYPES, NUM_ACTION_TYPES, RETRY_TOOL, action_index, action_type_of
 from resilisim.envs.workflow.env import WorkflowEnv
-from resilisim.envs.workflow.options import WorkflowKeywords
 from resilisim.seeding import EVALUATION_SALT
 from tests.envs.workflow.cases import (
     LARGE,
@@ -20,8 +19,8 @@ from tests.envs.workflow.cases import (
     TOY,
     assert_same,
     every_filter,
+    random_actions,
     reference_of,
-    some_actions,
     toy_task,
 )
 from tests.envs.workflow.reference import Reference, longest_ascending
@@ -40,7 +39,7 @@ PATTERNS = {
 
 
 def play(
-    keywords: WorkflowKeywords,
+    keywords: dict[str, Any],
     episodes: int,
     trainer: tuple[float, int] = (0.0, 0),
     most_steps: int = 1000,
@@ -56,7 +55,7 @@ def play(
     generator = np.random.default_rng(3)
     shown, _ = env.reset(seed=11)
     for episode in range(episodes):
-        model = reference_of(env, keywords, running_success=trainer[0], stage=trainer[1], **more)
+        model = reference_of(env, running_success=trainer[0], stage=trainer[1], **more)
         assert_same(shown, model.observation(), (keywords, episode, "start"))
         ended = False
         while not ended and model.steps < most_steps:
@@ -66,7 +65,8 @@ def play(
             if episode % 2 == 0 and generator.random() < 0.8:
                 for tool in np.flatnonzero(wanted == 0):
                     mask[tool : NUM_ACTION_TYPES * (len(wanted) + 1) : len(wanted) + 1] = 0
-            action = int(some_actions(mask if mask.any() else shown["action_mask"], generator))
+            chosen = mask if mask.any() else shown["action_mask"]
+            action = int(random_actions(chosen[None], generator, illegal=0.1)[0])
             shown, reward, ended, truncated, info = env.step(action)
             expected_reward, expected_end = model.step(action)
             where = (keywords, episode, model.steps, action)
@@ -120,7 +120,7 @@ def test_patterns_and_filters(law: Any) -> None:
 
 def test_hidden_list() -> None:
     for law, filters in product(("benchmark", "training"), ((), ("semantic", "constraint"))):
-        keywords: Any = {"tasks": TASKS, "law": law, "filters": filters, "required": "hidden"}
+        keywords: dict[str, Any] = {"tasks": TASKS, "law": law, "filters": filters, "required": "hidden"}
         play(keywords, 10)
 
 
@@ -138,7 +138,7 @@ def test_other_rules_and_constants() -> None:
         {"base": 0.95, "not_executed": 0.25, "failed": 0.9, "history": 1.0},
         {"salt": EVALUATION_SALT},
     ):
-        keywords: Any = {"tasks": TASKS, **more}
+        keywords: dict[str, Any] = {"tasks": TASKS, **more}
         play(keywords, 10)
 
 
@@ -146,19 +146,25 @@ def test_other_rules_and_constants() -> None:
 def test_small_library(law: Any) -> None:
     tasks = [toy_task(TOY, "write"), toy_task(TOY, "read", "parse", "write"), toy_task(TOY, "write", "parse")]
     for filters in ((), ("dependency", "constraint")):
-        keywords: Any = {"tasks": tasks, "library": TOY, "law": law, "filters": filters, "similarity": None}
+        keywords: dict[str, Any] = {"tasks": tasks, "library": TOY, "law": law, "filters": filters, "similarity": None}
         play(keywords | {"reward": "two_phase"}, 12)
 
 
 @pytest.mark.parametrize("law", ["benchmark", "training"])
 def test_large_library(law: Any) -> None:
     for filters in ((), ("dependency", "constraint")):
-        keywords: Any = {"tasks": LARGE_TASKS, "library": LARGE, "law": law, "filters": filters, "similarity": None}
+        keywords: dict[str, Any] = {
+            "tasks": LARGE_TASKS,
+            "library": LARGE,
+            "law": law,
+            "filters": filters,
+            "similarity": None,
+        }
         play(keywords | {"reward": "two_phase", "max_turns": LARGE_TURNS}, 4, most_steps=40)
 
 
 def test_counts_saturate() -> None:
-    keywords: WorkflowKeywords = {
+    keywords: dict[str, Any] = {
         "tasks": LARGE_TASKS,
         "library": LARGE,
         "similarity": None,
@@ -168,7 +174,7 @@ def test_counts_saturate() -> None:
     }
     env = WorkflowEnv(**keywords)
     env.reset(seed=0)
-    model = reference_of(env, keywords)
+    model = reference_of(env)
     for _ in range(LARGE_TURNS - 1):
         action = next(call for call in (0, action_index(RETRY_TOOL, 0, 45)) if model.mask()[call])
         shown, _, ended, _, _ = env.step(action)

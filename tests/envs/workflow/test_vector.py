@@ -11,7 +11,7 @@ from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.tasks.benchmark import benchmark_tasks
-from tests.envs.workflow.playing import random_actions, random_legal
+from tests.envs.workflow.cases import random_actions, random_legal
 
 TASKS = benchmark_tasks()[:50]
 TRAINING = {"law": "training", "reward": "two_phase", "filters": ("semantic", "constraint")}

@@ -13,7 +13,6 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.adjustment import (
     FULL_SUCCESS_WEIGHTS,
     TWO_PHASE_WEIGHTS,
@@ -28,7 +27,7 @@ WEIGHTS = AdjustmentWeights(position=2.0, rag=0.5, pattern=3.0)
 
 
 def naive(rewards: np.ndarray, data: EpisodeData, weights: AdjustmentWeights) -> np.ndarray:
-    """Each environment's steps are cut into episodes; those that end are adjusted by the formula of D.5.1."""
+    """Cut each environment's steps into episodes, and adjust those that end by the formula of D.5.1."""
     result = rewards.copy()
     num_steps, num_envs = rewards.shape
     for env in range(num_envs):
@@ -95,13 +94,6 @@ def test_an_episode_by_hand() -> None:
     )
 
 
-def test_an_episode_of_an_earlier_rollout_counts_from_its_start() -> None:
-    data = EpisodeData.empty(2, 1)
-    data.steps[:, 0] = [6, 7]
-    data.dones[:, 0] = [False, True]
-    assert adjust_rewards(np.zeros((2, 1)), data, AdjustmentWeights(8.0, 0.0, 0.0))[:, 0].tolist() == [2.0, 1.0]
-
-
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_arrays_follow_the_definition(num_steps: int, num_envs: int, seed: int) -> None:
     rewards, data = rollout(num_steps, num_envs, seed)
@@ -123,62 +115,6 @@ def test_what_is_added_cannot_make_a_failure_beat_a_success() -> None:
     assert adjust_rewards(np.zeros((20, 1)), data, FULL_SUCCESS_WEIGHTS).sum() == pytest.approx(0.405)
 
 
-def test_weights_are_numbers() -> None:
-    with pytest.raises(InvalidInputError, match="rag is NaN: expected a number"):
-        AdjustmentWeights(rag=float("nan"))
-    assert AdjustmentWeights(1.0, 2.0, 4.0).scaled(0.5) == AdjustmentWeights(0.5, 1.0, 2.0)
-
-
-def filled_buffer(num_steps: int, rewards: np.ndarray, data: EpisodeData) -> AdjustingRolloutBuffer:
-    buffer = AdjustingRolloutBuffer(
-        num_steps, spaces.Dict({"x": spaces.Box(0, 1, (1,))}), spaces.Discrete(2), "cpu", 1.0, 1.0, 2, weights=WEIGHTS
-    )
-    starts = data.steps == 0
-    for step in range(num_steps):
-        buffer.record_step(*(column[step] for column in columns(data)))
-        zeros = torch.zeros(2)
-        observation = {"x": np.zeros((2, 1), dtype=np.float32)}
-        buffer.add(
-            observation, np.zeros((2, 1)), rewards[step], starts[step], zeros, zeros, action_masks=np.ones((2, 2))
-        )
-    return buffer
-
-
-def columns(data: EpisodeData) -> tuple[np.ndarray, ...]:
-    return data.dones, data.steps, data.final_scores, data.similarity, data.pattern_completed
-
-
-def test_the_buffer_adjusts_before_it_computes_returns_and_only_once() -> None:
-    rewards, data = rollout(9, 2, seed=3)
-    data.dones[4] = True
-    data.steps[5:] = 0
-    for step in range(6, 9):
-        data.steps[step] = np.where(data.dones[step - 1], 0, data.steps[step - 1] + 1)
-    buffer = filled_buffer(9, rewards, data)
-    expected = naive(rewards, data, WEIGHTS)
-    for _ in range(2):
-        buffer.compute_returns_and_advantage(torch.zeros(2), data.dones[-1])
-        np.testing.assert_allclose(buffer.rewards, expected, rtol=1e-5, atol=1e-5)
-    # Without discounting and with values of zero, a return is what is left of the episode's adjusted rewards.
-    for env in range(2):
-        total = 0.0
-        for step in range(8, -1, -1):
-            total = expected[step, env] + (0.0 if data.dones[step, env] else total)
-            assert buffer.returns[step, env] == pytest.approx(total, rel=1e-4, abs=1e-3)
-    buffer.reset()
-    buffer.set_episode_data(data)
-    with pytest.raises(RuntimeError, match="ends of episodes are not those of the rollout"):
-        buffer.compute_returns_and_advantage(torch.zeros(2), ~data.dones[-1])
-
-
-def test_a_step_that_was_not_recorded_is_noticed() -> None:
-    rewards, data = rollout(3, 2, seed=1)
-    buffer = filled_buffer(3, rewards, data)
-    buffer.reset()
-    with pytest.raises(RuntimeError, match="0 steps were recorded for a rollout of 3"):
-        buffer.compute_returns_and_advantage(torch.zeros(2), data.dones[-1])
-
-
 class Countdown(gymnasium.Env):
     """Episodes of three steps, a reward of one for each."""
 
@@ -198,22 +134,23 @@ class Countdown(gymnasium.Env):
 
 
 class Recorder(BaseCallback):
-    """Hands each step's data to the buffer, as a trainer does."""
+    """Fills the buffer's data at each step, as a trainer does."""
 
     def __init__(self) -> None:
         super().__init__()
         self.steps = np.zeros(2, dtype=np.int64)
-        self.seen: list[np.ndarray] = []
+        self.seen: list[tuple[np.ndarray, np.ndarray]] = []
 
     def _on_step(self) -> bool:
-        dones = self.locals["dones"]
-        scores = np.full(2, 0.9)
-        self.model.rollout_buffer.record_step(dones, self.steps, scores, np.ones(2), np.zeros(2, dtype=bool))
+        buffer, dones = self.locals["rollout_buffer"], self.locals["dones"]
+        buffer.data.dones[buffer.pos], buffer.data.steps[buffer.pos] = dones, self.steps
+        buffer.data.final_scores[buffer.pos], buffer.data.similarity[buffer.pos] = 0.9, 1.0
         self.steps = np.where(dones, 0, self.steps + 1)
         return True
 
     def _on_rollout_end(self) -> None:
-        self.seen.append(self.model.rollout_buffer.rewards.copy())
+        buffer = self.model.rollout_buffer
+        self.seen.append((buffer.rewards.copy(), buffer.returns.copy()))
 
 
 def test_maskable_ppo_learns_from_adjusted_rewards() -> None:
@@ -225,13 +162,17 @@ def test_maskable_ppo_learns_from_adjusted_rewards() -> None:
         n_steps=4,
         batch_size=8,
         n_epochs=1,
+        gamma=1.0,
+        gae_lambda=1.0,
         rollout_buffer_class=AdjustingRolloutBuffer,
         rollout_buffer_kwargs={"weights": AdjustmentWeights(position=3.0, rag=1.0, pattern=0.0)},
         device="cpu",
         seed=0,
     )
     model.learn(16, callback=recorder)
-    first, second = recorder.seen
+    (first, returns), (second, _) = recorder.seen
     # 1.5 + 3 (1 - t / 3) + 1; the fourth step begins an episode that the first rollout does not finish.
     assert first[:, 0].tolist() == first[:, 1].tolist() == pytest.approx([5.5, 4.5, 3.5, 1.0])
+    # Without discounting, a return is what is left of the episode's adjusted rewards.
+    assert returns[:3, 0] == pytest.approx([13.5, 8.0, 3.5], rel=1e-5)
     assert second[:, 0].tolist() == pytest.approx([4.5, 3.5, 1.0, 1.0])

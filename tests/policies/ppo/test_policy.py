@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_actors import FakeActor, dependencies_first, next_required, save_random
+from networks import dependencies_first, next_required, save_random
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.workflow.env import WorkflowEnv
@@ -12,7 +12,6 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation import evaluate
 from resilisim.policies import is_privileged, make_policy, policy_name, policy_names
 from resilisim.policies.checks import CommonWordSearch, check_policy
-from resilisim.policies.ppo import policy as mirror_module
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.policy import TrainedPolicy
@@ -23,20 +22,9 @@ from resilisim.simulator.state import ENDED
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
-from tests.workflows.toy_workflows import LIBRARY as TOYS
 
 LIBRARY = default_library()
 TASKS = benchmark_tasks()[::700]
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return save_random(tmp_path_factory.mktemp("policy"))
-
-
-@pytest.fixture
-def acting_as(monkeypatch):
-    return lambda score: monkeypatch.setattr(mirror_module, "WorkflowActor", FakeActor(score))
 
 
 def environment(**options):
@@ -157,13 +145,6 @@ def test_a_module_named_policy_is_still_found(folder, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     assert policy_name(make_policy("policy:Mine")) == "mine"
     assert isinstance(make_policy(f"policy:{folder}"), TrainedPolicy)
-
-
-def test_weights_that_know_single_tools_are_refused_for_another_library(tmp_path):
-    save_random(tmp_path, kind="mlp")
-    assert TrainedPolicy(tmp_path, LIBRARY)
-    with pytest.raises(InvalidInputError, match="was trained for the tool library"):
-        TrainedPolicy(tmp_path, TOYS)
 
 
 def test_evaluations_hand_other_processes_the_name_only(folder, tmp_path):

@@ -8,22 +8,19 @@ import warnings
 
 import numpy as np
 import pytest
-from fake_actors import FakeActor, dependencies_first, first_tool_for_ever, next_required, save_random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from networks import dependencies_first, first_tool_for_ever, next_required, save_random
 
-from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.workflow import context as similarity_module
 from resilisim.envs.workflow.actions import tool_of
 from resilisim.envs.workflow.columns import SUCCESS
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.errors import ExactLimitError, InvalidInputError
-from resilisim.policies.checks import CommonWordSearch
-from resilisim.policies.ppo import policy as mirror_module
 from resilisim.policies.ppo import policy as planner_module
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
-from resilisim.policies.ppo.policy import PolicyPlanner
+from resilisim.policies.ppo.policy import PolicyPlanner, TrainedPolicy
 from resilisim.simulator.exact import plan_following, solve
 from resilisim.simulator.law import BenchmarkLaw, EndRules
 from resilisim.simulator.problem import build_problem
@@ -31,24 +28,13 @@ from resilisim.simulator.state import start_state
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 from resilisim.tool_library.parameters import check_parameters
-from resilisim.workflows import ExactPlanner, Workflow, resolve_planner
+from resilisim.workflows import Workflow, resolve_planner
 from resilisim.workflows import planner as planners_module
 from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import no_similar_tools
 from tests.workflows.toy_workflows import LIBRARY, task
 
 TASKS = benchmark_tasks()[::500]
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return save_random(tmp_path_factory.mktemp("policy"))
-
-
-@pytest.fixture
-def acting_as(monkeypatch):
-    """Let every policy act by a function instead of its network."""
-    return lambda score: monkeypatch.setattr(mirror_module, "WorkflowActor", FakeActor(score))
 
 
 @pytest.fixture
@@ -227,8 +213,9 @@ EMBEDDINGS = {"width": 8, "heads": 2, "tool_embeddings": True}
 def test_weights_that_know_single_tools_are_refused_for_another_library(tmp_path, kind, options):
     save_random(tmp_path, kind=kind, options=options)
     assert PolicyPlanner(tmp_path).plan(TASKS[0]).steps
-    with pytest.raises(InvalidInputError, match=r"was trained for the tool library [0-9a-f]{12}, got [0-9a-f]{12}"):
-        PolicyPlanner(tmp_path, LIBRARY)
+    for user in (PolicyPlanner, TrainedPolicy):
+        with pytest.raises(InvalidInputError, match=r"was trained for the tool library [0-9a-f]{12}, got [0-9a-f]{12}"):
+            user(tmp_path, LIBRARY)
 
 
 def test_a_policy_of_hidden_lists_plans_without_seeing_them(tmp_path, acting_as):
@@ -263,21 +250,6 @@ def test_auto_takes_the_shipped_policy_where_the_law_cannot_be_solved(folder, mo
     workflow = resolve_planner("auto").plan(TASKS[0])
     assert workflow.planner == "policy:default"
     assert workflow.tools == PolicyPlanner(folder).plan(TASKS[0]).tools
-
-
-def test_prompts_name_the_planner_and_show_its_plan(folder):
-    env = ConversationEnv(planner=f"policy:{folder}", search=CommonWordSearch(default_library()))
-    prompt, info = env.reset(seed=0, options={"task": TASKS[0].instance_id, "prompt": "optimal"})
-    assert info["planner"] == f"policy:{folder}"
-    for tool in PolicyPlanner(folder).plan(TASKS[0]).tools:
-        assert tool in prompt
-
-
-def test_an_exact_plan_is_worth_at_least_as_much(folder, acting_as):
-    acting_as(dependencies_first)
-    planner, exact = PolicyPlanner(folder), ExactPlanner()
-    for one in TASKS:
-        assert planner.plan(one).predicted_success_probability <= exact.plan(one).predicted_success_probability + 1e-12
 
 
 def test_torch_is_imported_only_when_such_a_planner_is_made():

@@ -2,29 +2,16 @@
 
 import gymnasium
 import numpy as np
-import pytest
 import torch
 from gymnasium import spaces
-from observations import observation, outputs, tensors
+from networks import observation, outputs, tensors
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.distributions import MaskableCategoricalDistribution
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from resilisim.envs.workflow import columns
 from resilisim.envs.workflow.actions import INVOKE_TOOL, action_index, num_actions
-from resilisim.errors import InvalidInputError
-from resilisim.policies.ppo.network import WorkflowMLP
 from resilisim.policies.ppo.sb3 import MaskedActions, WorkflowPolicy
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Small batches: one thread, and the same weights and draws every time."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_masked_actions_agree_with_the_distribution_of_sb3_contrib():
@@ -116,11 +103,6 @@ def test_maskable_ppo_trains_the_network():
     assert hits == 100
 
 
-def test_maskable_ppo_trains_the_mlp():
-    policy = train(256, architecture="mlp", width=16).policy
-    assert isinstance(policy.features_extractor.network, WorkflowMLP)
-
-
 def policy_for(num_tools, **options):
     space = spaces.Dict(
         tools=spaces.Box(0, 255, (num_tools, columns.NUM_TOOL_COLUMNS), np.uint8),
@@ -166,9 +148,3 @@ def test_policy_survives_save_and_load_of_stable_baselines3(tmp_path):
     seen = observation(3, 30)
     expected = outputs(policy.features_extractor.network, seen)
     assert torch.equal(outputs(loaded.features_extractor.network, seen), expected)
-
-
-def test_an_observation_space_without_a_matrix_of_tools_is_refused():
-    space = spaces.Dict(tools=spaces.Box(0, 255, (19,), np.uint8), task=spaces.Box(0, 255, (38,), np.uint8))
-    with pytest.raises(InvalidInputError, match=r"'tools' of shape \(19,\): expected \(tools, columns\)"):
-        WorkflowPolicy(space, spaces.Discrete(283), lambda _: 1e-3)

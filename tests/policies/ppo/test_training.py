@@ -13,14 +13,12 @@ import pytest
 import torch
 
 from resilisim.envs.workflow import columns
-from resilisim.envs.workflow.training import MAX_STAGE, SEQUENCE_PHASE
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.policies.ppo import checkpoint, training
 from resilisim.policies.ppo.adjustment import EPISODE_FIGURES, successful_tools
 from resilisim.policies.ppo.checkpoint import PROGRESS_FILE, RESUME_FILE, load_checkpoint, read_resume_point
 from resilisim.policies.ppo.config import load_config
-from resilisim.policies.ppo.parts import Parts
-from resilisim.policies.ppo.training import choose_device, make_environments, make_model, train, training_tasks
+from resilisim.policies.ppo.training import choose_device, train, training_tasks
 from resilisim.policies.ppo.validation import Validator
 from resilisim.tasks.model import split_of
 from resilisim.tool_library import default_library
@@ -115,12 +113,6 @@ def test_evaluating_more_or_less_often_changes_no_weight(plain_run, tmp_path):
     assert_same(weights(folder), weights(tmp_path / "rarely"))
 
 
-def test_training_leaves_the_number_of_threads_as_it_was(tmp_path):
-    before = torch.get_num_threads()
-    train(small("quick", "num_threads=2", "max_steps=64"), tmp_path / "run")
-    assert torch.get_num_threads() == before
-
-
 KILLED = """
 import os, signal, sys
 from resilisim.policies.ppo.config import load_config
@@ -173,11 +165,12 @@ def test_killed_before_the_first_point_begins_anew(plain_run, tmp_path):
 
 def test_a_finished_run_says_so_and_another_configuration_is_refused(plain_run):
     folder, _, result = plain_run
-    before = (folder / RESUME_FILE).read_bytes()
+    before, threads = (folder / RESUME_FILE).read_bytes(), torch.get_num_threads()
     again = train(small(), folder)
     assert again.was_finished
     assert (again.steps, again.best, again.reason) == (result.steps, result.best, result.reason)
     assert (folder / RESUME_FILE).read_bytes() == before
+    assert torch.get_num_threads() == threads
     with pytest.raises(StoreError, match=r"training\.learning_rate is .* use another folder"):
         train(small("quick", "learning_rate=0.5"), folder)
 
@@ -287,67 +280,6 @@ def test_cuda_is_refused_where_there_is_none(monkeypatch):
         choose_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert choose_device("auto").type == "cuda"
-
-
-class Switches:
-    """Environments that only remember what they are told."""
-
-    def set_running_success(self, rate):
-        self.rate = rate
-
-    def set_stage(self, stage):
-        self.stage = stage
-
-    def set_patterns(self, patterns):
-        self.patterns = patterns
-
-
-def episodes(count, success, score=1.0):
-    values = {"success": success, "full_success": success, "score": score, "coverage": 1.0, "sequence": 1.0}
-    values |= {"steps": 5.0, "episode_return": 1.0}
-    return {name: np.full(count, values[name]) for name in EPISODE_FIGURES}
-
-
-def test_parts_set_their_values_between_rollouts():
-    config = small("paper")
-    parts, envs = Parts(config), Switches()
-    library = default_library()
-    tasks, _ = training_tasks(config, library)
-    model = make_model(config, make_environments(config, tasks, library), parts, torch.device("cpu"))
-    parts.before_rollout(model, envs, 0.0)
-    assert (envs.rate, envs.stage, envs.patterns) == (0.0, 0, {})
-    assert (model.lr_schedule(1.0), model.ent_coef) == (3e-4, 0.01)
-    sequences = [("file_operations_reader", "data_processing_parser")] * 100
-    rollout = parts.after_rollout(0, episodes(100, 1.0, score=0.75), sequences)
-    assert (rollout.phase, rollout.stage, rollout.running_success, rollout.num_finished) == (0, 0, 1.0, 100)
-    parts.before_rollout(model, envs, 0.5)
-    assert (envs.rate, envs.stage) == (1.0, 1)
-    assert envs.patterns == {("file_operations_reader", "data_processing_parser"): 0.75}
-    assert model.ent_coef == 0.005
-    assert parts.after_rollout(1, episodes(100, 1.0), sequences).phase == SEQUENCE_PHASE
-    parts.before_rollout(model, envs, 0.5)
-    assert envs.stage == 2
-    # Two stages up, the sequence phase has begun.
-    assert model.lr_schedule(1.0) == pytest.approx(3e-4 * 0.95**1 * 1.2, rel=0.06)
-    again = Parts(config)
-    again.restore(json.loads(json.dumps(parts.to_mapping())))
-    assert again.to_mapping() == parts.to_mapping()
-    with pytest.raises(StoreError, match="curriculum"):
-        again.restore({"success_rate": parts.to_mapping()["success_rate"]})
-
-
-def test_parts_that_are_off_leave_things_as_they_are():
-    config = small()
-    parts, envs = Parts(config), Switches()
-    library = default_library()
-    tasks, _ = training_tasks(config, library)
-    model = make_model(config, make_environments(config, tasks, library), parts, torch.device("cpu"))
-    parts.after_rollout(0, episodes(100, 1.0), [])
-    parts.before_rollout(model, envs, 0.5)
-    assert envs.stage == MAX_STAGE  # without a curriculum success means the same all the time
-    assert not hasattr(envs, "patterns")
-    assert model.ent_coef == config.entropy
-    assert model.lr_schedule(1.0) == pytest.approx(config.learning_rate / 2)
 
 
 def test_tools_of_episodes():
