@@ -17,7 +17,6 @@ from resilisim.policies.llm.agents.rp_react import (
     BEGIN_RESULT,
     END_QUERY,
     END_RESULT,
-    Executor,
     Query,
     RPReAct,
     addressed,
@@ -178,10 +177,8 @@ TWO = "search:tool_search+tool_info;run:tool_call"
 
 
 def test_several_executors_have_their_own_tools():
-    search, run = read_team(f" {TWO} ;")
-    assert [spec.name for spec in search.specs(CONVERSATION_TOOLS)] == ["tool_search", "tool_info"]
-    assert [spec.name for spec in run.specs(CONVERSATION_TOOLS)] == ["tool_call"]
-    assert read_team("a:all") == (Executor("a", None),)
+    assert read_team(f" {TWO} ;") == {"search": ("tool_search", "tool_info"), "run": ("tool_call",)}
+    assert read_team("a:all") == {"a": None}
 
 
 @pytest.mark.parametrize("text", ["", ";", "search", "search:", ":tool_search", "a b:x", "1a:x", "a:x;a:y", "a:+"])
@@ -227,7 +224,7 @@ def test_tools_are_no_option_in_brackets(tools):
 def test_a_sub_question_names_its_executor(question, who, rest):
     found = addressed(question, read_team(TWO))
     assert not isinstance(found, str)
-    assert (found[0].name, found[1]) == (who, rest)
+    assert found == (who, rest)
 
 
 @pytest.mark.parametrize(
