@@ -282,6 +282,11 @@ def test_tasks_in_any_order_are_sorted_by_what_they_need(tasks, entities):
     assert any(warning.startswith("the tasks were sorted") for warning in warnings) is (ids != written)
 
 
+def test_the_answer_stands_last_also_before_tasks_that_it_does_not_need():
+    plan, _ = read_plan(plan_of(FIRST, LAST, tool_task("T3", "x", "year")), RULES)
+    assert [task.task_id for task in plan.tasks] == ["T1", "T3", "T2"]
+
+
 def test_a_value_with_a_colon_needs_no_quotes():
     plan = plan_of(FIRST, LAST).replace("value: it", "value: Report: the third, of 12:30")
     plan = plan.replace("Search for T1", "Find this: the name").replace("what it is", "@name, not: the title", 1)
