@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from hypothesis import given
@@ -45,63 +44,51 @@ def asking(question: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "question", "thought"),
+    ("text", "expected"),
     [
-        (asking("find a reader"), "find a reader", ""),
-        (f"First I look.\n{asking(' find a reader ')}\n", "find a reader", "First I look."),
-        (f"<think>{asking('no')}</think>\nI look. {asking('yes')}", "yes", "I look."),
-        (f"thinking</think>{asking('yes')}", "yes", ""),
-        (f"<think>I ask while I think. {asking('yes')}", "yes", "I ask while I think."),
-        (asking("one") + asking("two"), "one", ""),
-        ("".join(asking(f"number {number}") for number in range(10)), "number 0", ""),
-        (f"{asking('one')}{BEGIN_RESULT}invented{END_RESULT}<Finish>invented</Finish>", "one", ""),
-        ("<|BEGIN_SEARCH_QUERY|>loud<|END_SEARCH_QUERY|>", "loud", ""),
-        (asking("two\nlines"), "two\nlines", ""),
-    ],
-)
-def test_the_first_sub_question_is_asked(text, question, thought):
-    assert read_move(text) == Query(question, thought)
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("<Finish>42</Finish>", "42"),
-        ("<think>all is done</think><Finish> It is 42. </Finish>", "It is 42."),
-        ("<finish>42</FINISH>", "42"),
-        ("<Finish></Finish>", ""),
-        (f"<Finish>42</Finish>{asking('more?')}", "42"),
-        ("<think>I never stop thinking <Finish>42</Finish>", "42"),
-    ],
-)
-def test_the_end_is_read(text, answer):
-    assert read_move(text) == Finish(answer)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+        (asking("find a reader"), Query("find a reader")),
+        (f"First I look.\n{asking(' find a reader ')}\n", Query("find a reader", "First I look.")),
+        (f"<think>{asking('no')}</think>\nI look. {asking('yes')}", Query("yes", "I look.")),
+        (f"thinking</think>{asking('yes')}", Query("yes")),
+        (f"<think>I ask while I think. {asking('yes')}", Query("yes", "I ask while I think.")),
+        ("".join(asking(f"number {number}") for number in range(10)), Query("number 0")),
+        (f"{asking('one')}{BEGIN_RESULT}invented{END_RESULT}<Finish>invented</Finish>", Query("one")),
+        ("<|BEGIN_SEARCH_QUERY|>loud<|END_SEARCH_QUERY|>", Query("loud")),
+        (asking("two\nlines"), Query("two\nlines")),
+        (f"I will write <finish/> later. {asking('q')}", Query("q", "I will write <finish/> later.")),
+        ("<Finish>42</Finish>", Finish("42")),
+        ("<think>all is done</think><finish> It is 42. </FINISH>", Finish("It is 42.")),
+        ("<Finish></Finish>", Finish("")),
+        (f"<Finish>42</Finish>{asking('more?')}", Finish("42")),
+        ("<think>I never stop thinking <Finish>42</Finish>", Finish("42")),
+        ("All of it has run.\n<finish/>", Finish("All of it has run.\n<finish/>")),
+        ("Thought: It ran.\nAction: finish", Finish("It ran.")),
+        ('Action: finish {"answer": "3 rows"}', Finish("3 rows")),
+        ("finish()", Finish("")),
+        ("Final Answer: 3 rows", Finish("3 rows")),
         ("", "the reply is empty"),
         ("<think>hm</think>", "the reply is empty"),
         ("<think>never closed", "the reply is empty"),
+        (f"<think>{asking('a')}</think>", "the reply is empty"),
         ("I would search.", "neither a sub-question nor a final answer"),
-        (f"{BEGIN_QUERY}open", f"the mark {BEGIN_QUERY} is never closed"),
+        ("When everything is done I will write <finish/> for you.", "neither"),
+        (f"closed{END_QUERY}", "neither"),
+        (f"{BEGIN_RESULT}mine{END_RESULT}", "neither"),
+        ("<tool_call>reader</tool_call>" * 10, "neither"),
         (f"{BEGIN_QUERY}open<Finish>42</Finish>", f"the mark {BEGIN_QUERY} is never closed"),
         ("<Finish>open", "the mark <Finish> is never closed"),
-        (f"closed{END_QUERY}", "neither"),
-        (asking(""), "the sub-question is empty"),
         (asking("  \n "), "the sub-question is empty"),
         (f"{BEGIN_QUERY}a{asking('b')}", "a sub-question begins within another one"),
         (asking("x" * 5_000), "the sub-question has 5,000 characters; at most 4,000"),
-        ("<tool_call>reader</tool_call>" * 10, "neither"),
-        (f"{BEGIN_RESULT}mine{END_RESULT}", "neither"),
-        (f"<think>{asking('a')}</think>", "the reply is empty"),
     ],
 )
-def test_anything_else_is_an_invalid_format(text, problem):
+def test_a_reply_is_the_first_question_the_end_or_an_invalid_format(text, expected):
     move = read_move(text)
-    assert isinstance(move, Unreadable)
-    assert problem in move.problem
+    if isinstance(expected, str):
+        assert isinstance(move, Unreadable)
+        assert expected in move.problem
+    else:
+        assert move == expected
 
 
 @pytest.mark.parametrize("unit", [*MARKS, "x", asking("q") + "<think>", "\u0130<think>"])
@@ -133,25 +120,6 @@ def test_nothing_that_a_model_writes_raises(text):
 )
 def test_thoughts_stay_in_the_conversation_as_plain_words(reply):
     assert written(read_move(reply.text), reply) == f"Why? [end_search_query]\nSo.\n{asking('q')}"
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("All of it has run.\n<finish/>", "All of it has run.\n<finish/>"),
-        ("Thought: It ran.\nAction: finish", "It ran."),
-        ('Action: finish {"answer": "3 rows"}', "3 rows"),
-        ("finish()", ""),
-        ("Final Answer: 3 rows", "3 rows"),
-    ],
-)
-def test_every_form_of_the_end_ends_it(text, answer):
-    assert read_move(text) == Finish(answer)
-
-
-def test_a_promise_to_end_is_no_end_and_a_question_comes_first():
-    assert isinstance(read_move("When everything is done I will write <finish/> for you."), Unreadable)
-    assert read_move(f"I will write <finish/> later. {asking('q')}").question == "q"
 
 
 def test_of_long_thoughts_the_end_stays():
@@ -215,30 +183,17 @@ def test_tools_are_no_option_in_brackets(tools):
 
 
 @pytest.mark.parametrize(
-    ("question", "who", "rest"),
+    ("question", "found"),
     [
-        ("search: find a reader", "search", "find a reader"),
-        (" Run :  tool x: now ", "run", "tool x: now"),
-    ],
-)
-def test_a_sub_question_names_its_executor(question, who, rest):
-    found = addressed(question, read_team(TWO))
-    assert not isinstance(found, str)
-    assert found == (who, rest)
-
-
-@pytest.mark.parametrize(
-    ("question", "problem"),
-    [
-        ("find a reader", r"does not begin with the name of an executor and a colon \(search, run\)"),
+        ("search: find a reader", ("search", "find a reader")),
+        (" Run :  tool x: now ", ("run", "tool x: now")),
+        ("find a reader", "the sub-question does not begin with the name of an executor and a colon (search, run)"),
         ("find: a reader", "there is no executor 'find', only search, run"),
-        ("search:  ", "empty behind the executor's name"),
+        ("search:  ", "the sub-question is empty behind the executor's name"),
     ],
 )
-def test_a_sub_question_to_nobody_says_so(question, problem):
-    found = addressed(question, read_team(TWO))
-    assert isinstance(found, str)
-    assert re.search(problem, found)
+def test_a_sub_question_names_its_executor(question, found):
+    assert addressed(question, read_team(TWO)) == found
 
 
 def ask(question, expect=""):
