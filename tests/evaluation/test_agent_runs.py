@@ -22,7 +22,7 @@ from rich.console import Console
 from resilisim.chat import ChatMessage, ChatRequest
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation import ModelSettings, RunLimits, evaluate, read_results
-from resilisim.evaluation.run.contestants import model_of, policy_of
+from resilisim.evaluation.run.contestants import split_name
 from resilisim.evaluation.run.progress import LiveTable
 from resilisim.evaluation.run.replay import find_episode
 from resilisim.evaluation.run.store import JOURNALS_NAME, read_failures, read_records
@@ -264,7 +264,7 @@ def test_each_agent_plays_once_with_each_model(tmp_path: Path) -> None:
     small, big = (result.row(f"react@openai:{size}", "optimal") for size in ("small", "big"))
     assert small.success == big.success  # both follow, on the same luck
     for record in read_records(tmp_path):
-        assert {call["model"] for call in record.get("agent", {}).get("calls", ())} <= {model_of(record["policy"])}
+        assert {call["model"] for call in record.get("agent", {}).get("calls", ())} <= {split_name(record["policy"])[1]}
     named = result.manifest["arguments"]["models_of_policies"]
     assert named["react@openai:big"]["default"].startswith("openai:big at http://127.0.0.1")
     found = find_episode(tmp_path, f"{toy_tasks()[0].instance_id}:0:react@openai:big")
@@ -282,7 +282,7 @@ def test_each_agent_plays_once_with_each_model(tmp_path: Path) -> None:
     ],
 )
 def test_names_hold_policy_and_model(name: str, policy: str, model: str | None) -> None:
-    assert (policy_of(name), model_of(name)) == (policy, model)
+    assert split_name(name) == (policy, model)
 
 
 class Plain(LlmPolicy[AgentOptions]):
