@@ -131,7 +131,18 @@ def test_episodes_that_an_endpoint_breaks_are_kept_apart_and_go_on_where_they_we
     assert list(read_failures(tmp_path / "a")) == failures  # the history stays
 
 
-def test_a_run_stops_when_episode_after_episode_breaks(tmp_path: Path) -> None:
+def test_a_run_stops_when_episode_after_episode_breaks_and_not_when_others_end_between(tmp_path: Path) -> None:
+    begun: list[str] = []
+
+    def every_second(request: ChatRequest) -> bool:
+        episode = request.cache_scope.partition("#")[0]
+        if episode not in begun:
+            begun.append(episode)
+        return begun.index(episode) % 2 == 1
+
+    settings = ModelSettings(concurrency=1, give_up_after=2)
+    result = evaluate(following(FollowingModel(every_second)), *RUN, model=settings)
+    assert (result.num_episodes, result.call.num_failures) == (3 * SEEDS, 3 * SEEDS)
     down = FollowingModel(lambda request: True)
     settings = ModelSettings(concurrency=2, give_up_after=5)
     with pytest.raises(InfrastructureError, match="5 episodes in a row broke, the last because http://nowhere"):
