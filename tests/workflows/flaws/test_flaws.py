@@ -1,13 +1,15 @@
-"""The seven flaws on the benchmark's plans: each is what it is called, and its edits tell all that was done."""
+"""The seven flaws in plans of the benchmark: each is what it is called, and severities order the damage."""
 
 from __future__ import annotations
 
+import functools
 import json
 
+import numpy as np
 import pytest
-from flaw_edits import check_edits
-from flaw_samples import LIBRARY, METHODS, all_flawed, flawed, outcomes, perturber, planned, similarity
+from flaw_samples import LIBRARY, METHODS, all_flawed, check_edits, flawed, outcomes, perturber, planned, similarity
 
+from resilisim.workflows import Workflow
 from resilisim.workflows.flaws import (
     DEFAULT_SEVERITY,
     EDIT_KINDS,
@@ -20,6 +22,7 @@ from resilisim.workflows.flaws import (
 from resilisim.workflows.flaws.methods import METHODS as METHODS_THAT_EXIST
 from resilisim.workflows.flaws.model import PlanView, Workshop
 from resilisim.workflows.flaws.perturber import flaw_problem
+from resilisim.workflows.plan_value import CostCalculator, PlanCosts
 
 # The drift's place follows from the severity and its tools from the formula; no list of the sample validates twice.
 WITHOUT_A_CHOICE = {"progressive_drift", "validation_removal"}
@@ -134,3 +137,66 @@ def test_without_a_method_the_seed_draws_one_that_can_do_something():
                 assert one == same
                 drawn += [one.flaw.method] * (len(able) == 2)
         assert 0.25 < drawn.count(first) / len(drawn) < 0.75
+
+
+CALCULATOR = CostCalculator()
+# A helper that is moved behind what needs it takes its turns later, and a step that is missing leaves its turns to
+# others: more of the list can then succeed in order, though success gets rarer. So it is with few plans.
+FLAWS_THAT_MAY_HELP_COVERAGE = {"sequential_order": 0.04, "missing_step": 0.02}
+
+
+@functools.cache
+def sound_costs() -> dict[str, PlanCosts]:
+    return {task.instance_id: CALCULATOR.costs(task.required_tools, workflow.steps) for task, workflow in planned()}
+
+
+def costs_of(required: tuple[str, ...], workflow: Workflow) -> PlanCosts:
+    return CALCULATOR.costs(required, workflow.steps)
+
+
+@pytest.mark.parametrize(("flaw", "method"), METHODS)
+def test_who_obeys_a_flaw_loses(flaw, method):
+    sound = sound_costs()
+    helped = []
+    for task, one in all_flawed(flaw, method):
+        before, after = sound[task.instance_id], costs_of(task.required_tools, one.workflow)
+        assert after.obey < before.obey
+        assert after.deviate == before.deviate
+        assert after.price_of_obedience > before.price_of_obedience
+        helped.append(after.obey_coverage > before.obey_coverage + 1e-12)
+    assert np.mean(helped) <= FLAWS_THAT_MAY_HELP_COVERAGE.get(flaw, 0.0)
+
+
+@pytest.mark.parametrize(("flaw", "method"), METHODS)
+def test_severities_order_the_damage_on_average(flaw, method):
+    means = []
+    for severity in SEVERITIES:
+        found = [
+            costs_of(task.required_tools, one.workflow).obey_coverage for task, one in flawed(flaw, method, severity)
+        ]
+        means.append(np.mean(found))
+    light, moderate, severe = means
+    assert light > moderate > severe
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "semantic_similarity",
+        "category_mismatch",
+        "semantic_mismatch",
+        "progressive_drift",
+        "missing_parameters",
+        "type_mismatch",
+        "middle_step_removal",
+        "validation_removal",
+        "format_mismatch",
+    ],
+)
+def test_some_flaws_leave_no_chance(method):
+    flaw = next(flaw for flaw, of in METHODS if of == method)
+    for task, one in all_flawed(flaw, method):
+        edited = [one.workflow.steps[edit.step - 1] for edit in one.edits if edit.what.startswith("parameter")]
+        if any(step.is_limited for step in edited):
+            continue  # a plan goes on from a refused call that it may leave
+        assert costs_of(task.required_tools, one.workflow).obey == 0.0
