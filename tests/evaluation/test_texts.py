@@ -28,9 +28,8 @@ from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
-from tests.evaluation.agent_models import next_reply
+from tests.evaluation.agent_models import KEY, endpoint, next_reply
 from tests.evaluation.synthetic import synthetic_run
-from tests.evaluation.test_agent_runs import KEY, endpoint
 from tests.evaluation.toy_policies import toy_tasks
 
 TEXTS = st.text(st.characters(codec=None) | st.sampled_from('\ud800\udfff\x00</"\\\u2028')) | st.just("x" * 70_000)
