@@ -61,10 +61,9 @@ def test_every_number_is_the_mean_over_the_records(records: list[EpisodeRecord])
 def test_the_adjusted_score_is_its_definition_episode_by_episode(records: list[EpisodeRecord]) -> None:
     row = summarise_group(sums_of(records).group("plan-follower", "baseline"))
     own = [r for r in records if (r["policy"], r["prompt_type"]) == ("plan-follower", "baseline")]
-    folds = [
-        [(r["outcome"], r["optimum"], r["luck"]) for r in own if fold_of(r["instance_id"]) == n] for n in range(10)
-    ]
-    betas = cross_fitted_betas([FoldSums.of_episodes(*np.array(fold).reshape(-1, 3).T) for fold in folds])
+    columns = np.array([[r["outcome"], r["optimum"], r["luck"]] for r in own]).T
+    fold = np.array([fold_of(r["instance_id"]) for r in own])
+    betas = cross_fitted_betas([FoldSums.of_episodes(*columns[:, fold == number]) for number in range(10)])
     adjusted = [r["outcome"] - betas[fold_of(r["instance_id"])] * r["luck"] for r in own]
     assert row.luck_adjusted.value == pytest.approx(mean(adjusted))
     assert row.luck_adjusted.standard_error < row.success.standard_error
