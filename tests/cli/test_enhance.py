@@ -173,14 +173,10 @@ def test_a_wrong_key_stops_the_run_at_once(command, tmp_path):
     assert "refuses the key (status 401)" in line
     assert KEY not in line
     assert not list(tmp_path.glob("a.jsonl*"))  # nothing was written, so nothing is left behind
-
-
-def test_a_file_that_was_there_stays_when_nothing_was_written(command, tmp_path):
-    out = tmp_path / "a.jsonl"
     out.touch()
     with LoopbackServer(lambda seen: error(401, "no")) as server:
         command(*options(server, out, tmp_path)).refusal()
-    assert out.read_bytes() == b""
+    assert out.read_bytes() == b""  # what was there stays
 
 
 def test_a_summary_in_which_no_task_was_enhanced_says_so(command, tmp_path):
@@ -198,39 +194,18 @@ def test_tasks_are_those_of_the_benchmark_if_none_are_named(command, tmp_path, m
     assert command(*arguments, "--json").json()["tasks"] == len(TASKS)
 
 
+ASKING = ("tasks", "enhance", "--mode", "rewrite", "--model", "openai:small", "--tasks", 1)
+
+
 @pytest.mark.parametrize("address", ["localhost:8000/v1", "htp://host/v1", "nowhere"])
 def test_an_address_that_is_none_is_repeated(command, tmp_path, address):
-    arguments = (
-        "tasks",
-        "enhance",
-        "--mode",
-        "rewrite",
-        "--model",
-        "openai:small",
-        "--tasks",
-        1,
-        "--base-url",
-        address,
-    )
-    line = command(*arguments, "--out", tmp_path / "a.jsonl").refusal()
+    line = command(*ASKING, "--base-url", address, "--out", tmp_path / "a.jsonl").refusal()
     assert f"option --base-url {address!r}: no address of a web service" in line
 
 
 @pytest.mark.parametrize("address", [KEY, "0123456789abcdef", f"http://me:{KEY}@host/v1", f"https://host/v1?key={KEY}"])
 def test_a_key_in_the_place_of_an_address_is_not_repeated(command, tmp_path, address):
-    arguments = (
-        "tasks",
-        "enhance",
-        "--mode",
-        "rewrite",
-        "--model",
-        "openai:small",
-        "--tasks",
-        1,
-        "--base-url",
-        address,
-    )
-    line = command(*arguments, "--out", tmp_path / "a.jsonl").refusal()
+    line = command(*ASKING, "--base-url", address, "--out", tmp_path / "a.jsonl").refusal()
     assert "base URL" in line
     assert address not in line
     assert KEY not in line
@@ -315,7 +290,6 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(command, tmp_path, monkeypatch)
     [
         (["--model", "opneai:small"], ["did you mean 'openai'?"]),
         (["--model", "openai:"], ["names no model"]),
-        (["--base-url", "nowhere"], ["option --base-url 'nowhere'"]),
         (["--tasks", "no.jsonl"], ["no.jsonl"]),
         (["--mode", "improve"], ["improve", "rewrite"]),
         (["--temperature", "9"], ["9"]),
@@ -331,11 +305,10 @@ def test_bad_input_is_one_line(command, tmp_path, more, words):
 
 
 def test_what_is_missing_is_named(command, tmp_path, monkeypatch):
-    arguments = ("tasks", "enhance", "--mode", "rewrite", "--model", "openai:small", "--tasks", 1)
-    assert "--out" in command(*arguments).refusal()
+    assert "--out" in command(*ASKING).refusal()
     monkeypatch.delenv("OPENAI_API_KEY")
-    assert "OPENAI_API_KEY" in command(*arguments, "--out", tmp_path / "a.jsonl").refusal()
+    assert "OPENAI_API_KEY" in command(*ASKING, "--out", tmp_path / "a.jsonl").refusal()
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setitem(sys.modules, "openai", None)
-    assert "resilisim[llm]" in command(*arguments, "--out", tmp_path / "a.jsonl").refusal()
+    assert "resilisim[llm]" in command(*ASKING, "--out", tmp_path / "a.jsonl").refusal()
