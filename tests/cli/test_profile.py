@@ -94,6 +94,7 @@ def test_another_profile_in_the_folder_is_refused(command, tmp_path):
     assert command(*RUN, *small).code == 0
     assert "seeds is [0] there and [0, 1] here" in command(*RUN, *small, "--seeds", "2").refusal()
     assert "ordinary run" in command(*RUN, "--out", tmp_path / "robust" / "standard").refusal()
+    assert "plan-follower" in command(*RUN, "--policy", "plan-folower", "--out", tmp_path / "other").refusal()
 
 
 def test_an_interrupted_profile_says_that_it_goes_on(command, tmp_path, monkeypatch):

@@ -71,7 +71,6 @@ profile --policy random --out DIR --tasks 4 --reliability 1.2 | reliability is 1
 profile --policy random --out DIR --tasks 4 --turns 0 | turns is 0: expected at least 1
 profile --policy random --out DIR --tasks 4 --flaw missing | unknown flaw 'missing': did you mean 'missing_step'?
 profile --policy random --out DIR --axis turns --flaw missing_step | --flaw changes nothing without the axis flaws
-profile --policy plan-folower --out DIR --tasks 4 | plan-follower
 profile --policy random --out DIR --tasks 4 --split tset | did you mean 'test'?
 power --difference 0 | --difference is 0
 power --difference 100 | --difference is 100
