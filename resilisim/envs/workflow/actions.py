@@ -67,11 +67,8 @@ ACTION_TYPES = (
 
 # The types of the meta actions, which have no tool; their none-tool duplicates are never legal.
 META_ACTIONS = (NO_OP, CREATE_CHECKPOINT, RESTORE_CHECKPOINT, RECOVER_ERROR)
-META_NO_OP = 0
-META_CREATE_CHECKPOINT = 1
-META_RESTORE_CHECKPOINT = 2
-META_RECOVER_ERROR = 3
-NUM_META_ACTIONS = 4
+META_NO_OP, META_CREATE_CHECKPOINT, META_RESTORE_CHECKPOINT, META_RECOVER_ERROR = range(4)
+NUM_META_ACTIONS = len(META_ACTIONS)
 
 
 @scalar
@@ -110,7 +107,7 @@ def tool_of(action: int, num_tools: int) -> int:
 
 
 SEMANTIC_THRESHOLD = 0.3  # tau_threshold, without a value in the paper (SPEC section 5)
-PATTERN_WEIGHT = WEIGHT_PATTERN
+
 MAX_RETRIES = 3
 FALLBACK_CANDIDATES = 2
 FALLBACK_STEPS = 10
@@ -174,7 +171,7 @@ def has_failed(shown: int) -> bool:
 def confidence(episode: Episode, tool: int, task: TaskRecord, world: World) -> float:
     """Return the composite confidence of a tool, 0 to 1."""
     static = float(task.static_confidence[tool])
-    return min(1.0, static + PATTERN_WEIGHT * pattern_confidence(episode, tool, world))
+    return min(1.0, static + WEIGHT_PATTERN * pattern_confidence(episode, tool, world))
 
 
 @scalar

@@ -138,15 +138,15 @@ def test_bad_batches_are_refused():
 
 def test_bad_resets_are_refused(env):
     assert "did you mean 'task'?" in refused(env.reset, options={"tusk": 0})
-    assert "seed -1 is out of range" in refused(env.reset, seed=-1)
-    assert "episode_seed -1 is out of range" in refused(env.reset, options={"episode_seed": -1})
-    assert "task 5: expected an index from 0 to 4" in refused(env.reset, options={"task": 5})
+    assert "seed is -1: expected at least 0" in refused(env.reset, seed=-1)
+    assert "episode_seed is -1: expected at least 0" in refused(env.reset, options={"episode_seed": -1})
+    assert "task (an id or an index) is 5: expected at least 0 and at most 4" in refused(env.reset, options={"task": 5})
     assert f"did you mean '{TASKS[2]}'?" in refused(env.reset, options={"task": TASKS[2] + "x"})
 
 
 def test_bad_resets_of_batches_are_refused(batch):
     assert "did you mean 'tasks'?" in refused(batch.reset, options={"task": [0] * 4})
-    assert "seed -1 is out of range" in refused(batch.reset, seed=[0, 1, 2, -1])
+    assert "seed is -1: expected at least 0" in refused(batch.reset, seed=[0, 1, 2, -1])
     assert "3 seeds for 4 environments" in refused(batch.reset, seed=[0, 1, 2])
     assert "'tasks' has the shape (3,): expected (4,)" in refused(batch.reset, options={"tasks": [0] * 3})
     assert "'tasks' holds 0 to 5: expected 0 to 4" in refused(batch.reset, options={"tasks": [0, 1, 2, 5]})
