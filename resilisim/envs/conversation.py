@@ -124,6 +124,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
     **Arguments.** See below, and `EnvironmentSettings`. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and
     B.4. **Version history.** v0.
 
+        >>> from resilisim.envs import ConversationEnv
         >>> env = ConversationEnv(base=0.7, protocol="native")
         >>> observation, info = env.reset(seed=0)
         >>> info["turns_left"]

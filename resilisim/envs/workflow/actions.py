@@ -33,6 +33,7 @@ from resilisim.envs.workflow.columns import (
     STATUS,
     SUCCESS,
     TIMEOUT,
+    names_between,
     quantised,
 )
 from resilisim.envs.workflow.context import WEIGHT_PATTERN
@@ -53,17 +54,7 @@ RESTORE_CHECKPOINT = 6
 NO_OP = 7
 PARALLEL_EXECUTE = 8
 NUM_ACTION_TYPES = 9
-ACTION_TYPES = (
-    "INVOKE_TOOL",
-    "VALIDATE_OUTPUT",
-    "RETRY_TOOL",
-    "RECOVER_ERROR",
-    "CHECK_DEPENDENCIES",
-    "CREATE_CHECKPOINT",
-    "RESTORE_CHECKPOINT",
-    "NO_OP",
-    "PARALLEL_EXECUTE",
-)
+ACTION_TYPES = names_between(globals(), "INVOKE_TOOL", "PARALLEL_EXECUTE")
 
 # The types of the meta actions, which have no tool; their none-tool duplicates are never legal.
 META_ACTIONS = (NO_OP, CREATE_CHECKPOINT, RESTORE_CHECKPOINT, RECOVER_ERROR)
