@@ -91,6 +91,19 @@ def _objects_in(text: str) -> Iterator[dict[str, Any]]:
         position = text.find("{", end)
 
 
+def texts_in(value: Any) -> Iterator[tuple[str, bool]]:
+    """Yield every text in a JSON value, and whether it is a name of an object."""
+    if isinstance(value, str):
+        yield value, False
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts_in(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield name, True
+            yield from texts_in(item)
+
+
 def json_value_at(text: str, position: int) -> tuple[Any, int]:
     """Return the JSON value that begins at a position, and where it ends; `NotALiteral` if there is none to be used."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from resilisim.cli.options import (
     load,
     takes,
 )
-from resilisim.cli.output import Progressing, console, note, print_json, table
+from resilisim.cli.output import Progressing, answer, console, note, print_json, table
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, ExactLimitError, InvalidInputError
 from resilisim.seeding import EVALUATION_SALT
@@ -98,14 +98,15 @@ def bound(
         rules=rules,
         clairvoyant_seeds=SEEDS_FOR_ONE if clairvoyant_seeds is None else clairvoyant_seeds,
     )
-    if as_json:
-        print_json(values)
-        return
     shown = [name for name in EXPLANATIONS if values.get(name) is not None and (name != GAP or values[name])]
     rows = [[name, values[name], EXPLANATIONS[name]] for name in shown]
-    console().print(table("bounds of " + ", ".join(required), ["reference", "value", "meaning"], rows, digits=6))
-    if values.get("no_search_ceiling") is not None:
-        note(f"no known_after_search: {values['no_search_ceiling']}")
+    found_table = table("bounds of " + ", ".join(required), ["reference", "value", "meaning"], rows, digits=6)
+    answer(as_json, values, found_table, notes=_no_ceiling(values))
+
+
+def _no_ceiling(values: Mapping[str, Any]) -> list[str]:
+    reason = values.get("no_search_ceiling")
+    return [] if reason is None else [f"no known_after_search: {reason}"]
 
 
 def means_by_type(
@@ -199,11 +200,11 @@ def _print_means(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    reason = rows[-1].get("no_search_ceiling")
-    if reason is not None:
-        note(f"no known_after_search: {reason}")
+    reasons = _no_ceiling(rows[-1])
+    for reason in reasons:
+        note(reason)
     columns = [name for name in rows[-1] if name not in ("unsolved", GAP) or any(row[name] for row in rows)]
-    columns = [name for name in columns if reason is None or name not in (*AFTER_SEARCH, "no_search_ceiling")]
+    columns = [name for name in columns if not reasons or name not in (*AFTER_SEARCH, "no_search_ceiling")]
     heads = [column.replace("_", " ") for column in columns]
     # Spaces instead of underscores let a narrow terminal break the names of types between words.
     cells = [[row["task_type"].replace("_", " "), *[row[column] for column in columns[1:]]] for row in rows]

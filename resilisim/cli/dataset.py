@@ -185,7 +185,10 @@ def export(
         raise typer.Exit(STOPPED_BY_USER) from None
     if result.num_already_there:
         note(f"{result.num_already_there:,} of {len(result.shards):,} files were already there")
-    without_flaw = len(found) - _num_tasks_with_a_flaw(out) if plays_flawed_prompts(spec) else 0
+    without_flaw = 0
+    if any(parse_prompt_choice(prompt).type == FLAWED for prompt in getattr(spec, "prompts", ())):
+        with_flaw = {record["instance_id"] for record in read_records(out) if record["flaw"] is not None}
+        without_flaw = len(found) - len(with_flaw)  # not every plan can carry a flaw
     if as_json:
         print_json({**result.to_mapping(), "tasks_without_a_flawed_prompt": without_flaw})
         return
@@ -208,11 +211,10 @@ def verify(directory: DirectoryArgument, as_json: JsonFlag = False) -> None:
     found = verify_dataset(directory)
     if as_json:
         print_json(found.to_mapping())
+    elif not found.problems:
+        note(f"{found.num_records:,} records in {found.num_shards:,} files, all as they were written")
     else:
-        for problem in found.problems:
-            console().print(plain(problem), soft_wrap=True)
-        if not found.problems:
-            note(f"{found.num_records:,} records in {found.num_shards:,} files, all as they were written")
+        console().print(plain("\n".join(found.problems)), soft_wrap=True)
     if found.problems:
         raise typer.Exit(PROBLEMS_FOUND)
 
@@ -238,10 +240,6 @@ def show(
             out.print(plain(line), soft_wrap=True)
 
 
-def _num_tasks_with_a_flaw(directory: Path) -> int:
-    return len({record["instance_id"] for record in read_records(directory) if record["flaw"] is not None})
-
-
 def readable_lines(value: Any, indent: str = "  ") -> Iterator[str]:
     """Yield the lines in which people read a mapping or a list: names, indented values, texts line by line."""
     pairs = value.items() if isinstance(value, dict) else ((None, item) for item in value)
@@ -264,16 +262,7 @@ NOT_IN_THE_CARD = ("out", "workers", "overwrite", "as_json")
 
 
 def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context) -> SourceSpec:
-    """Return the spec that the given options mean.
-
-    Args:
-        kind: A name of `KINDS`.
-        given: Option -> value, of the options of `SOURCES` that stood on the command line.
-        context: Knows how options are written.
-
-    Raises:
-        InvalidInputError: The kind does not exist or does not take an option, or the spec refuses a value.
-    """
+    """Return the spec that the options on the command line mean; refuse those that the kind does not take."""
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS, "option --kind")
     own = options_of(KINDS[kind])
@@ -299,11 +288,6 @@ def make_spec(kind: str, given: Mapping[str, Any], context: typer.Context) -> So
     return spec
 
 
-def plays_flawed_prompts(spec: SourceSpec) -> bool:
-    """Tell whether a spec's episodes have flawed prompts, which not every task can have."""
-    return any(parse_prompt_choice(prompt).type == FLAWED for prompt in getattr(spec, "prompts", ()))
-
-
 def card_command(context: typer.Context, given: Mapping[str, Any]) -> str:
     """Return the command for the card: without what does not decide the bytes, and without paths of this machine."""
     words = ["resilisim", "dataset", "export"]
@@ -316,12 +300,9 @@ def card_command(context: typer.Context, given: Mapping[str, Any]) -> str:
             words.append(parameter.opts[0] if value else parameter.secondary_opts[0])
             continue
         for item in value if isinstance(value, list | tuple) else [value]:
-            words += [parameter.opts[0], Path(item).name if _is_path(item) else str(item)]
+            is_path = isinstance(item, Path) or (isinstance(item, str) and os.path.exists(item))
+            words += [parameter.opts[0], Path(item).name if is_path else str(item)]
     return shlex.join([*words, "--out", "DIR"])
-
-
-def _is_path(value: object) -> bool:
-    return isinstance(value, Path) or (isinstance(value, str) and os.path.exists(value))
 
 
 def _option(context: typer.Context, name: str) -> str:

@@ -204,16 +204,13 @@ def _show_warning(
 def print_policy_error(error: Exception) -> bool:
     """Print the frames of a policy, what it raised, and in which episode, on standard error.
 
-    Args:
-        error: What was raised.
-
-    Returns:
-        False, with nothing printed, if it was not raised by a policy of a user's own: then every frame matters.
+    Returns False, with nothing printed, if it was not raised by a policy of a user's own: then every frame matters.
     """
     if not any(note.startswith(NOTE) for note in getattr(error, "__notes__", ())):
         return False
     told = traceback.TracebackException.from_exception(error)
-    if _has_crossed_processes(told):
+    if not any(_calls_policies(frame.filename) for frame in told.stack):
+        # These are the frames of waiting for a worker, whose own do not travel with what it raised.
         told.stack = traceback.StackSummary()
     else:
         _keep_frames_of_others(told)
@@ -223,25 +220,15 @@ def print_policy_error(error: Exception) -> bool:
     return True
 
 
-def _has_crossed_processes(told: traceback.TracebackException) -> bool:
-    """Tell whether the frames are those of waiting for a worker, whose own do not travel with what it raised."""
-    return not any(_calls_policies(frame.filename) for frame in told.stack)
-
-
 def _keep_frames_of_others(told: traceback.TracebackException) -> None:
     """Leave the frames after the last one that plays an episode, without those of this package, causes included."""
-    told.stack = _own_frames(told.stack)
+    playing = [place for place, frame in enumerate(told.stack) if _calls_policies(frame.filename)]
+    called = told.stack[playing[-1] + 1 :] if playing else told.stack
+    own = [frame for frame in called if not Path(frame.filename).resolve().is_relative_to(PACKAGE)]
+    told.stack = traceback.StackSummary.from_list(own)
     for other in (told.__cause__, told.__context__):
         if other is not None:
             _keep_frames_of_others(other)
-
-
-def _own_frames(stack: traceback.StackSummary) -> traceback.StackSummary:
-    playing = [place for place, frame in enumerate(stack) if _calls_policies(frame.filename)]
-    called = stack[playing[-1] + 1 :] if playing else stack
-    return traceback.StackSummary.from_list(
-        [frame for frame in called if not Path(frame.filename).resolve().is_relative_to(PACKAGE)]
-    )
 
 
 def _calls_policies(name: str) -> bool:
@@ -249,11 +236,7 @@ def _calls_policies(name: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and leave the process.
-
-    Args:
-        arguments: What stands after the command's name; None takes it from the process.
-    """
+    """Run the command line with these arguments, or those of the process, and leave the process."""
     prepare_streams()
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning

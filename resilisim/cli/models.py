@@ -15,7 +15,7 @@ import typer
 from resilisim.chat import ChatModel, ChatModelSettings, RetryPolicy, make_chat_model, model_identity
 from resilisim.chat.check import ModelReport, check_model
 from resilisim.cli.options import MODEL_PANEL, JsonFlag, OptionGroup, command_group, takes
-from resilisim.cli.output import console, note, print_json, table
+from resilisim.cli.output import answer, note, say, table
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, unknown_name
 from resilisim.policies.llm.options import describe_options
 from resilisim.policies.llm.templates import packaged_prompts
@@ -58,10 +58,19 @@ def check(
         raise typer.Exit(DOES_NOT_WORK) from None
     seconds = time.perf_counter() - began
     identity = model_identity(model, settings)
-    if as_json:
-        print_json({"identity": identity, **report.to_mapping(), "seconds": seconds})
-        return
-    _show(report, identity, seconds)
+    rows = [[check.name, _WORDS[check.passed], check.detail] for check in report.checks]
+    speed = "" if report.tokens_per_second is None else f", {report.tokens_per_second:.0f} tokens/s"
+    answering = f"; {report.answering!r} answers" if report.answering else ""
+    answer(
+        as_json,
+        {"identity": identity, **report.to_mapping(), "seconds": seconds},
+        table(identity, ["check", "", "seen"], rows),
+        notes=[
+            f"an answer of a line takes {report.latency_seconds:.2f} s{speed}{answering}; checked in {seconds:.1f} s"
+        ],
+    )
+    if not as_json:
+        say(f"protocols: {', '.join(report.protocols)}")
 
 
 async def _checked(model: ChatModel, timeout: float) -> ModelReport:
@@ -69,15 +78,6 @@ async def _checked(model: ChatModel, timeout: float) -> ModelReport:
         return await check_model(model, seconds_per_check=timeout)
     finally:
         await model.aclose()
-
-
-def _show(report: ModelReport, identity: str, seconds: float) -> None:
-    rows = [[check.name, _WORDS[check.passed], check.detail] for check in report.checks]
-    console().print(table(identity, ["check", "", "seen"], rows))
-    speed = "" if report.tokens_per_second is None else f", {report.tokens_per_second:.0f} tokens/s"
-    answering = f"; {report.answering!r} answers" if report.answering else ""
-    note(f"an answer of a line takes {report.latency_seconds:.2f} s{speed}{answering}; checked in {seconds:.1f} s")
-    console().print(f"protocols: {', '.join(report.protocols)}")
 
 
 def agents(
@@ -91,12 +91,13 @@ def agents(
     """List the LLM agents, or the options of one."""
     if name is None:
         rows = [[agent, *_summary(agent)] for agent in LLM_POLICIES]
-        if as_json:
-            keys = ("name", "summary", "components", "native")
-            print_json([dict(zip(keys, row, strict=True)) | {"components": row[2].split(", ")} for row in rows])
-            return
-        console().print(table("LLM agents", ["name", "what it does", "components", "native calls"], rows))
-        note("resilisim agents NAME lists the options of one")
+        keys = ("name", "summary", "components", "native")
+        answer(
+            as_json,
+            [dict(zip(keys, row, strict=True)) | {"components": row[2].split(", ")} for row in rows],
+            table("LLM agents", ["name", "what it does", "components", "native calls"], rows),
+            notes=["resilisim agents NAME lists the options of one"],
+        )
         return
     if name not in LLM_POLICIES:
         raise unknown_name("LLM agent", name, LLM_POLICIES)
@@ -104,15 +105,16 @@ def agents(
         _write_templates(name, templates)
         return
     options = describe_options(_class_of(name).options_class)
-    if as_json:
-        keys = ("name", "default", "takes", "help")
-        print_json([dict(zip(keys, option, strict=True)) for option in options])
-        return
+    keys = ("name", "default", "takes", "help")
     shown = [
         [option, "none" if default is None else str(default), takes, text] for option, default, takes, text in options
     ]
-    console().print(table(f"Options of {name}", ["option", "default", "takes", "what it is"], shown))
-    note(f'given in brackets: --policy "{name}[{options[0][0]}={options[0][1]}]"')
+    answer(
+        as_json,
+        [dict(zip(keys, option, strict=True)) for option in options],
+        table(f"Options of {name}", ["option", "default", "takes", "what it is"], shown),
+        notes=[f'given in brackets: --policy "{name}[{options[0][0]}={options[0][1]}]"'],
+    )
 
 
 def _write_templates(name: str, folder: Path) -> None:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
@@ -96,6 +96,25 @@ def print_json(value: Any) -> None:
     write_json(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def answer(as_json: bool, value: Any, *shown: RenderableType, notes: Iterable[str] = ()) -> None:
+    """Print a value as JSON, or else what people see of it on standard output, and notes on standard error."""
+    if as_json:
+        print_json(value)
+        return
+    out = console()
+    for part in shown:
+        out.print(part)
+    for text in notes:
+        note(text)
+
+
+def say(*lines: str, style: str = "") -> None:
+    """Print lines for people on standard output, whole, whatever the width."""
+    out = console()
+    for line in lines:
+        out.print(plain(line, style), soft_wrap=True)
+
+
 def write_json(text: str) -> None:
     """Write JSON text to standard output; what its encoding lacks becomes an escape of JSON, so that it stays JSON."""
     try:
@@ -120,14 +139,7 @@ def figure(value: Any, digits: int = 4) -> str:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 4) -> Table:
-    """Build a table; a column whose first cell is a number is set flush right.
-
-    Args:
-        title: Shown above the table.
-        columns: Heads of the columns.
-        rows: One sequence of cells per row, as long as `columns`; floats are rounded.
-        digits: Decimals of floats.
-    """
+    """Build a table; a column whose first cell is a number is set flush right, and floats are rounded to `digits`."""
     cells = [list(row) for row in rows]
     result = Table(title=plain(title, "bold"), title_justify="left", header_style="bold")
     for place, name in enumerate(columns):
@@ -139,12 +151,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], dig
 
 
 def tables_that_fit(found: ReportTable, shown: Console) -> Iterator[Table]:
-    """Yield a table of the report for a terminal: in one piece, or columns of numbers side by side as far as they fit.
-
-    Args:
-        found: The table.
-        shown: Where it will be printed.
-    """
+    """Yield a table of the report for a terminal: in one piece, or its columns of numbers in as many as they need."""
     cells = [[_cell(cell, found.is_stacked) for cell in column] for column in zip(*found.rows, strict=True)]
     longest = max(LONGEST_UNBROKEN, shown.width // 6)
     columns, widths = [], []
@@ -206,13 +213,7 @@ BAR_SECONDS = 0.1  # between two looks at the count
 
 
 class Progressing:
-    """Counts what is done; after QUIET_SECONDS a bar in a terminal shows it, elsewhere a line now and then.
-
-    Args:
-        what: What is being done ("solving").
-        total: How many there are.
-        quiet_seconds: How long to say nothing.
-    """
+    """Counts what is done ("solving"); after QUIET_SECONDS a bar in a terminal shows it, elsewhere a line at times."""
 
     def __init__(self, what: str, total: int, quiet_seconds: float = QUIET_SECONDS) -> None:
         self._what = what

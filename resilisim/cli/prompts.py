@@ -152,7 +152,7 @@ def show(
     source = PromptSource(spec, chosen)
     if prompt_type != "flawed":
         record = next(source.records(found))
-        print_json(record) if as_json else print_prompt(record)
+        print_json(record) if as_json else console().print(plain(record["text"]), soft_wrap=True)
         return
     sound = source.plan(found)
     flaws = list(source.flawed_workflows(found, sound))  # one, unless it is left open which
@@ -189,15 +189,10 @@ def costs(
         return
     cells = [
         [
-            row.flaw,
-            row.method,
-            row.severity,
-            row.num_tasks,
-            row.edits,
+            *(row.flaw, row.method, row.severity, row.num_tasks, row.edits),
             f"{row.obey:.3f} ± {row.obey_interval:.3f}",
             f"{row.obey_coverage:.3f} ± {row.coverage_interval:.3f}",
-            row.deviate,
-            row.price,
+            *(row.deviate, row.price),
         ]
         for row in rows
     ]
@@ -214,29 +209,15 @@ STYLES: Mapping[str, str] = {KEPT: "", ADDED: "green", GONE: "red"}
 _NUMBER = re.compile(r'^(\s*)\d+(?:\.(?= Execute )|(?= [^\s(]+\())|(?<=<step number=")\d+(?=")')
 
 
-def print_prompt(record: Mapping[str, Any]) -> None:
-    """Print the text of a prompt."""
-    console().print(plain(record["text"]), soft_wrap=True)
-
-
 def print_flawed(record: Mapping[str, Any], sound_text: str, sound_costs: PlanCosts) -> None:
-    """Print a flawed prompt with its edits marked, a list of the edits, and what obeying costs.
-
-    Args:
-        record: The prompt's record.
-        sound_text: The prompt with the plan as it was before.
-        sound_costs: What obeying that plan is worth.
-    """
+    """Print a flawed prompt with its edits marked, the list of them, and what obeying it and the sound plan costs."""
     out = console()
     for mark, line in marked_lines(sound_text, record["text"]):
         out.print(Text(f"{mark} ", STYLES[mark]) + plain(line, STYLES[mark]), soft_wrap=True)
     flaw, costs = record["flaw"], record["costs"]
     out.print(plain(f"{flaw['type']}, {flaw['method']}, {flaw['severity']}", "bold"))
-    out.print(
-        table(
-            "what was changed", ["step", "was step", "what", "before", "after"], [_row(edit) for edit in flaw["edits"]]
-        )
-    )
+    edits = [_row(edit) for edit in flaw["edits"]]
+    out.print(table("what was changed", ["step", "was step", "what", "before", "after"], edits))
     rows = [
         ["obeyed to the letter, full success", sound_costs.obey, costs["obey"]],
         ["obeyed to the letter, share of required tools in order", sound_costs.obey_coverage, costs["obey_coverage"]],
@@ -250,16 +231,12 @@ def print_flawed(record: Mapping[str, Any], sound_text: str, sound_costs: PlanCo
 def marked_lines(before: str, after: str) -> Iterator[tuple[str, str]]:
     """Yield every line of a text, and those of another that it lost, each with its mark."""
     old, new = before.split("\n"), after.split("\n")
-    matcher = SequenceMatcher(None, [_key(line) for line in old], [_key(line) for line in new], autojunk=False)
-    for _, old_from, old_to, new_from, new_to in matcher.get_opcodes():
-        same = [_key(line) for line in old[old_from:old_to]] == [_key(line) for line in new[new_from:new_to]]
-        if not same:
+    old_keys, new_keys = ([_NUMBER.sub(r"\1", line) for line in lines] for lines in (old, new))
+    matcher = SequenceMatcher(None, old_keys, new_keys, autojunk=False)
+    for change, old_from, old_to, new_from, new_to in matcher.get_opcodes():
+        if change != "equal":
             yield from ((GONE, line) for line in old[old_from:old_to])
-        yield from ((KEPT if same else ADDED, line) for line in new[new_from:new_to])
-
-
-def _key(line: str) -> str:
-    return _NUMBER.sub(r"\1", line)
+        yield from ((KEPT if change == "equal" else ADDED, line) for line in new[new_from:new_to])
 
 
 def _row(edit: Mapping[str, Any]) -> list[str]:

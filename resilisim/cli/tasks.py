@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,16 +29,16 @@ from resilisim.cli.options import (
     make_retriever,
     takes,
 )
-from resilisim.cli.output import Progressing, console, note, plain, print_json, table
+from resilisim.cli.output import Progressing, answer, note, plain, table
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
 from resilisim.seeding import MAX_SEED
-from resilisim.tasks import COMPLEXITIES, Task
+from resilisim.tasks import COMPLEXITIES
 from resilisim.tasks.composition import check_figure_path, library_statistics, task_statistics, write_task_figure
 from resilisim.tasks.enhancement import (
+    CallForecast,
     DesignMode,
     EnhancedTasksFile,
-    EnhancementMode,
     EnhancementOptions,
     EnhancementTotals,
     RewriteMode,
@@ -52,7 +51,6 @@ from resilisim.tasks.enhancement.modes import templates_hash
 from resilisim.tasks.generation import generate_tasks, write_tasks
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tasks.sources import read_tasks
-from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.retrieval import default_cache_dir
 
 app = command_group()
@@ -78,10 +76,8 @@ def generate(
         tasks = generate_tasks(seed=seed, count=count, retriever=make_retriever(chosen, search.embedding_model))
         write_tasks(out, progress.track(tasks))
     seconds = time.perf_counter() - started
-    if as_json:
-        print_json({"file": str(out), "count": count, "seed": seed, "seconds": seconds})
-    else:
-        note(f"wrote {count} tasks to {out} in {seconds:.1f} s")
+    written = {"file": str(out), "count": count, "seed": seed, "seconds": seconds}
+    answer(as_json, written, notes=[f"wrote {count} tasks to {out} in {seconds:.1f} s"])
 
 
 @app.command("list")
@@ -96,37 +92,35 @@ def list_tasks(
 ) -> None:
     """List tasks with type, split and required tools."""
     found = read_tasks(tasks, load(library))
-    if task_type is not None:
-        _one_of("task type", task_type, sorted({task.task_type for task in found}), "--type")
-        found = [task for task in found if task.task_type == task_type]
-    if complexity is not None:
-        _one_of("complexity", complexity, COMPLEXITIES, "--complexity")
-        found = [task for task in found if task.complexity == complexity]
-    if split is not None:
-        _one_of("split", split, SPLITS, "--split")
-        found = [task for task in found if split_of(task.required_tools) == split]
-    shown = found[:limit] if limit else found
-    if as_json:
-        print_json(
-            [
-                {
-                    "instance_id": task.instance_id,
-                    "task_type": task.task_type,
-                    "complexity": task.complexity,
-                    "split": split_of(task.required_tools),
-                    "required_tools": list(task.required_tools),
-                }
-                for task in shown
-            ]
-        )
-        return
+    shown: list[dict[str, Any]] = [
+        {
+            "instance_id": task.instance_id,
+            "task_type": task.task_type,
+            "complexity": task.complexity,
+            "split": split_of(task.required_tools),
+            "required_tools": list(task.required_tools),
+        }
+        for task in found
+    ]
+    types = sorted({task.task_type for task in found})
+    for key, what, wanted, valid, option in (
+        ("task_type", "task type", task_type, types, "--type"),
+        ("complexity", "complexity", complexity, COMPLEXITIES, "--complexity"),
+        ("split", "split", split, SPLITS, "--split"),
+    ):
+        if wanted is not None:
+            if wanted not in valid:
+                raise unknown_name(what, wanted, valid, f"option {option}")
+            shown = [task for task in shown if task[key] == wanted]
+    number = len(shown)
+    shown = shown[:limit] if limit else shown
     rows = [
-        [task.instance_id, task.task_type, split_of(task.required_tools), ", ".join(task.required_tools)]
+        [*(task[key] for key in ("instance_id", "task_type", "split")), ", ".join(task["required_tools"])]
         for task in shown
     ]
-    console().print(table(f"{len(shown)} of {len(found)} tasks", ["id", "type", "split", "required tools"], rows))
-    if len(shown) < len(found):
-        note(f"{len(found) - len(shown)} more: --limit 0 shows all")
+    title = f"{len(shown)} of {number} tasks"
+    more = [f"{number - len(shown)} more: --limit 0 shows all"] if len(shown) < number else []
+    answer(as_json, shown, table(title, ["id", "type", "split", "required tools"], rows), notes=more)
 
 
 @app.command("show")
@@ -138,18 +132,15 @@ def show_task(
 ) -> None:
     """Show one task whole."""
     task = find_task(instance_id, tasks, load(library))
-    if as_json:
-        print_json({**task.to_mapping(), "split": split_of(task.required_tools)})
-        return
-    out = console()
-    kind = f"  {task.task_type}, {task.complexity}, {split_of(task.required_tools)}"
-    out.print(plain(task.instance_id, "bold") + plain(kind))
-    out.print(plain(task.description))
-    for place, name in enumerate(task.required_tools, start=1):
-        out.print(plain(f"  {place}. {name}"))
-    out.print(table("Inputs", ["name", "value"], [[name, repr(value)] for name, value in task.inputs.items()]))
-    out.print(
-        table("Expected outputs", ["name", "value"], [[n, repr(value)] for n, value in task.expected_outputs.items()])
+    split = split_of(task.required_tools)
+    answer(
+        as_json,
+        {**task.to_mapping(), "split": split},
+        plain(task.instance_id, "bold") + plain(f"  {task.task_type}, {task.complexity}, {split}"),
+        plain(task.description),
+        *(plain(f"  {place}. {name}") for place, name in enumerate(task.required_tools, start=1)),
+        table("Inputs", ["name", "value"], [[name, repr(value)] for name, value in task.inputs.items()]),
+        table("Expected outputs", ["name", "value"], [[n, repr(v)] for n, v in task.expected_outputs.items()]),
     )
 
 
@@ -172,23 +163,17 @@ def stats(
     if plot is not None:
         write_task_figure(plot, counts, tools)
         note(f"drew {plot}")
-    if as_json:
-        print_json({**counts, "library": tools})
-        return
     shown = [
         table(key.replace("_", " "), ["", "tasks"], list(counts[key].items()))
         for key in ("by_type", "by_complexity", "by_num_tools", "by_split")
     ]
-    out = console()
-    out.print(f"{counts['tasks']} tasks, {counts['distinct_tool_lists']} different lists of required tools")
-    out.print(Columns(shown))
-    note("--json also counts domains and tools, and the library's categories and parameters")
-
-
-def _one_of(what: str, value: str, valid: Sequence[str], option: str) -> None:
-    """Refuse a value that is not among the valid ones."""
-    if value not in valid:
-        raise unknown_name(what, value, valid, f"option {option}")
+    answer(
+        as_json,
+        {**counts, "library": tools},
+        f"{counts['tasks']} tasks, {counts['distinct_tool_lists']} different lists of required tools",
+        Columns(shown),
+        notes=["--json also counts domains and tools, and the library's categories and parameters"],
+    )
 
 
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|key)-", re.IGNORECASE)
@@ -258,58 +243,51 @@ def enhance(
     if reach.base_url is not None:
         _refuse_no_address(reach.base_url)
     chosen = load(library)
-    run = _Run(
-        mode=_make_mode(mode, chosen, search.embedding_model),
-        model=model,
-        settings=reach,
-        options=options,
-        answers=ResponseCache(default_cache_dir() / "chat" if cache is None else cache),
-        tasks=read_tasks(tasks, chosen),
-        library_hash=chosen.content_hash,
-        embedding_model=search.embedding_model,
-    )
+    retriever = make_retriever(chosen, search.embedding_model)
+    enhancing = RewriteMode(chosen, retriever) if mode == "rewrite" else DesignMode(chosen, retriever)
+    answers = ResponseCache(default_cache_dir() / "chat" if cache is None else cache)
+    identity = model_identity(model, reach)
+    given = read_tasks(tasks, chosen)
+    arguments = {  # what decides the bytes that are written, the tasks aside
+        "mode": mode,
+        "model": identity,
+        "options": asdict(options),
+        "templates": templates_hash(mode),
+        "library": chosen.content_hash,
+        "embedding_model": search.embedding_model,
+    }
     if dry_run or out is None:
-        _forecast(run, out, as_json)
-    else:
-        _enhance_into(out, run, give_up_after, as_json)
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """What is asked, who is asked, and about which tasks."""
-
-    mode: EnhancementMode
-    model: str
-    settings: ChatModelSettings
-    options: EnhancementOptions
-    answers: ResponseCache
-    tasks: Sequence[Task]
-    library_hash: str
-    embedding_model: str | None
-
-    @property
-    def identity(self) -> str:
-        """Which model answers, and where."""
-        return model_identity(self.model, self.settings)
-
-    def arguments(self) -> dict[str, Any]:
-        """Return what decides the bytes that are written, the tasks aside."""
-        return {
-            "mode": self.mode.name,
-            "model": self.identity,
-            "options": asdict(self.options),
-            "templates": templates_hash(self.mode.name),
-            "library": self.library_hash,
-            "embedding_model": self.embedding_model,
-        }
+        finished = 0 if out is None else num_finished(out, arguments, given)
+        waiting = given[finished:]
+        with Progressing("writing questions", len(waiting)) as progress:
+            forecast = forecast_calls(
+                progress.track(waiting), enhancing, options, lambda request: request_key(identity, request) in answers
+            )
+        _tell_forecast(forecast, identity, finished, as_json)
+        return
+    enhancer = TaskEnhancer(enhancing, make_chat_model(model, reach, answers), options)
+    totals = EnhancementTotals()
+    started = time.perf_counter()
+    with EnhancedTasksFile(out, arguments, given, totals.add_written) as file:
+        already = file.num_written
+        waiting = given[already:]
+        enhancements = enhance_tasks(
+            waiting,
+            enhancer,
+            concurrency=reach.max_concurrency,
+            give_up_after=give_up_after,
+            taken_ids=file.ids,
+        )
+        with Progressing("asking the model", len(waiting)) as progress, contextlib.closing(enhancements):
+            for enhancement in progress.track(enhancements):
+                file.write(enhancement.task)
+                totals.add(enhancement)
+    counts = {"file": str(out), "already_there": already, **totals.to_mapping()}
+    _tell_totals(counts, time.perf_counter() - started, as_json)
 
 
 def _refuse_no_address(base_url: str) -> None:
-    """Refuse what is no address of an endpoint, and repeat it, unless it may be a key in the wrong place.
-
-    Raises:
-        InvalidInputError: It is none.
-    """
+    """Refuse what is no address of an endpoint, and repeat it, unless it may be a key in the wrong place."""
     try:
         endpoint_url(base_url)
     except InvalidInputError as error:
@@ -320,26 +298,7 @@ def _refuse_no_address(base_url: str) -> None:
         raise InvalidInputError(f"option --base-url {base_url!r:.120}: {reason}") from None
 
 
-def _make_mode(name: str, library: ToolLibrary, embedding_model: str | None) -> EnhancementMode:
-    retriever = make_retriever(library, embedding_model)
-    return RewriteMode(library, retriever) if name == "rewrite" else DesignMode(library, retriever)
-
-
-def _forecast(run: _Run, out: Path | None, as_json: bool) -> None:
-    """Tell what a run would ask."""
-    identity = run.identity
-    finished = 0 if out is None else num_finished(out, run.arguments(), run.tasks)
-    waiting = run.tasks[finished:]
-    with Progressing("writing questions", len(waiting)) as progress:
-        forecast = forecast_calls(
-            progress.track(waiting),
-            run.mode,
-            run.options,
-            lambda request: request_key(identity, request) in run.answers,
-        )
-    if as_json:
-        print_json({"model": identity, "already_there": finished, **forecast.to_mapping()})
-        return
+def _tell_forecast(forecast: CallForecast, identity: str, finished: int, as_json: bool) -> None:
     rows = [
         ["calls", forecast.calls, forecast.most_calls],
         ["prompt tokens (estimate)", forecast.prompt_tokens_estimate, forecast.most_prompt_tokens_estimate],
@@ -350,53 +309,38 @@ def _forecast(run: _Run, out: Path | None, as_json: bool) -> None:
         ],
     ]
     title = f"{forecast.tasks} tasks, nothing was asked"
-    console().print(table(title, ["", "each asked once", "each asked again"], rows))
-    note(f"model: {identity}")
-    note(f"{finished} tasks are in the file already, {forecast.cached} answers are in the cache")
+    answer(
+        as_json,
+        {"model": identity, "already_there": finished, **forecast.to_mapping()},
+        table(title, ["", "each asked once", "each asked again"], rows),
+        notes=[
+            f"model: {identity}",
+            f"{finished} tasks are in the file already, {forecast.cached} answers are in the cache",
+        ],
+    )
 
 
-def _enhance_into(out: Path, run: _Run, give_up_after: int, as_json: bool) -> None:
-    """Enhance the tasks that the file does not hold yet."""
-    model = make_chat_model(run.model, run.settings, run.answers)
-    totals = EnhancementTotals()
-    started = time.perf_counter()
-    with EnhancedTasksFile(out, run.arguments(), run.tasks, totals.add_written) as file:
-        already = file.num_written
-        waiting = run.tasks[already:]
-        enhancements = enhance_tasks(
-            waiting,
-            TaskEnhancer(run.mode, model, run.options),
-            concurrency=run.settings.max_concurrency,
-            give_up_after=give_up_after,
-            taken_ids=file.ids,
-        )
-        with Progressing("asking the model", len(waiting)) as progress, contextlib.closing(enhancements):
-            for enhancement in progress.track(enhancements):
-                file.write(enhancement.task)
-                totals.add(enhancement)
-    counts = {"file": str(out), "already_there": already, **totals.to_mapping()}
-    if as_json:
-        print_json({**counts, "seconds": time.perf_counter() - started})
-    else:
-        _show(counts)
-
-
-def _show(counts: dict[str, Any]) -> None:
+def _tell_totals(counts: dict[str, Any], seconds: float, as_json: bool) -> None:
     rows = [[outcome, counts[outcome], ""] for outcome in ("enhanced", "refused", "failed")]
     rows += [["", count, kind.replace("_", " ")] for kind, count in counts["refusals"].items()]
-    console().print(table(f"{counts['tasks']} tasks", ["outcome", "tasks", "reason"], rows))
     tokens = f"{counts['prompt_tokens']} prompt tokens, {counts['completion_tokens']} completion tokens"
     estimate = " (estimated)" if counts["is_estimate"] else ""
-    note(f"{counts['calls']} calls, {counts['cached_calls']} answers from the cache; {tokens}{estimate}")
-    note(f"wrote {counts['file']}; {counts['already_there']} tasks were there already")
+    notes = [
+        f"{counts['calls']} calls, {counts['cached_calls']} answers from the cache; {tokens}{estimate}",
+        f"wrote {counts['file']}; {counts['already_there']} tasks were there already",
+    ]
     if counts["refused"] == counts["tasks"] > 0:
-        note(
+        notes.append(
             "no task was enhanced: every answer of the model was refused (reasons above), and the file holds the "
             "tasks as they were; try another --model, or --re-asks"
         )
     elif counts["enhanced"] == 0 < counts["tasks"]:
-        note("no task was enhanced: the file holds the tasks as they were")
+        notes.append("no task was enhanced: the file holds the tasks as they were")
     if counts["refused"] or counts["failed"]:
-        note("refused and failed tasks are as they were; metadata.enhancement says why")
+        notes.append("refused and failed tasks are as they were; metadata.enhancement says why")
     if counts["failed"]:
-        note("the same command with another --out asks for the failed ones again; other answers come from the cache")
+        notes.append(
+            "the same command with another --out asks for the failed ones again; other answers come from the cache"
+        )
+    shown = table(f"{counts['tasks']} tasks", ["outcome", "tasks", "reason"], rows)
+    answer(as_json, {**counts, "seconds": seconds}, shown, notes=notes)

@@ -17,7 +17,7 @@ from resilisim.cli.options import (
     make_retriever,
     takes,
 )
-from resilisim.cli.output import console, error_console, note, plain, print_json, table, write_json
+from resilisim.cli.output import answer, error_console, note, plain, table, write_json
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_COUNT, unknown_name
 from resilisim.tool_library.parameters import mcp_definitions
@@ -42,16 +42,8 @@ def list_tools(library: LibraryOption = None, as_json: JsonFlag = False) -> None
         }
         for index, tool in enumerate(chosen)
     ]
-    if as_json:
-        print_json(rows)
-        return
-    console().print(
-        table(
-            f"{len(chosen)} tools",
-            ["#", "name", "semantic type", "depends on"],
-            [[row["index"], row["name"], row["semantic_type"], ", ".join(row["dependencies"])] for row in rows],
-        )
-    )
+    cells = [[row["index"], row["name"], row["semantic_type"], ", ".join(row["dependencies"])] for row in rows]
+    answer(as_json, rows, table(f"{len(chosen)} tools", ["#", "name", "semantic type", "depends on"], cells))
 
 
 @app.command("show")
@@ -63,29 +55,22 @@ def show_tool(
     """Show one tool whole: parameters, returns, possible errors, dependencies."""
     chosen = load(library)
     tool = chosen[chosen.resolve(name) or name]
-    if as_json:
-        print_json(tool.to_mapping())
-        return
-    out = console()
-    out.print(plain(tool.name, "bold") + plain(f"  {tool.category} / {tool.operation}"))
-    out.print(plain(tool.description))
-    out.print(plain("depends on: " + (", ".join(chosen.dependencies(tool.name)) or "nothing")))
-    if tool.success_probability is not None:
-        out.print(plain(f"success probability of its own: {tool.success_probability:g}"))
-    out.print(
+    own = tool.success_probability
+    answer(
+        as_json,
+        tool.to_mapping(),
+        plain(tool.name, "bold") + plain(f"  {tool.category} / {tool.operation}"),
+        plain(tool.description),
+        plain("depends on: " + (", ".join(chosen.dependencies(tool.name)) or "nothing")),
+        *([] if own is None else [plain(f"success probability of its own: {own:g}")]),
         table(
             "Parameters",
             ["name", "type", "required", "description"],
-            [
-                [parameter.name, parameter.type, "yes" if parameter.required else "no", parameter.description]
-                for parameter in tool.parameters
-            ],
-        )
+            [[p.name, p.type, "yes" if p.required else "no", p.description] for p in tool.parameters],
+        ),
+        table("Returns", ["name", "type", "description"], [[v.name, v.type, v.description] for v in tool.returns]),
+        table("Errors", ["code", "description"], [[e.code, e.description] for e in tool.errors]),
     )
-    out.print(
-        table("Returns", ["name", "type", "description"], [[v.name, v.type, v.description] for v in tool.returns])
-    )
-    out.print(table("Errors", ["code", "description"], [[e.code, e.description] for e in tool.errors]))
 
 
 @app.command("search")
@@ -102,11 +87,9 @@ def search_tools(
     chosen = load(library)
     with error_console().status("loading the embedding model"):
         hits = make_retriever(chosen, search.embedding_model).search(query, k=count)
-    if as_json:
-        print_json([{"name": hit.name, "score": hit.score} for hit in hits])
-        return
     rows = [[hit.score, hit.name, chosen[hit.name].description] for hit in hits]
-    console().print(table(f"Tools for {query!r}", ["score", "name", "description"], rows, digits=3))
+    shown = table(f"Tools for {query!r}", ["score", "name", "description"], rows, digits=3)
+    answer(as_json, [{"name": hit.name, "score": hit.score} for hit in hits], shown)
 
 
 @app.command("export")
@@ -123,10 +106,8 @@ def export_tools(
     if export_format not in EXPORT_FORMATS:
         raise unknown_name("format", export_format, EXPORT_FORMATS, "option --format")
     chosen = load(library)
-    if export_format == "json":
-        text = chosen.to_json()
-    else:
-        text = json.dumps(mcp_definitions(chosen), indent=2, ensure_ascii=False)
+    as_mcp = export_format == "mcp"
+    text = json.dumps(mcp_definitions(chosen), indent=2, ensure_ascii=False) if as_mcp else chosen.to_json()
     text = text.removesuffix("\n") + "\n"
     if out is None:
         write_json(text)

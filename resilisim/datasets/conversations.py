@@ -12,22 +12,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 from resilisim.datasets.demonstrator import Demonstrator
-from resilisim.datasets.rollout import (
-    EPISODES_GROUP,
-    GAP_COLUMN,
-    LUCK_COLUMNS,
-    PROMPT_COLUMNS,
-    TASK_COLUMNS,
-    ArgumentsForm,
-    RolloutSpec,
-    Stage,
-    Start,
+from resilisim.datasets.rollout import EPISODES_GROUP, ArgumentsForm, RolloutSpec, Stage, Start
+from resilisim.datasets.schema import (
+    JSON_TYPE,
+    Column,
+    DataType,
+    Record,
+    RecordSchema,
+    json_problem,
+    shipped_columns,
 )
-from resilisim.datasets.schema import JSON_TYPE, Column, DataType, Record, RecordSchema, json_problem
 from resilisim.envs.protocol import read_native, read_text
 from resilisim.envs.session import Info
 from resilisim.evaluation import EpisodeRecord, play_episode
@@ -58,17 +56,20 @@ def message_type(protocol: str, arguments: ArgumentsForm) -> DataType:
     return {"role": "string", "content": "string", "tool_calls": calls, "tool_call_id": "string"}
 
 
-def tools_column(protocol: str, arguments: ArgumentsForm) -> Column:
-    """Return the column of the functions' definitions."""
+def episode_schema(kind: str, protocol: str, arguments: ArgumentsForm) -> RecordSchema:
+    """Return the columns of a kind of played episodes; messages and tools depend on protocol and form of arguments.
+
+    Native ones have objects since version 2.
+    """
     objects = protocol == "native" and arguments == "object"
-    form: DataType = [JSON_TYPE] if objects else "string"
-    text = "" if objects else " as JSON text"
-    return Column("tools", form, f"Definitions of the functions{text}; null in the text protocol.")
-
-
-def schema_name(kind: str, protocol: str, arguments: ArgumentsForm) -> str:
-    """Return name and version of the schema of a kind of played episodes: native ones have objects since version 2."""
-    return f"resilisim-{kind}-{protocol}-{2 if protocol == 'native' and arguments == 'object' else 1}"
+    columns = []
+    for column in shipped_columns(kind):
+        if column.name in ("messages", "prompt", "chosen", "rejected"):
+            column = replace(column, type=[message_type(protocol, arguments)])
+        elif column.name == "tools" and objects:
+            column = Column("tools", [JSON_TYPE], column.description.replace(" as JSON text", ""))
+        columns.append(column)
+    return RecordSchema(f"resilisim-{kind}-{protocol}-{2 if objects else 1}", tuple(columns))
 
 
 class Transcript:
@@ -221,11 +222,18 @@ class ConversationSpec(RolloutSpec):
         return ConversationSource(self, library)
 
 
+# What a turn's entry takes from the step of the episode's record.
+_OF_STEPS = (
+    *("turn", "kind", "tool", "success", "success_probability"),
+    *("value", "action_value", "regret", "luck", "label"),
+)
+
+
 class ConversationSource:
     """Plays the episodes of one task after the other; searches are answered by retrieval unless told otherwise."""
 
     def __init__(self, spec: ConversationSpec, library: ToolLibrary, searcher: Searcher | None = None) -> None:
-        self.schema = conversation_schema(spec.environment.protocol, spec.call_arguments)
+        self.schema = episode_schema(spec.kind, spec.environment.protocol, spec.call_arguments)
         self._spec = spec
         self._stage = Stage(library, spec, searcher)
         self._policy = None if spec.policy == DEMONSTRATOR else make_policy(spec.policy, offered={"library": library})
@@ -255,7 +263,7 @@ class ConversationSource:
             "level": episode["score"]["level"],
             "num_turns": len(episode["steps"]),
             "turns": [
-                {"message_index": place, **{name: step[name] for name in _TURN_TYPES}}
+                {"message_index": place, **{name: step[name] for name in _OF_STEPS}}
                 for step, place in zip(map(dict, episode["steps"]), recorder.places, strict=True)
             ],
         }
@@ -286,48 +294,3 @@ class _Recorder:
             return None
         self.places.append(len(self.transcript.messages))
         return self.transcript.say(action)
-
-
-# What a turn's entry takes from the step of the episode's record; its types are those of the schema below.
-_TURN_TYPES = {
-    "turn": "int64",
-    "kind": "string",
-    "tool": "string",
-    "success": "bool",
-    "success_probability": "float64",
-    "value": "float64",
-    "action_value": "float64",
-    "regret": "float64",
-    "luck": "float64",
-    "label": "string",
-}
-
-
-def conversation_schema(protocol: str, arguments: ArgumentsForm) -> RecordSchema:
-    """Return the columns of a conversation; messages and tools depend on the protocol and the form of arguments."""
-    columns = (
-        *TASK_COLUMNS,
-        Column("required_tools", ["string"], "Tools that have to succeed, in this order."),
-        *PROMPT_COLUMNS,
-        Column("policy", "string", "Who plays the assistant: the name that the policy gives itself."),
-        *LUCK_COLUMNS,
-        Column("messages", [message_type(protocol, arguments)], "The episode up to the assistant's last message."),
-        tools_column(protocol, arguments),
-        Column("reward", "float64", "1.0 for full success, else 0.0."),
-        Column("success", "bool", "Whether the episode was a full success."),
-        Column("level", "string", "full_success, partial_success or failure (table of values)."),
-        Column("ended_by", "string", "completion, turns, consecutive_failures, loop or stopped (table of values)."),
-        Column("num_turns", "int64", "The assistant's messages, a stop counted as one."),
-        Column("optimum", "float64", "V* of the start: chance of full success of the best agent."),
-        GAP_COLUMN,
-        Column("regret", "float64", "What the choices gave away, summed: 1 - reward = (1 - optimum) + regret - luck."),
-        Column("luck", "float64", "What the draws brought, summed."),
-        Column(
-            "turns",
-            [{"message_index": "int64", **_TURN_TYPES}],
-            "The assistant's messages: place in `messages`, what each did (kind), V* before it (value; 0 where the "
-            "episode is lost already), its Q* (action_value), regret and luck, and why it cost something (label; null "
-            "if it cost nothing).",
-        ),
-    )
-    return RecordSchema(schema_name("conversations", protocol, arguments), columns)

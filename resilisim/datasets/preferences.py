@@ -14,20 +14,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from resilisim.datasets.conversations import Transcript, message_type, schema_name, tools_column
+from resilisim.datasets.conversations import Transcript, episode_schema
 from resilisim.datasets.demonstrator import MISTAKEN_REASONS, Demonstrator, purpose
-from resilisim.datasets.rollout import (
-    EPISODES_GROUP,
-    GAP_COLUMN,
-    LUCK_COLUMNS,
-    PROMPT_COLUMNS,
-    TASK_COLUMNS,
-    ArgumentsForm,
-    RolloutSpec,
-    Stage,
-    Start,
-)
-from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
+from resilisim.datasets.rollout import EPISODES_GROUP, RolloutSpec, Stage, Start
+from resilisim.datasets.schema import Record
 from resilisim.envs.session import Info, Session
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.attribution import loss_label
@@ -242,7 +232,7 @@ class PreferenceSource:
     """Plays the episodes of one task after the other, and compares messages in each state."""
 
     def __init__(self, spec: PreferenceSpec, library: ToolLibrary, searcher: Searcher | None = None) -> None:
-        self.schema = preference_schema(spec.environment.protocol, spec.call_arguments)
+        self.schema = episode_schema(spec.kind, spec.environment.protocol, spec.call_arguments)
         self._spec = spec
         self._stage = Stage(library, spec, searcher)
 
@@ -344,29 +334,3 @@ def _text_of(alternative: Alternative, said: Message, agent: Demonstrator, info:
         beside = said.tool if said.kind == "execute" and said.tool is not None else tool
         text = messages.call(tool, agent.parameters_like(tool, beside))
     return agent.explain(MISTAKEN_REASONS[alternative.label], text, info)
-
-
-def preference_schema(protocol: str, arguments: ArgumentsForm) -> RecordSchema:
-    """Return the columns of a preference pair; messages and tools depend on the protocol and the form of arguments."""
-    messages: DataType = [message_type(protocol, arguments)]
-    columns = (
-        *TASK_COLUMNS,
-        *PROMPT_COLUMNS,
-        *LUCK_COLUMNS,
-        Column("turn", "int64", "Number of the message that is compared, from 1."),
-        Column("num_mistakes", "int64", "Messages before it that are mistakes on purpose."),
-        Column("prompt", messages, "The episode so far."),
-        Column("chosen", messages, "One message of the assistant, of the highest Q*."),
-        Column("rejected", messages, "One message of the assistant, of a lower Q*."),
-        tools_column(protocol, arguments),
-        Column("value", "float64", "V* of the state: chance of full success of the best agent from here on."),
-        GAP_COLUMN,
-        Column("chosen_action_value", "float64", "Q* of the chosen message."),
-        Column("rejected_action_value", "float64", "Q* of the rejected message."),
-        Column("margin", "float64", "chosen_action_value - rejected_action_value."),
-        Column("chosen_tool", "string", "Tool that the chosen message runs; null where it reports completion."),
-        Column("rejected_tool", "string", "Tool of the rejected message; null if it names none."),
-        Column("rejected_kind", "string", "What it is: execute, search, finish, rejected (a call), format_error."),
-        Column("rejected_reason", "string", "Why it is worse, as in the labels of evaluations (table of values)."),
-    )
-    return RecordSchema(schema_name("preferences", protocol, arguments), columns)

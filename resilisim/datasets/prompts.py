@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
-from resilisim.datasets.schema import Column, DataType, Record, RecordSchema
+from resilisim.datasets.schema import Record, RecordSchema, shipped_columns
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import OUTPUT_GROUP, check_options, option
@@ -40,54 +40,7 @@ from resilisim.workflows.plan_value import CostCalculator, PlanCosts
 from resilisim.workflows.planner import no_similar_tools
 from resilisim.workflows.prompts import PlanFormat, check_style
 
-_EDIT: DataType = {
-    "what": "string",
-    "where": {"step": "int64", "original_step": "int64", "parameter": "string"},
-    "before": "string",
-    "after": "string",
-}
-PROMPT_SCHEMA = RecordSchema(
-    "resilisim-prompts-2",
-    (
-        Column("instance_id", "string", "The task."),
-        Column("task_type", "string", "Type of the task."),
-        Column("complexity", "string", "easy, medium or hard."),
-        Column("split", "string", "train, validation or test, by the set of required tools."),
-        Column("required_tools", ["string"], "Tools that have to succeed, in this order."),
-        Column("prompt_type", "string", "baseline, chain_of_thought, optimal or flawed."),
-        Column("protocol", "string", "How tools are called: text (tags) or native (function calls)."),
-        Column("plan_format", "string", "markdown, xml or compact; null where the text shows no plan."),
-        Column("text", "string", "The prompt."),
-        Column("planner", "string", "Who made the plan; baseline and chain_of_thought do not show it."),
-        Column("workflow", ["string"], "Tools of the plan, in order; of a flawed one, with the flaw."),
-        Column("parameters", ["string"], "For each step of the plan its parameters, as JSON text."),
-        Column("max_tries", ["int64"], "For each step the tries without success after which to go on; null for none."),
-        Column(
-            "skip_from", ["int64"], "For each step the message (1 is the first) from which to go on; null for none."
-        ),
-        Column(
-            "predicted_success_probability",
-            "float64",
-            "What the plan claims: the chance of following it to the letter (under exact-path V* of the task), also "
-            "where a flaw was put in afterwards.",
-        ),
-        Column(
-            "flaw",
-            {"type": "string", "method": "string", "severity": "string", "edits": [_EDIT]},
-            "What is wrong with the plan; null unless prompt_type is flawed. Steps count from 1; before and after are "
-            "tools, step numbers, or values as JSON text.",
-        ),
-        Column(
-            "costs",
-            {"obey": "float64", "obey_coverage": "float64", "deviate": "float64"},
-            "Exact chances under the law, parameters in strict mode. obey: full success when the plan is followed to "
-            "the letter; obey_coverage: expected share of the required tools that succeed in order on that "
-            "way; deviate: V*, the best that an agent can do that does not follow the plan.",
-        ),
-        Column("seed", "int64", "Seed that the flaw was drawn from; null without a flaw."),
-    ),
-)
-
+PROMPT_SCHEMA = RecordSchema("resilisim-prompts-2", shipped_columns("prompts"))
 ALL_METHODS = "all"
 
 

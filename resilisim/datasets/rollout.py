@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from resilisim.datasets.schema import Column, DataType
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.protocol import native_tools, read_text
 from resilisim.envs.settings import EnvironmentSettings
@@ -36,27 +35,7 @@ from resilisim.workflows.prompt_choice import FLAWED, PromptChoice, parse_prompt
 
 # Luck of its own: who trains on these episodes has not seen the luck that evaluations draw.
 TRAINING_ENVIRONMENT = EnvironmentSettings(salt=TRAINING_SALT)
-FLAW_TYPE: DataType = {"type": "string", "method": "string", "severity": "string"}
 ArgumentsForm: TypeAlias = Literal["object", "text"]
-TASK_COLUMNS = (
-    Column("instance_id", "string", "Id of the task."),
-    Column("task_type", "string", "Type of the task."),
-    Column("complexity", "string", "easy, medium or hard."),
-    Column("split", "string", "Part of the data that the task's set of tools belongs to: train, validation, test."),
-)
-PROMPT_COLUMNS = (
-    Column("prompt_type", "string", "Type of the prompt, the first message."),
-    Column("planner", "string", "Who made the plan in the prompt; null without one."),
-    Column("flaw", FLAW_TYPE, "What is wrong with that plan; null unless prompt_type is flawed."),
-    Column("protocol", "string", "text (calls are tags in the text) or native (calls are function calls)."),
-)
-LUCK_COLUMNS = (
-    Column("seed", "int64", "Seed of the episode."),
-    Column("salt", "string", "Salt of the luck; with seed and task it fixes every draw."),
-)
-GAP_COLUMN = Column(
-    "optimum_gap", "float64", "How far V* may lie below the optimum; 0 where it is exact, as nearly always."
-)
 EPISODES_GROUP = "Conversations and preferences"  # heading of the options of both
 # Two kinds of agent to learn from: one that has to find its tools, and one that is shown a plan.
 DEFAULT_PROMPTS = ("baseline", "optimal")
@@ -144,7 +123,7 @@ class Start:
     flaw: Flaw | None = None
 
     def flaw_column(self) -> dict[str, str] | None:
-        """Return the flaw as it stands in records (`FLAW_TYPE`)."""
+        """Return the flaw as it stands in records."""
         return None if self.flaw is None else asdict(self.flaw)
 
 

@@ -16,158 +16,29 @@ from typing import Any, Final
 
 from resilisim.datasets.export import ShardWriter
 from resilisim.datasets.folder import ShardFacts
-from resilisim.datasets.schema import Column, DataType, Record, RecordSchema, import_parquet
+from resilisim.datasets.schema import Column, DataType, Record, RecordSchema, import_parquet, shipped_columns
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord, FailureRecord
 from resilisim.evaluation.episode.texts import opened_if_whole
 from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures, read_manifest, read_own_records
 from resilisim.provenance import describe_os_error, encode_json
 
-KEYS: Final = (
-    Column("index", "int64", "Place of the episode in the plan of the run; the same in all tables."),
-    Column("policy", "string", "Name of the policy; behind an @ the model, where a run has several."),
-    Column("prompt_type", "string", "Prompt type."),
-    Column("instance_id", "string", "Task."),
-    Column("seed", "int64", "Seed of the episode."),
-)
+KEYS: Final = shipped_columns("keys")
 OTHER_LOSSES: Final = "loss_other"
 
-_MESSAGE: Final = {"role": "string", "content": "string", "tool_calls": "string", "tool_call_id": "string"}
-_EVENT: Final = {
-    "kind": "string",
-    "component": "string",
-    "text": "string",
-    "call": "int64",
-    "turn": "int64",
-    "details": "string",
-}
 
-EPISODES: Final = RecordSchema(
-    "resilisim-run-episodes-2",
-    (
-        *KEYS,
-        Column("task_type", "string", "Type of the task."),
-        Column("complexity", "string", "easy, medium or hard."),
-        Column("required_tools", ["string"], "Required tools in the required order."),
-        Column("required_outputs", ["string"], "Output tools among them."),
-        Column("privileged", "bool", "Whether the policy saw the state."),
-        Column("protocol", "string", "native if a message used a native tool call, else text."),
-        Column("planner", "string", "Who made the plan in the prompt; null without a plan."),
-        Column("flaw_type", "string", "What is wrong with this plan; null if nothing is."),
-        Column("flaw_method", "string", "How the flaw was made."),
-        Column("flaw_severity", "string", "light, moderate or severe."),
-        Column("flaw_edits", "string", "The edits that made it, as JSON text."),
-        Column("flaw_plan", ["string"], "Tools of the flawed plan as shown; null in older records."),
-        Column("flaw_limits", "string", "`max_tries` and `skip_from` of its steps, as JSON text; null without limits."),
-        Column("outcome", "int64", "1 for a full success, else 0."),
-        Column("level", "string", "full_success, partial_success or failure."),
-        Column("coverage", "float64", "Share of the required tools that succeeded."),
-        Column("minimum", "bool", "Whether they were enough for a partial success."),
-        Column("order", "bool", "Whether their first successes came in the required order."),
-        Column("output", "bool", "Whether a required output tool succeeded, or none is required."),
-        Column("completion", "bool", "Whether completion was signalled."),
-        Column("ended_by", "string", "What ended the episode."),
-        Column("num_steps", "int64", "Messages of the policy."),
-        Column("optimum", "float64", "V* of the start: the highest probability of a full success."),
-        Column("optimum_gap", "float64", "By how much any V* of the task may be too low."),
-        Column(
-            "known_after_search",
-            "float64",
-            "V* after the fewest searches that show the required tools: the ceiling where they must be found; null "
-            "where they are told (V* is the ceiling there), where the number is unknown, and in older records.",
-        ),
-        Column("searches_needed", "int64", "How many searches these are; null likewise."),
-        Column("no_search_ceiling", "string", "Why the number is unknown where tools must be found; else null."),
-        Column("regret", "float64", "Probability of success that calls gave away, over all steps."),
-        Column("luck", "float64", "Luck of the draws, over all steps."),
-        *(Column(f"loss_{label}", "float64", f"Regret by {text}.") for label, text in LOSS_LABELS.items()),
-        Column(OTHER_LOSSES, "float64", "Regret with a label that this version does not know."),
-        Column("law", "string", "Constants of the law, as JSON text."),
-        Column("rules", "string", "End rules, as JSON text."),
-        Column("salt", "string", "Salt of the luck."),
-        Column("prompt", "string", "What the environment said first; null if the record kept no texts."),
-        Column(
-            "agent_architecture", "string", "Architecture of an LLM agent; null, like all that follows, for others."
-        ),
-        Column("agent_model", "string", "The model that all its components ask; null if they ask several."),
-        Column("agent_models", "string", "Component to model, as JSON text."),
-        Column("agent_protocol", "string", "How the model called tools: text or native."),
-        Column("agent_prompts", "string", "Hash of the agent's prompts."),
-        Column("agent_options", "string", "Its options, as JSON text."),
-        Column("agent_oracle", "bool", "Whether it was told what only the benchmark knows."),
-        Column("agent_calls", "int64", "Calls of models."),
-        Column("agent_prompt_tokens", "int64", "Tokens that models read."),
-        Column("agent_completion_tokens", "int64", "Tokens that they wrote."),
-        Column("agent_seconds", "float64", "Seconds that calls took, one after the other."),
-        Column("agent_cost", "float64", "US dollars; null if a price is not known."),
-        Column("agent_restarts", "int64", "Fresh episodes that it began before this one."),
-        Column("agent_ended_by", "string", "What ended it: answer, gave_up, environment, or a cap."),
-        Column("agent_answer", "string", "Its answer."),
-        Column("agent_first_failure", "string", "The first event in which a component gave up, as JSON text."),
-        Column("agent_counters", "string", "Its counters, as JSON text."),
-        Column("agent_components", "string", "What each component used, as JSON text."),
-        Column("agent_structure", "string", "Its own structure (plans, tasks, memories), as JSON text."),
-        Column("agent_events", [_EVENT], "What happened in it, in order; details as JSON text."),
-        Column("agent_messages", [_MESSAGE], "Messages that calls name by their place; tool_calls as JSON text."),
-    ),
-)
-STEPS: Final = RecordSchema(
-    "resilisim-run-steps-2",
-    (
-        *KEYS,
-        Column("turn", "int64", "Number of the message in its episode, from 1."),
-        Column("message", "string", "What the policy wrote."),
-        Column("kind", "string", "What it was: search, info, execute, rejected, finish, format_error or stop."),
-        Column("tool", "string", "Tool that it executed, asked for, or was refused."),
-        Column("attempt", "int64", "How often this tool has been executed, this time included."),
-        Column("success", "bool", "Whether the execution succeeded."),
-        Column("error", "string", "Code of a failed execution, or why a message was rejected or not read."),
-        Column("success_probability", "float64", "Probability that the law gave it."),
-        Column("value", "float64", "V* before the message."),
-        Column("action_value", "float64", "Q* of the message."),
-        Column("regret", "float64", "value - action_value: what the choice cost."),
-        Column("luck", "float64", "V* after the message - action_value."),
-        Column("label", "string", "Reason of the regret."),
-        Column("reply", "string", "What the environment answered; null if the record kept no texts."),
-    ),
-)
-CALLS: Final = RecordSchema(
-    "resilisim-run-calls-2",
-    (
-        *KEYS,
-        Column("call", "int64", "Number of the call in its episode, from 0."),
-        Column("component", "string", "Component of the agent that asked."),
-        Column("model", "string", "Model that was asked."),
-        Column("turn", "int64", "Messages that the policy had sent before."),
-        Column("messages", ["int64"], "The request: places in agent_messages of the episode."),
-        Column("tools", ["string"], "Tools that the request offered."),
-        Column("settings", "string", "Settings of the request, as JSON text."),
-        Column("thoughts", "string", "What the model thought, where the endpoint gave that beside the reply."),
-        Column("text", "string", "The reply; null, as all that was said, if the record kept no texts."),
-        Column("tool_calls", "string", "Native tool calls of the reply, as JSON text."),
-        Column("finish_reason", "string", "Why the reply ended."),
-        Column("answered_by", "string", "Model as the endpoint named it."),
-        Column("prompt_tokens", "int64", "Tokens read."),
-        Column("completion_tokens", "int64", "Tokens written."),
-        Column("is_estimate", "bool", "Whether these are estimates."),
-        Column("latency_seconds", "float64", "Seconds until the reply."),
-        Column("attempts", "int64", "Requests that it took."),
-        Column("dropped", ["string"], "Options of the request that the endpoint refuses, so that they were left out."),
-        Column("from_cache", "bool", "Whether the reply came from a cache."),
-        Column("cost", "float64", "US dollars; null if the price is not known."),
-    ),
-)
-FAILURES: Final = RecordSchema(
-    "resilisim-run-failures-1",
-    (
-        *KEYS,
-        Column("error", "string", "What kept the episode from its end."),
-        Column("reason", "string", "Kind of the error."),
-        Column("calls", "int64", "Calls of models that were answered before."),
-    ),
-)
+def _episode_columns() -> tuple[Column, ...]:
+    """Return the columns of episodes, among them one for each label that a loss can have."""
+    listed = shipped_columns("episodes")
+    place = next(place for place, column in enumerate(listed) if column.name == OTHER_LOSSES)
+    losses = (Column(f"loss_{label}", "float64", f"Regret by {text}.") for label, text in LOSS_LABELS.items())
+    return (*KEYS, *listed[:place], *losses, *listed[place:])
 
 
+EPISODES: Final = RecordSchema("resilisim-run-episodes-2", _episode_columns())
+STEPS: Final = RecordSchema("resilisim-run-steps-2", (*KEYS, *shipped_columns("steps")))
+CALLS: Final = RecordSchema("resilisim-run-calls-2", (*KEYS, *shipped_columns("calls")))
+FAILURES: Final = RecordSchema("resilisim-run-failures-1", (*KEYS, *shipped_columns("failures")))
 # What not every record has: older ones, those of episodes without a flaw, and those that keep no texts.
 _MAY_BE_MISSING: Final = frozenset(
     {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import resources
 from typing import Any, Protocol, TypeAlias
 
 from resilisim.errors import InvalidInputError, import_extra, unknown_name
@@ -84,6 +87,23 @@ class RecordSchema:
     def to_mapping(self) -> dict[str, Any]:
         """Return the schema as JSON values, for a dataset's manifest."""
         return {"name": self.name, "columns": [asdict(column) for column in self.columns]}
+
+
+@functools.cache
+def _shipped() -> dict[str, Any]:
+    text = resources.files("resilisim.datasets").joinpath("schemas.json").read_text(encoding="utf-8")
+    shipped: dict[str, Any] = json.loads(text)
+    return shipped
+
+
+def shipped_columns(kind: str) -> tuple[Column, ...]:
+    """Return the columns that `schemas.json` lists for a kind of record or table: name, type, meaning."""
+    return tuple(Column(*column) for column in _shipped()[kind])
+
+
+def shipped_values(column: str) -> dict[str, str]:
+    """Return the values of a column, each with its meaning."""
+    return dict(_shipped()["values"][column])
 
 
 def check_record(schema: RecordSchema, record: object) -> str | None:

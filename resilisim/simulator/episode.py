@@ -35,6 +35,11 @@ class Event:
         success_probability: The law's probability that it would.
         failure: The simulated failure, if it failed.
         output: Returned values, if it succeeded.
+
+    Example:
+        >>> from resilisim.simulator import FINISH, Event
+        >>> Event(turn=3, message=FINISH).executed
+        False
     """
 
     turn: int
@@ -64,6 +69,16 @@ class Episode:
 
     Raises:
         InvalidInputError: The seed is out of range.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import FINISH, Episode, build_problem, execution
+        >>> episode = Episode(build_problem(default_library(), ["network_fetcher"]), "task_1", seed=0)
+        >>> episode.apply(execution("network_fetcher")).success_probability
+        0.8
+        >>> _ = episode.apply(FINISH)
+        >>> episode.ended_by
+        'completion'
     """
 
     def __init__(

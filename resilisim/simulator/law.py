@@ -39,6 +39,14 @@ class BenchmarkLaw:
         not_executed: Factor for each dependency never executed, in [0, 1].
         failed: Factor for each dependency executed but not yet successful, in [0, 1].
         history: Factor for each failed execution so far in the episode, in [0, 1].
+
+    Raises:
+        InvalidInputError: A constant is out of range.
+
+    Example:
+        >>> from resilisim.simulator import BenchmarkLaw
+        >>> round(BenchmarkLaw().probability(0.8, num_not_executed=1, num_failed_dependencies=0, num_failures=2), 3)
+        0.324
     """
 
     base: float = 0.8
@@ -73,18 +81,15 @@ class BenchmarkLaw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LawTable:
-    """The law, tabulated.
+    """The law, tabulated by base, Nu, Nf and Nh.
 
-    Attributes:
-        bases: (num_bases,) the distinct base probabilities of a library.
-        probability: float64 (num_bases, max_dependencies + 1, max_dependencies + 1, max_failures + 1), indexed by base,
-            Nu, Nf and Nh; entries with Nu + Nf above the largest number of dependencies are never read.
-        threshold: int64, same shape: an execution succeeds iff its 53 luck bits are below the entry.
+    Entries with Nu + Nf above the largest number of dependencies are never read.
     """
 
-    bases: tuple[float, ...]
+    bases: tuple[float, ...]  # (num_bases,) the distinct base probabilities of a library
+    # (num_bases, max_dependencies + 1, max_dependencies + 1, max_failures + 1)
     probability: NDArray[np.float64]
-    threshold: NDArray[np.int64]
+    threshold: NDArray[np.int64]  # same shape: an execution succeeds iff its 53 luck bits are below the entry
 
 
 def tabulate_law(law: BenchmarkLaw, bases: Sequence[float], max_dependencies: int, max_failures: int) -> LawTable:
@@ -137,6 +142,14 @@ class EndRules:
         max_consecutive_failures: Failed executions without a successful one between them that end the episode; 0 turns
             the rule off.
         loop_length: Unproductive messages in a row that are the same and end the episode; 0 turns the rule off.
+
+    Raises:
+        InvalidInputError: A number under which no episode could be played.
+
+    Example:
+        >>> from resilisim.simulator import EndRules
+        >>> EndRules(max_turns=20).to_mapping()
+        {'max_turns': 20, 'max_consecutive_failures': 5, 'loop_length': 4}
     """
 
     max_turns: int = 10

@@ -21,9 +21,8 @@ class Message:
 
     Attributes:
         kind: execute (a tool runs), search, info, format_error (nothing could be read), rejected (unknown tool or
-            refused
-            parameters: not an execution), finish (completion signal), stop (the agent stopped by itself or hit its
-                cap).
+            refused parameters: not an execution), finish (completion signal), stop (the agent stopped by itself or hit
+            its cap).
         tool: Canonical tool name (execute, info), or the name as it was given (rejected).
         parameters: Parameters of an execution, as given.
         query: What was searched for.
@@ -32,6 +31,11 @@ class Message:
         thoughts: What stood in <think> blocks.
         native: Whether it came as a native tool call.
         ignored: Further tags or parallel calls in the same message, which have no effect.
+
+    Example:
+        >>> from resilisim.simulator import Message
+        >>> Message("search", query="read a file").signature == Message("search", query="Read  a file").signature
+        True
     """
 
     kind: MessageKind
@@ -60,7 +64,13 @@ class Message:
 
 
 def execution(tool: str, parameters: Mapping[str, Any] | None = None) -> Message:
-    """Return the message that executes a tool."""
+    """Return the message that executes a tool.
+
+    Example:
+        >>> from resilisim.simulator import execution
+        >>> execution("network_fetcher", {"source": "https://example.org"}).kind
+        'execute'
+    """
     return Message("execute", tool=tool, parameters=parameters or {})
 
 

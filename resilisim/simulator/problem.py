@@ -28,6 +28,13 @@ class Problem:
         closure: Indices of the required tools and all their direct and indirect dependencies, ascending.
         base_index: (num_tools,) index of each tool's base probability in `table.bases`.
         table: The law, tabulated for this library and these rules.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem
+        >>> problem = build_problem(default_library(), ["network_validator"])
+        >>> [problem.library.names[tool] for tool in problem.closure]
+        ['network_fetcher', 'network_validator']
     """
 
     library: ToolLibrary
@@ -60,11 +67,7 @@ class Problem:
 
 
 def dependencies_within(problem: Problem, tools: Sequence[int]) -> NDArray[np.int64]:
-    """Number the dependencies of some tools by their places among them.
-
-    Args:
-        problem: The task's numbers.
-        tools: Library indices; with each tool all its dependencies.
+    """Number the dependencies of some tools, all of which are among them, by their places there.
 
     Returns:
         int64 (num_chosen, max_dependencies), padded with -1.
@@ -78,30 +81,25 @@ def dependencies_within(problem: Problem, tools: Sequence[int]) -> NDArray[np.in
     return numbered
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _LibraryNumbers:
-    dependencies: tuple[tuple[int, ...], ...]
-    base_index: tuple[int, ...]
-    table: LawTable
-
-
 @functools.lru_cache(maxsize=16)
-def _library_numbers(library: ToolLibrary, law: BenchmarkLaw, rules: EndRules) -> _LibraryNumbers:
+def _library_numbers(
+    library: ToolLibrary, law: BenchmarkLaw, rules: EndRules
+) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], LawTable]:
+    """Return dependencies, base indices and table, as in `Problem`."""
     dependencies = tuple(
         tuple(library.index(dependency) for dependency in library.dependencies(name)) for name in library.names
     )
     own_bases = [tool.success_probability if tool.success_probability is not None else law.base for tool in library]
     bases = sorted(set(own_bases))
-    max_dependencies = max(map(len, dependencies))
-    table = tabulate_law(law, bases, max_dependencies, rules.max_turns)
-    return _LibraryNumbers(dependencies, tuple(bases.index(base) for base in own_bases), table)
+    table = tabulate_law(law, bases, max(map(len, dependencies)), rules.max_turns)
+    return dependencies, tuple(bases.index(base) for base in own_bases), table
 
 
 @functools.lru_cache(maxsize=4096)
 def _build_problem(
     library: ToolLibrary, required_tools: tuple[str, ...], law: BenchmarkLaw, rules: EndRules
 ) -> Problem:
-    numbers = _library_numbers(library, law, rules)
+    dependencies, base_index, table = _library_numbers(library, law, rules)
     required = tuple(library.index(name) for name in required_tools)
     if not required:
         raise InvalidInputError("the list of required tools is empty: expected at least one tool")
@@ -111,9 +109,7 @@ def _build_problem(
             raise InvalidInputError(f"required tool {library.names[tool]!r} is listed twice: expected each tool once")
         place[tool] = position
     closure = tuple(sorted(library.index(name) for name in library.closure(required_tools)))
-    return Problem(
-        library, law, rules, required, tuple(place), numbers.dependencies, closure, numbers.base_index, numbers.table
-    )
+    return Problem(library, law, rules, required, tuple(place), dependencies, closure, base_index, table)
 
 
 def build_problem(
@@ -132,5 +128,11 @@ def build_problem(
 
     Raises:
         InvalidInputError: An unknown, repeated or missing tool.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import EndRules, build_problem
+        >>> build_problem(default_library(), ["network_fetcher"], rules=EndRules(max_turns=5)).required_tools
+        ('network_fetcher',)
     """
     return _build_problem(library, tuple(required_tools), law or BenchmarkLaw(), rules or EndRules())

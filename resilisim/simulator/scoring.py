@@ -27,6 +27,12 @@ class Score:
         output: Whether a required output tool succeeded (also if the list has none).
         completion: Whether completion was signalled.
         ended_by: completion, turns, consecutive_failures, loop or stopped.
+
+    Example:
+        >>> from resilisim.simulator import score_episode
+        >>> score = score_episode(["read"], [], "custom", [("read", True)], "turns")
+        >>> score.coverage, score.completion
+        (1.0, False)
     """
 
     level: Level
@@ -57,6 +63,11 @@ def score_episode(
         task_type: Type of the task; it sets the minimum for a partial success.
         executions: Every execution in time order: tool name, and whether it succeeded.
         ended_by: What ended the episode.
+
+    Example:
+        >>> from resilisim.simulator import score_episode
+        >>> score_episode(["read", "write"], ["write"], "custom", [("read", True), ("write", True)], "completion").level
+        'full_success'
     """
     first_successes = list(dict.fromkeys(tool for tool, success in executions if success))
     succeeded = [tool for tool in first_successes if tool in required_tools]
@@ -75,7 +86,15 @@ def score_episode(
 
 
 def rescore(record: dict[str, Any]) -> Score:
-    """Score a saved episode again from its record."""
+    """Score a saved episode again from its record.
+
+    Example:
+        >>> from resilisim.simulator import rescore
+        >>> step = {"kind": "execute", "tool": "read", "success": True}
+        >>> record = {"required_tools": ["read"], "required_outputs": [], "task_type": "custom", "steps": [step]}
+        >>> rescore({**record, "ended_by": "completion"}).level
+        'full_success'
+    """
     executions = [
         (step["tool"], step["success"])
         for step in record["steps"]

@@ -47,15 +47,9 @@ ENDED_BY = (None, "completion", "turns", "consecutive_failures", "loop", "stoppe
 def record_execution(
     status: IntVector, counters: IntVector, place: int, tool: int, success: bool, max_consecutive_failures: int
 ) -> None:
-    """Enter the outcome of an execution.
+    """Enter the outcome of an execution into `status` (num_tools,) and `counters` (NUM_COUNTERS,).
 
-    Args:
-        status: (num_tools,) statuses, changed in place.
-        counters: (NUM_COUNTERS,) counters, changed in place.
-        place: The tool's place in the required list, or -1.
-        tool: Tool index.
-        success: Whether the execution succeeded.
-        max_consecutive_failures: End rule; 0 is off.
+    `place` is the tool's place in the required list, or -1; 0 turns the end rule off.
     """
     if success:
         counters[CONSECUTIVE_FAILURES] = 0
@@ -76,12 +70,9 @@ def record_execution(
 
 @scalar
 def record_turn(counters: IntVector, signature: int, loop_length: int) -> None:
-    """Use up a turn and keep count of equal unproductive messages in a row.
+    """Use up a turn and keep count of equal unproductive messages in a row, in `counters` (NUM_COUNTERS,).
 
-    Args:
-        counters: (NUM_COUNTERS,) counters, changed in place.
-        signature: What an unproductive message repeats (any number but NO_LOOP), or NO_LOOP for a productive one.
-        loop_length: End rule; 0 is off.
+    `signature` is what an unproductive message repeats, or NO_LOOP for a productive one; 0 turns the end rule off.
     """
     counters[TURNS_USED] += 1
     if signature != NO_LOOP and signature == counters[LOOP_SIGNATURE]:
@@ -101,6 +92,13 @@ class EpisodeState:
         status: (num_tools,) NOT_EXECUTED, FAILED or SUCCEEDED for each tool.
         counters: (NUM_COUNTERS,) the columns named above.
         executions: (num_tools,) executions so far of each tool; the next one draws luck number `executions[tool]`.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem, start_state
+        >>> state = start_state(build_problem(default_library(), ["network_fetcher"]))
+        >>> state.turns_used, state.ended_by
+        (0, None)
     """
 
     status: tuple[int, ...]
@@ -119,7 +117,14 @@ class EpisodeState:
 
 
 def start_state(problem: Problem) -> EpisodeState:
-    """Return the state in which an episode of a problem begins."""
+    """Return the state in which an episode of a problem begins.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem, start_state
+        >>> sum(start_state(build_problem(default_library(), ["network_fetcher"])).executions)
+        0
+    """
     counters = [0] * NUM_COUNTERS
     counters[LOOP_SIGNATURE] = NO_LOOP
     return EpisodeState((NOT_EXECUTED,) * problem.num_tools, tuple(counters), (0,) * problem.num_tools)
@@ -144,7 +149,15 @@ def outcome(problem: Problem, state: EpisodeState) -> int:
 
 
 def success_probability(problem: Problem, state: EpisodeState, tool: int) -> float:
-    """Return the probability that an execution of `tool` succeeds in `state`."""
+    """Return the probability that an execution of a tool (its index) succeeds in a state.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem, start_state, success_probability
+        >>> problem = build_problem(default_library(), ["network_validator"])
+        >>> success_probability(problem, start_state(problem), problem.required[0])  # it depends on the fetcher
+        0.4
+    """
     return float(problem.table.probability[_law_index(problem, state, tool)])
 
 
@@ -164,13 +177,14 @@ def _law_index(problem: Problem, state: EpisodeState, tool: int) -> tuple[int, i
 
 
 def next_state(problem: Problem, state: EpisodeState, message: Message, success: bool = False) -> EpisodeState:
-    """Return the state after a message; for an execution, given whether it succeeds.
+    """Return the state after a message in a running state; for an execution, given whether it succeeds.
 
-    Args:
-        problem: The task's numbers.
-        state: A running state.
-        message: What the agent sent.
-        success: Outcome of the execution; ignored for every other message.
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem, execution, next_state, start_state
+        >>> problem = build_problem(default_library(), ["network_fetcher"])
+        >>> next_state(problem, start_state(problem), execution("network_fetcher"), success=False).turns_used
+        1
     """
     status, executions, counters = state.status, state.executions, list(state.counters)
     if message.kind == "stop":

@@ -114,27 +114,16 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Success rate of A minus success rate of B, as one method sees it.
+    """Success rate of A minus success rate of B, as one method sees it."""
 
-    Attributes:
-        method: One of `METHODS`.
-        difference: A - B, as a share of episodes (0.03 is 3 points).
-        standard_error: Its standard error; NaN with fewer than two tasks.
-        interval: Interval at the level of the comparison; NaN where the standard error is.
-        p_value: Two-sided, against no difference.
-        episodes: Pairs of episodes behind it.
-        num_tasks: Tasks behind it.
-        note: What has to be known about these numbers, or why there are none; None if nothing.
-    """
-
-    method: str
-    difference: float
-    standard_error: float
-    interval: tuple[float, float]
-    p_value: float
-    episodes: int
-    num_tasks: int
-    note: str | None = None
+    method: str  # one of `METHODS`
+    difference: float  # A - B, as a share of episodes (0.03 is 3 points)
+    standard_error: float  # its standard error; NaN with fewer than two tasks
+    interval: tuple[float, float]  # interval at the level of the comparison; NaN where the standard error is
+    p_value: float  # two-sided, against no difference
+    episodes: int  # pairs of episodes behind it
+    num_tasks: int  # tasks behind it
+    note: str | None = None  # what has to be known about these numbers, or why there are none; None if nothing
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the fields as JSON values; NaN becomes None, an interval without ends is None."""
@@ -326,29 +315,18 @@ def _fit(moments: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two groups of episodes say about the difference between them; `compare_pairs` makes one.
+    """What two groups of episodes say about the difference between them; `compare_pairs` makes one."""
 
-    Attributes:
-        label_a: What A is called.
-        label_b: What B is called.
-        prompt: Prompt type of both, or both with an arrow if they differ.
-        privileged: Whether A and B saw the state.
-        pairs: The matched episodes.
-        terms: (num_pairs,) luck-adjusted difference of each pair, or None where either may try again in fresh episodes.
-        beta_a: Mean of the betas that took off A's luck; NaN without luck adjustment.
-        beta_b: The same of B.
-        level: Confidence level of the intervals.
-    """
-
-    label_a: str
-    label_b: str
-    prompt: str
-    privileged: tuple[bool, bool]
-    pairs: Pairs = field(repr=False, compare=False)
+    label_a: str  # what A is called
+    label_b: str  # what B is called
+    prompt: str  # prompt type of both, or both with an arrow if they differ
+    privileged: tuple[bool, bool]  # whether A and B saw the state
+    pairs: Pairs = field(repr=False, compare=False)  # the matched episodes
+    # (num_pairs,) luck-adjusted difference of each pair, or None where either may try again in fresh episodes
     terms: FloatArray | None = field(repr=False, compare=False)
-    beta_a: float
-    beta_b: float
-    level: float = CONFIDENCE_LEVEL
+    beta_a: float  # mean of the betas that took off A's luck; NaN without luck adjustment
+    beta_b: float  # the same of B
+    level: float = CONFIDENCE_LEVEL  # confidence level of the intervals
 
     @property
     def episodes(self) -> int:

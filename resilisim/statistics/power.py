@@ -29,20 +29,14 @@ class VarianceParts:
 
     More tasks make both parts smaller, more seeds only the second. The parts are those of a one-way analysis of
     variance with random tasks (Searle, Casella and McCulloch 1992), for any number of episodes per task.
-
-    Attributes:
-        between: Part by which tasks differ; NaN if every task of the pilot has one pair only.
-        within: Part by which episodes of one task differ; NaN likewise.
-        total: Both together: the variance with one seed per task.
-        relative_error: Standard error of the variance of a task's mean, divided by that variance; NaN below two tasks.
-        num_tasks: Tasks of the pilot.
     """
 
-    between: float
-    within: float
-    total: float
+    between: float  # part by which tasks differ; NaN if every task of the pilot has one pair only
+    within: float  # part by which episodes of one task differ; NaN likewise
+    total: float  # both together: the variance with one seed per task
+    # Standard error of the variance of a task's mean, divided by that variance; NaN below two tasks
     relative_error: float
-    num_tasks: int
+    num_tasks: int  # tasks of the pilot
 
     def of_task_mean(self, num_seeds: float) -> float:
         """Return the variance of the mean over that many seeds of a task; NaN where the parts cannot be told apart."""
@@ -142,23 +136,15 @@ def _relative_error(means: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SampleSize:
-    """How many episodes of each policy one method needs.
-
-    Attributes:
-        method: The method.
-        num_seeds: Seeds per task.
-        num_tasks: Tasks; None where the pilot cannot say.
-        episodes: Episodes of each policy: tasks times seeds.
-        low: Episodes if the pilot's variance was as much too large as its own 95% interval allows; None if unknown.
-        high: Episodes if it was as much too small.
-    """
+    """How many episodes of each policy one method needs."""
 
     method: str
     num_seeds: int
-    num_tasks: int | None
-    episodes: int | None
+    num_tasks: int | None  # tasks; None where the pilot cannot say
+    episodes: int | None  # episodes of each policy: tasks times seeds
+    # Episodes if the pilot's variance was as much too large as its own 95% interval allows; None if unknown
     low: int | None
-    high: int | None
+    high: int | None  # episodes if it was as much too small
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -172,25 +158,15 @@ class SampleSize:
 
 @dataclass(frozen=True, slots=True)
 class PowerPlan:
-    """Sample sizes for a difference.
+    """Sample sizes for a difference."""
 
-    Attributes:
-        difference: The difference to be seen, as a share of episodes.
-        power: Chance to see it.
-        level: Chance to see one where there is none.
-        parts: Variance of a pair's term under each method.
-        sizes: Sample sizes, by method and number of seeds.
-        pilot: The comparison they rest on.
-        note: What to know about the pilot, or None.
-    """
-
-    difference: float
-    power: float
-    level: float
-    parts: dict[str, VarianceParts]
-    sizes: tuple[SampleSize, ...]
-    pilot: Comparison
-    note: str | None = None
+    difference: float  # the difference to be seen, as a share of episodes
+    power: float  # chance to see it
+    level: float  # chance to see one where there is none
+    parts: dict[str, VarianceParts]  # variance of a pair's term under each method
+    sizes: tuple[SampleSize, ...]  # sample sizes, by method and number of seeds
+    pilot: Comparison  # the comparison they rest on
+    note: str | None = None  # what to know about the pilot, or None
 
     def size(self, method: str, num_seeds: int) -> SampleSize:
         """Return the sample size under one method with that many seeds per task."""

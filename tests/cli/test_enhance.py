@@ -61,6 +61,12 @@ def options(server, out, folder, *more):
     )
 
 
+class Nowhere:
+    """A server that no request may reach."""
+
+    base_url = "http://127.0.0.1:1/v1"
+
+
 def everything_in(folder):
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
@@ -166,23 +172,6 @@ def test_an_endpoint_that_is_down_stops_the_run_in_one_line_and_is_gone_on_with(
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_a_wrong_key_stops_the_run_at_once(command, tmp_path):
-    out = tmp_path / "a.jsonl"
-    with LoopbackServer(lambda seen: error(401, f"Incorrect API key provided: {KEY}")) as server:
-        line = command(*options(server, out, tmp_path)).refusal()
-    assert "refuses the key (status 401)" in line
-    assert KEY not in line
-    assert not list(tmp_path.glob("a.jsonl*"))  # nothing was written, so nothing is left behind
-
-
-def test_a_file_that_was_there_stays_when_nothing_was_written(command, tmp_path):
-    out = tmp_path / "a.jsonl"
-    out.touch()
-    with LoopbackServer(lambda seen: error(401, "no")) as server:
-        command(*options(server, out, tmp_path)).refusal()
-    assert out.read_bytes() == b""
-
-
 def test_a_summary_in_which_no_task_was_enhanced_says_so(command, tmp_path):
     with LoopbackServer(lambda seen: completion("I would rather not.")) as server:
         refused = command(*options(server, tmp_path / "a.jsonl", tmp_path))
@@ -190,50 +179,6 @@ def test_a_summary_in_which_no_task_was_enhanced_says_so(command, tmp_path):
     assert refused.code == 0
     assert "no task was enhanced: every answer of the model was refused" in refused.err
     assert good.json()["enhanced"] == 0
-
-
-def test_tasks_are_those_of_the_benchmark_if_none_are_named(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("resilisim.tasks.sources.benchmark_tasks", lambda: TASKS)
-    arguments = ("tasks", "enhance", "--mode", "rewrite", "--model", "openai:small", "--cache", tmp_path, "--dry-run")
-    assert command(*arguments, "--json").json()["tasks"] == len(TASKS)
-
-
-@pytest.mark.parametrize("address", ["localhost:8000/v1", "htp://host/v1", "nowhere"])
-def test_an_address_that_is_none_is_repeated(command, tmp_path, address):
-    arguments = (
-        "tasks",
-        "enhance",
-        "--mode",
-        "rewrite",
-        "--model",
-        "openai:small",
-        "--tasks",
-        1,
-        "--base-url",
-        address,
-    )
-    line = command(*arguments, "--out", tmp_path / "a.jsonl").refusal()
-    assert f"option --base-url {address!r}: no address of a web service" in line
-
-
-@pytest.mark.parametrize("address", [KEY, "0123456789abcdef", f"http://me:{KEY}@host/v1", f"https://host/v1?key={KEY}"])
-def test_a_key_in_the_place_of_an_address_is_not_repeated(command, tmp_path, address):
-    arguments = (
-        "tasks",
-        "enhance",
-        "--mode",
-        "rewrite",
-        "--model",
-        "openai:small",
-        "--tasks",
-        1,
-        "--base-url",
-        address,
-    )
-    line = command(*arguments, "--out", tmp_path / "a.jsonl").refusal()
-    assert "base URL" in line
-    assert address not in line
-    assert KEY not in line
 
 
 def test_a_killed_run_goes_on_to_the_same_bytes(command, tmp_path):
@@ -310,28 +255,11 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(command, tmp_path, monkeypatch)
     assert "2 answers are in the cache" in text.err
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["--model", "opneai:small"], ["did you mean 'openai'?"]),
-        (["--model", "openai:"], ["names no model"]),
-        (["--base-url", "nowhere"], ["option --base-url 'nowhere'"]),
-        (["--tasks", "no.jsonl"], ["no.jsonl"]),
-        (["--mode", "improve"], ["improve", "rewrite"]),
-        (["--temperature", "9"], ["9"]),
-        (["--out", "no/such/folder/a.jsonl"], ["no/such/folder"]),
-    ],
-)
-def test_bad_input_is_one_line(command, tmp_path, more, words):
-    class Nowhere:
-        base_url = "http://127.0.0.1:1/v1"
-
-    line = command(*options(Nowhere, tmp_path / "a.jsonl", tmp_path, *more)).refusal()
-    assert all(word in line for word in words)
-
-
 def test_what_is_missing_is_named(command, tmp_path, monkeypatch):
     arguments = ("tasks", "enhance", "--mode", "rewrite", "--model", "openai:small", "--tasks", 1)
+    monkeypatch.setattr("resilisim.tasks.sources.benchmark_tasks", lambda: TASKS)
+    forecast = command(*arguments[:-2], "--cache", tmp_path / "cache", "--dry-run", "--json").json()
+    assert forecast["tasks"] == len(TASKS)  # those of the benchmark if none are named
     assert "--out" in command(*arguments).refusal()
     monkeypatch.delenv("OPENAI_API_KEY")
     assert "OPENAI_API_KEY" in command(*arguments, "--out", tmp_path / "a.jsonl").refusal()
@@ -339,3 +267,42 @@ def test_what_is_missing_is_named(command, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setitem(sys.modules, "openai", None)
     assert "resilisim[llm]" in command(*arguments, "--out", tmp_path / "a.jsonl").refusal()
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_wrong_key_stops_the_run_at_once_and_leaves_what_was_there(command, tmp_path, was_there):
+    out = tmp_path / "a.jsonl"
+    if was_there:
+        out.touch()
+    with LoopbackServer(lambda seen: error(401, f"Incorrect API key provided: {KEY}")) as server:
+        line = command(*options(server, out, tmp_path)).refusal()
+    assert "refuses the key (status 401)" in line
+    assert KEY not in line
+    assert [path for path in (out,) if path.exists()] == [out] * was_there
+    assert not was_there or out.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--model", "opneai:small"], ["did you mean 'openai'?"]),
+        (["--model", "openai:"], ["names no model"]),
+        *(
+            (["--base-url", address], [f"option --base-url {address!r}: no address of a web service"])
+            for address in ("localhost:8000/v1", "htp://host/v1", "nowhere")
+        ),
+        *(
+            (["--base-url", address], ["base URL"])  # a key in the place of an address is not repeated
+            for address in (KEY, "0123456789abcdef", f"http://me:{KEY}@host/v1", f"https://host/v1?key={KEY}")
+        ),
+        (["--tasks", "no.jsonl"], ["no.jsonl"]),
+        (["--mode", "improve"], ["improve", "rewrite"]),
+        (["--temperature", "9"], ["9"]),
+        (["--out", "no/such/folder/a.jsonl"], ["no/such/folder"]),
+    ],
+)
+def test_bad_input_is_one_line_without_a_key(command, tmp_path, more, words):
+    line = command(*options(Nowhere, tmp_path / "a.jsonl", tmp_path, *more)).refusal()
+    assert all(word in line for word in words)
+    assert words != ["base URL"] or more[1] not in line
+    assert KEY not in line

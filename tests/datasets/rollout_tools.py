@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from resilisim.datasets.conversations import ConversationSource, ConversationSpec
+from resilisim.datasets.preferences import PreferenceSource, PreferenceSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.policies.checks import CommonWordSearch
@@ -18,21 +21,34 @@ FILTER, TRANSFORMER = "data_processing_filter", "data_processing_transformer"
 WRITER = "file_operations_writer"
 
 
+Record = dict[str, Any]
+
+
 class WordSearcher:
     """A search without a model, in the shape of a retriever."""
 
-    def __init__(self, library: ToolLibrary) -> None:
-        self._find = CommonWordSearch(library)
-
-    def search(self, query: str, k: int = 5) -> Sequence[ToolHit]:
-        return self._find(query, k)
+    def __init__(self, library: ToolLibrary | None = None) -> None:
+        self.find = CommonWordSearch(library or default_library())
 
     def search_many(self, queries: Sequence[str], k: int = 5) -> list[list[ToolHit]]:
-        return [self._find(query, k) for query in queries]
+        return [self.find(query, k) for query in queries]
 
 
-def word_searcher() -> WordSearcher:
-    return WordSearcher(default_library())
+def source_of(spec: type[Any], library: ToolLibrary | None = None, **options: Any) -> Any:
+    """Return a source that needs no model; options that the spec does not have are the environment's."""
+    own = {name: options.pop(name) for name in tuple(options) if name in spec.__dataclass_fields__}
+    own = {"alternatives": False, "environment": replace(TRAINING_ENVIRONMENT, **options), **own}
+    library = library or default_library()
+    return SOURCES[spec](spec(**own), library, WordSearcher(library))
+
+
+SOURCES: dict[type[Any], Any] = {ConversationSpec: ConversationSource, PreferenceSpec: PreferenceSource}
+
+
+def records_of(spec: type[Any], **options: Any) -> list[Record]:
+    """Return the records of the tasks below."""
+    source = source_of(spec, **options)
+    return [record for task in tasks() for record in source.records(task)]
 
 
 def task_of(*tools: str, description: str = "", **fields: Any) -> Task:
@@ -57,7 +73,7 @@ def replay(record: dict[str, Any], messages: Sequence[dict[str, Any]], task: Tas
     Returns:
         The environment, and its info after the last of them.
     """
-    env = ConversationEnv(protocol=record["protocol"], salt=TRAINING_ENVIRONMENT.salt, search=word_searcher().search)
+    env = ConversationEnv(protocol=record["protocol"], salt=TRAINING_ENVIRONMENT.salt, search=WordSearcher().find)
     observation, info = env.reset(seed=record["seed"], options={"task": task, "prompt": record["prompt_type"]})
     assert messages[0] == {**messages[0], "role": "user", "content": observation}
     heard: list[dict[str, Any]] = []

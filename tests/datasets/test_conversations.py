@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import pickle
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from resilisim import benchmark_tasks
-from resilisim.datasets.conversations import ConversationSource, ConversationSpec
+from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.demonstrator import search_queries
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.datasets.schema import check_record
@@ -27,32 +28,12 @@ from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import ToolHit
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES
-from tests.datasets.rollout_tools import (
-    PARSER,
-    READER,
-    TRANSFORMER,
-    WordSearcher,
-    replay,
-    task_of,
-    tasks,
-    word_searcher,
-)
+from tests.datasets import rollout_tools
+from tests.datasets.rollout_tools import PARSER, READER, TRANSFORMER, WordSearcher, replay, task_of, tasks
 from tests.simulator.libraries import small_library
 
-Record = dict[str, Any]
-
-
-def source_of(**options: Any) -> ConversationSource:
-    """Return a source; options that the spec does not have are the environment's."""
-    own = {name: options.pop(name) for name in tuple(options) if name in ConversationSpec.__dataclass_fields__}
-    own = {"alternatives": False, **own}  # those are found by a model
-    spec = ConversationSpec(environment=replace(TRAINING_ENVIRONMENT, **options), **own)
-    return ConversationSource(spec, default_library(), word_searcher())
-
-
-def records_of(**options: Any) -> list[Record]:
-    source = source_of(**options)
-    return [record for task in tasks() for record in source.records(task)]
+records_of = functools.partial(rollout_tools.records_of, ConversationSpec)
+source_of = functools.partial(rollout_tools.source_of, ConversationSpec)
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
@@ -70,18 +51,6 @@ def test_every_record_fits_the_schema_and_its_figures_add_up(protocol: str, poli
             assert record["optimum"] == known_probabilities(build_problem(default_library(), task.required_tools))
             assert record["optimum"] == record["turns"][0]["value"]
             assert record["num_turns"] == len(record["turns"])
-
-
-def test_one_record_for_each_prompt_type_and_seed() -> None:
-    task = tasks()[1]
-    records = list(source_of(prompts=("optimal", "baseline"), seeds=2, first_seed=7).records(task))
-    assert [(record["prompt_type"], record["seed"]) for record in records] == [
-        ("optimal", 7),
-        ("optimal", 8),
-        ("baseline", 7),
-        ("baseline", 8),
-    ]
-    assert [record["planner"] for record in records] == ["exact", "exact", None, None]
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
@@ -193,11 +162,9 @@ def test_a_tool_that_only_ends_a_row_of_failures_is_looked_for_first() -> None:
     library = small_library({"steady": [], "spare": [], "shaky": []}, {"steady": 0.9, "spare": 0.9, "shaky": 0.2})
     task = Task.from_mapping({"required_tools": ["shaky"], "description": "Tool shaky."}, library)
     rules: dict[str, Any] = {"max_consecutive_failures": 2, "history": 1.0}
-    spec = ConversationSpec(
-        prompts=("optimal", "chain_of_thought"), seeds=30, environment=replace(TRAINING_ENVIRONMENT, **rules)
-    )
+    source = source_of(library, prompts=("optimal", "chain_of_thought"), seeds=30, **rules)
     ending, reasons = 0, 0
-    for record in ConversationSource(spec, library, WordSearcher(library)).records(task):
+    for record in source.records(task):
         for turn in record["turns"]:
             assert turn["label"] in (None, "information", "wasted_turn")
             if turn["kind"] == "execute" and turn["tool"] != "shaky":
@@ -213,26 +180,19 @@ def test_a_row_of_equal_calls_is_left_where_that_is_best() -> None:
     library = small_library({"good": [], "bad": []}, {"good": 0.9, "bad": 0.1})
     task = Task.from_mapping({"required_tools": ["bad"], "description": "Do it."}, library)
     rules: dict[str, Any] = {"max_turns": 14, "max_consecutive_failures": 3, "loop_length": 2, "history": 1.0}
-    environment = replace(TRAINING_ENVIRONMENT, **rules)
-    spec = ConversationSpec(prompts=("optimal",), seeds=300, search=False, environment=environment)
-    records = list(ConversationSource(spec, library, WordSearcher(library)).records(task))
+    records = list(source_of(library, prompts=("optimal",), seeds=300, search=False, **rules).records(task))
     assert all(record["regret"] == 0.0 for record in records)
     assert any(turn["kind"] == "search" for record in records for turn in record["turns"])
 
 
 def test_clauses_in_another_order_and_work_that_no_clause_names_are_searched_for() -> None:
     task = task_of(READER, "integration_queue", description="Queue messages and jobs. Read a file; nothing else.")
-    queries = search_queries(task, default_library(), word_searcher())
+    queries = search_queries(task, default_library(), WordSearcher())
     assert queries == {READER: "Read a file", "integration_queue": "Queue messages and jobs"}
     silent = task_of(READER, description="Zzz.")
     assert search_queries(silent, default_library(), NothingFound()) == {
         READER: default_library()[READER].original_description
     }
-
-
-def test_parameters_can_be_left_out() -> None:
-    for record in records_of(prompts=("optimal",), pass_parameters=False):
-        assert not any("{" in message["content"] for message in record["messages"] if message["role"] == "assistant")
 
 
 @pytest.mark.parametrize("search", [True, False])
@@ -298,13 +258,6 @@ def test_a_plan_that_can_carry_no_flaw_has_no_episode() -> None:
     assert [record["prompt_type"] for record in source.records(task_of(READER))] == ["optimal"]
 
 
-def test_a_question_has_its_reason() -> None:
-    source = source_of(prompts=("chain_of_thought",), parameters="strict")
-    (record,) = source.records(task_of(READER))
-    said = [message["content"] for message in record["messages"] if message["role"] == "assistant"]
-    assert any(f"I need to know what {READER} takes" in text and f"<tool_info>{READER}" in text for text in said)
-
-
 def test_the_same_bytes_whatever_was_made_before_and_in_another_process() -> None:
     spec = ConversationSpec(prompts=("optimal", "chain_of_thought"), seeds=2, search=False)
     ids = [task.instance_id for task in benchmark_tasks()[:3]]
@@ -337,9 +290,6 @@ def test_training_luck_is_not_evaluation_luck() -> None:
 
 class NothingFound:
     """A search that finds nothing."""
-
-    def search(self, query: str, k: int = 5) -> list[ToolHit]:
-        return []
 
     def search_many(self, queries: Sequence[str], k: int = 5) -> list[list[ToolHit]]:
         return [[] for _ in queries]
@@ -378,23 +328,11 @@ def test_whatever_a_policy_says_becomes_messages_of_one_shape(form: str) -> None
         f'<tool_call>{READER} {{"source": }}</tool_call>',
         "{Hm}.",
     ]
-    assert [turn["kind"] for turn in record["turns"]] == [
-        "execute",
-        "execute",
-        "info",
-        "rejected",
-        "format_error",
-        "stop",
-    ]
-    first = spoken[0]["tool_calls"][0]
-    assert first == {
-        "id": "x",
-        "type": "function",
-        "function": {
-            "name": "tool_call",
-            "arguments": {"name": READER} if form == "object" else f'{{"name": "{READER}"}}',
-        },
-    }
+    kinds = ["execute", "execute", "info", "rejected", "format_error", "stop"]
+    assert [turn["kind"] for turn in record["turns"]] == kinds
+    arguments = {"name": READER} if form == "object" else f'{{"name": "{READER}"}}'
+    function = {"name": "tool_call", "arguments": arguments}
+    assert spoken[0]["tool_calls"][0] == {"id": "x", "type": "function", "function": function}
     assert spoken[1]["tool_calls"][1]["function"] == {"name": "", "arguments": "{NaN"}  # no object, in whatever form
     assert [message["content"] for message in record["messages"] if message.get("tool_call_id") == "y"] == ["ignored"]
     replay(record, record["messages"], task_of(READER))
@@ -438,13 +376,3 @@ def test_wrong_options_are_refused_in_one_line(options: dict[str, Any], words: l
     assert "\n" not in str(refused.value)
     for word in words:
         assert word in str(refused.value)
-
-
-def test_a_spec_says_what_decides_the_records() -> None:
-    spec = ConversationSpec(seeds=3, policy="random", flaws=("missing_step",))
-    arguments = json.loads(json.dumps(spec.arguments()))
-    assert arguments == spec.arguments()
-    assert (arguments["seeds"], arguments["policy"]) == (3, "random")
-    assert arguments["environment"]["salt"] == TRAINING_ENVIRONMENT.salt
-    assert pickle.loads(pickle.dumps(spec)) == spec
-    assert spec.kind == "conversations"

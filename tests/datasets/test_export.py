@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from resilisim.datasets import ExportInterrupted, export_dataset, read_records, verify_dataset
+from resilisim.datasets import export_dataset, read_records, verify_dataset
 from resilisim.datasets.folder import FORMATS, Format, facts_of_file, plan_shards
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
 from resilisim.tasks.model import SPLITS, split_of
@@ -61,12 +61,6 @@ def test_a_folder_holds_every_record_of_every_task_in_the_split_of_its_tools(tmp
     assert [facts.to_mapping() for facts in result.shards] == json.loads((tmp_path / "shards.json").read_bytes())
     assert result.to_mapping()["records"] == result.records_per_split()
     assert verify_dataset(tmp_path).problems == ()
-
-
-def test_splits_without_tasks_have_no_files(tmp_path: Path) -> None:
-    tasks = [task for task in toy_tasks() if split_of(task.required_tools) == "validation"]
-    export_dataset(ToySpec(), tasks, tmp_path)
-    assert list(shards_of(tmp_path)) == ["data/validation-00000-of-00001.jsonl"]
 
 
 def test_tasks_of_a_shard_do_not_depend_on_what_follows() -> None:
@@ -222,17 +216,6 @@ def test_a_worker_that_dies_is_reported(tmp_path: Path) -> None:
     assert not [name for name in shards_of(tmp_path) if name.startswith("data/.")]
 
 
-def test_arguments_of_tuples_are_the_same_dataset_when_they_come_back(tmp_path: Path) -> None:
-    class Tupled(ToySpec):
-        def arguments(self) -> dict[str, Any]:
-            return {"pair": (1, (2, 3))}
-
-    first = export_dataset(Tupled(), toy_tasks(4), tmp_path)
-    assert first.manifest == json.loads((tmp_path / "manifest.json").read_bytes())
-    again = export_dataset(Tupled(), toy_tasks(4), tmp_path, overwrite=True)
-    assert again.num_already_there == len(first.shards)
-
-
 def test_a_source_that_cannot_travel_is_refused(tmp_path: Path) -> None:
     class Local(ToySpec):
         pass
@@ -270,9 +253,3 @@ def test_bad_arguments_are_refused_before_anything_is_written(
         export_dataset(**{"spec": ToySpec(), "tasks": toy_tasks(4), "out": out, **arguments})
     assert expected in str(refusal.value)
     assert not out.exists()
-
-
-def test_an_interruption_is_a_keyboard_interrupt_with_numbers() -> None:
-    error = ExportInterrupted(1_000, 2_000)
-    assert isinstance(error, KeyboardInterrupt)
-    assert (str(error), error.num_kept, error.num_shards) == ("interrupted: 1,000 of 2,000 shards kept", 1000, 2000)

@@ -1,19 +1,33 @@
-"""Whose a folder is: what is gone on with, what is refused, what overwriting removes and what it never touches."""
+"""A dataset's folder: whose it is, what overwriting removes and never touches, and that a change in it is found."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from resilisim.datasets.folder import DATASET_SCHEMA, DatasetFolder, ShardFacts, read_facts, read_manifest
-from resilisim.errors import StoreError
+from resilisim.datasets import export_dataset, read_records, verify_dataset
+from resilisim.datasets.folder import (
+    DATASET_SCHEMA,
+    FORMATS,
+    DatasetFolder,
+    ShardFacts,
+    facts_of_file,
+    read_facts,
+    read_manifest,
+)
+from resilisim.errors import InvalidInputError, StoreError
 from resilisim.provenance import content_hash
 from resilisim.run_folder import run_manifest
+from tests.datasets.toy_source import ToySpec, toy_tasks
 
-FACTS = ShardFacts("train-00000-of-00001.jsonl", 1, 3, "ab")
+SHARD = "data/train-00000-of-00001.jsonl"
+FACTS = ShardFacts(Path(SHARD).name, 1, 3, "ab")
+OURS = {"README.md", "manifest.json", "shards.json", SHARD}
 
 
 def manifest_of(version: str = "1", **arguments: Any) -> dict[str, Any]:
@@ -25,24 +39,30 @@ def manifest_of(version: str = "1", **arguments: Any) -> dict[str, Any]:
     }
 
 
-def made(out: Path, **arguments: Any) -> Path:
-    """Leave a finished dataset of one shard in a folder, and return the shard."""
-    with DatasetFolder(out, manifest_of(**arguments), overwrite=False) as folder:
+def opened(out: Path, overwrite: bool = False, version: str = "1", **arguments: Any) -> DatasetFolder:
+    return DatasetFolder(out, manifest_of(version, **arguments), overwrite=overwrite)
+
+
+def made(out: Path, **arguments: Any) -> None:
+    """Leave a finished dataset of one shard in a folder."""
+    with opened(out, **arguments) as folder:
         (folder.data / FACTS.file).write_text("{}\n")
         folder.finish([FACTS], "# Card\n")
-    return out / "data" / FACTS.file
+
+
+def write(out: Path, *names: str, text: str = "mine") -> None:
+    for name in names:
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text(text)
 
 
 def names(out: Path) -> set[str]:
     return {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
 
 
-OURS = {"README.md", "manifest.json", "shards.json", "data/train-00000-of-00001.jsonl"}
-
-
-def test_a_new_folder_is_made_with_the_manifest_first(tmp_path: Path) -> None:
+def test_a_folder_begins_with_its_manifest_and_is_not_touched_when_it_is_finished(tmp_path: Path) -> None:
     out = tmp_path / "a" / "b"
-    with DatasetFolder(out, manifest_of(seed=1), overwrite=False) as folder:
+    with opened(out, seed=1) as folder:
         assert names(out) == {"manifest.json"}
         assert not folder.is_finished()
         assert not folder.holds(FACTS.file)
@@ -52,143 +72,106 @@ def test_a_new_folder_is_made_with_the_manifest_first(tmp_path: Path) -> None:
     made(out, seed=1)
     assert names(out) == OURS
     assert read_facts(out) == [FACTS]
-
-
-def test_the_same_dataset_is_gone_on_with_overwriting_or_not(tmp_path: Path) -> None:
-    made(tmp_path, seed=1)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
     for overwrite in (False, True):
-        with DatasetFolder(tmp_path, manifest_of(seed=1), overwrite=overwrite) as folder:
+        with opened(out, overwrite, seed=1) as folder:
             assert folder.is_finished()
             assert folder.holds(FACTS.file)
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-def test_another_dataset_is_refused_naming_the_first_difference(tmp_path: Path) -> None:
-    made(tmp_path, seed=1)
-    expected = (
-        r"holds another dataset: arguments\.seed is 1 there and 2 here; use another folder, or allow overwriting$"
-    )
-    with pytest.raises(StoreError, match=expected):
-        DatasetFolder(tmp_path, manifest_of(seed=2), overwrite=False)
-    with pytest.raises(StoreError, match=r'versions\.resilisim is "1" there and "2" here'):
-        DatasetFolder(tmp_path, manifest_of("2", seed=1), overwrite=False)
-    assert names(tmp_path) == OURS
+def spoil_manifest(out: Path) -> None:
+    made(out, seed=1)
+    text = (out / "manifest.json").read_text()
+    (out / "manifest.json").write_text(text.replace('"seed": 1', '"seed": 2'))
+
+
+REFUSED: dict[str, tuple[Callable[[Path], Any], str, bool]] = {
+    # What is in the folder, what is said, and whether that is refused even where overwriting is permitted.
+    "another dataset": (
+        lambda out: made(out, seed=1),
+        r"another dataset: arguments\.seed is 1 there and 2 here; use another folder, or allow overwriting$",
+        False,
+    ),
+    "of another version": (
+        lambda out: opened(out, version="0", seed=2).close(),
+        r'versions\.resilisim is "0" there and "1" here',
+        False,
+    ),
+    "a foreign file": (lambda out: write(out, "b.txt"), r"holds b\.txt that no dataset export wrote: use anoth", False),
+    "foreign files": (lambda out: write(out, "b.txt", ".a"), r"holds \.a and 1 more that no dataset export", False),
+    "a foreign card": (lambda out: write(out, "README.md"), r"holds a README\.md that no dataset export wrote", True),
+    "a foreign list": (lambda out: write(out, "shards.json"), r"holds a shards\.json that no dataset export", True),
+    "foreign shards": (lambda out: write(out, SHARD), "holds a data that no dataset export wrote", True),
+    "results of a run": (
+        lambda out: write(out, "manifest.json", text=json.dumps(run_manifest({"seeds": [0]}))),
+        r"does not have the schema 'resilisim-dataset-1': use another folder",
+        True,
+    ),
+    "a changed manifest": (spoil_manifest, "its hash does not fit its arguments: use another folder", True),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_somebody_elses_is_refused_and_kept(tmp_path: Path, case: str) -> None:
+    prepare, expected, also_overwriting = REFUSED[case]
+    prepare(tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
+    for overwrite in (False, True) if also_overwriting else (False,):
+        with pytest.raises(StoreError, match=expected):
+            opened(tmp_path, overwrite, seed=2)
+    assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == before
 
 
 def test_overwriting_removes_what_an_export_wrote_and_nothing_else(tmp_path: Path) -> None:
     made(tmp_path, seed=1)
     foreign = {"notes.txt", "data/mine.jsonl", "data/train.jsonl", ".git/HEAD", ".notes.txt.1.tmp"}
-    for name in foreign:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("mine")
-    with DatasetFolder(tmp_path, manifest_of(seed=2), overwrite=True):
+    write(tmp_path, *foreign)
+    with opened(tmp_path, overwrite=True, seed=2):
         assert names(tmp_path) == {"manifest.json"} | foreign
     assert read_manifest(tmp_path)["arguments"] == {"seed": 2}
     assert {(tmp_path / name).read_text() for name in foreign} == {"mine"}
 
 
-def test_foreign_files_are_refused_unless_they_may_stand_beside(tmp_path: Path) -> None:
-    (tmp_path / "b.txt").write_text("mine")
-    with pytest.raises(StoreError, match=r"holds b\.txt that no dataset export wrote: use another folder, or allow"):
-        DatasetFolder(tmp_path, manifest_of(), overwrite=False)
-    (tmp_path / ".a").write_text("mine")
-    with pytest.raises(StoreError, match=r"holds \.a and 1 more that no dataset export wrote"):
-        DatasetFolder(tmp_path, manifest_of(), overwrite=False)
-    assert names(tmp_path) == {"b.txt", ".a"}
-    with DatasetFolder(tmp_path, manifest_of(), overwrite=True):
-        assert names(tmp_path) == {"b.txt", ".a", "manifest.json"}
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("name", ["README.md", "shards.json", "data/train-00000-of-00001.jsonl"])
-def test_a_foreign_file_under_one_of_our_names_is_never_overwritten(tmp_path: Path, name: str, overwrite: bool) -> None:
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text("mine")
-    with pytest.raises(StoreError, match=f"holds a {name.partition('/')[0]} that no dataset export wrote"):
-        DatasetFolder(tmp_path, manifest_of(), overwrite=overwrite)
-    assert names(tmp_path) == {name}
-    assert (tmp_path / name).read_text() == "mine"
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_of_results_is_refused(tmp_path: Path, overwrite: bool) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps(run_manifest({"seeds": [0]})))
-    with pytest.raises(StoreError, match=r"does not have the schema 'resilisim-dataset-1': use another folder"):
-        DatasetFolder(tmp_path, manifest_of(), overwrite=overwrite)
-    with pytest.raises(StoreError, match="does not have the schema"):
-        read_manifest(tmp_path)
-
-
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    made(tmp_path, seed=1)
-    left = [".manifest.json.7.tmp", ".README.md.7.tmp", "data/.train-00003-of-00010.parquet.123456.tmp"]
-    for name in left:
-        (tmp_path / name).write_text("torn")
-    with DatasetFolder(tmp_path, manifest_of(seed=1), overwrite=False):
-        assert names(tmp_path) == OURS
-
-
-def test_a_kill_while_the_first_manifest_was_written_does_no_harm(tmp_path: Path) -> None:
     (tmp_path / ".manifest.json.7.tmp").write_text("torn")
     made(tmp_path, seed=1)
     assert names(tmp_path) == OURS
+    write(tmp_path, ".manifest.json.7.tmp", ".README.md.7.tmp", "data/.train-00003-of-00010.parquet.123456.tmp")
+    with opened(tmp_path, seed=1):
+        assert names(tmp_path) == OURS
 
 
 def test_an_export_that_fails_before_it_wrote_anything_leaves_nothing_behind(tmp_path: Path) -> None:
-    def export(out: Path, *files: str) -> None:
-        with DatasetFolder(out, manifest_of(seed=1), overwrite=False) as folder:
-            (folder.data / ".train-00000-of-00001.jsonl.1.tmp").write_text("torn")
-            for name in files:
-                (out / name).write_text("{}\n")
-            raise LookupError
-
     def fail(out: Path, *files: str) -> None:
-        with pytest.raises(LookupError):
-            export(out, *files)
+        with contextlib.suppress(LookupError), opened(out, seed=1) as folder:
+            (folder.data / ".train-00000-of-00001.jsonl.1.tmp").write_text("torn")
+            write(out, *files)
+            raise LookupError
 
     fail(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
-    there = tmp_path / "there"
-    there.mkdir()
-    fail(there)
-    assert list(there.iterdir()) == []
-    fail(there, "notes.txt")
-    assert names(there) == {"notes.txt"}
+    fail(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    fail(tmp_path / "there", "notes.txt")
+    assert names(tmp_path) == {"there/notes.txt"}
     whole = tmp_path / "whole"
-    fail(whole, "data/train-00000-of-00001.jsonl")
-    assert names(whole) == {"manifest.json", "data/train-00000-of-00001.jsonl"}
+    fail(whole, SHARD)
     fail(whole)  # what an earlier call left stays
-    assert names(whole) == {"manifest.json", "data/train-00000-of-00001.jsonl"}
+    assert names(whole) == {"manifest.json", SHARD}
 
 
-def test_a_folder_has_one_writer(tmp_path: Path) -> None:
-    with DatasetFolder(tmp_path, manifest_of(), overwrite=False):
+def test_a_folder_has_one_writer_and_a_refusal_lets_go_of_it(tmp_path: Path) -> None:
+    with opened(tmp_path):
         for overwrite in (False, True):
             with pytest.raises(StoreError, match=f"another process is writing to {tmp_path}: wait for it"):
-                DatasetFolder(tmp_path, manifest_of(), overwrite=overwrite)
-    with DatasetFolder(tmp_path, manifest_of(), overwrite=False):
-        pass
+                opened(tmp_path, overwrite)
     with pytest.raises(StoreError, match="another dataset"):
-        DatasetFolder(tmp_path, manifest_of(seed=3), overwrite=False)
-    with DatasetFolder(tmp_path, manifest_of(), overwrite=False):
-        pass  # a refusal lets go of the folder
-
-
-def test_a_place_where_no_folder_can_be_is_named(tmp_path: Path) -> None:
+        opened(tmp_path, seed=3)
+    opened(tmp_path).close()
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"cannot make the folder .*file"):
-        DatasetFolder(tmp_path / "file", manifest_of(), overwrite=False)
-    with pytest.raises(StoreError, match="is no folder of a dataset"):
-        read_manifest(tmp_path)
-
-
-def test_a_manifest_that_was_changed_is_refused(tmp_path: Path) -> None:
-    made(tmp_path, seed=1)
-    text = (tmp_path / "manifest.json").read_text()
-    (tmp_path / "manifest.json").write_text(text.replace('"seed": 1', '"seed": 2'))
-    with pytest.raises(StoreError, match="its hash does not fit its arguments: use another folder"):
-        DatasetFolder(tmp_path, manifest_of(seed=2), overwrite=True)
+        opened(tmp_path / "file")
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[1]", '[{"file": "a"}]', "[" * 100_000])
@@ -197,3 +180,47 @@ def test_a_list_of_shards_that_was_changed_is_refused(tmp_path: Path, text: str)
     (tmp_path / "shards.json").write_text(text)
     with pytest.raises(StoreError, match=r"shards\.json was changed"):
         read_facts(tmp_path)
+
+
+@pytest.fixture(params=FORMATS)
+def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    export_dataset(ToySpec(), toy_tasks(), tmp_path, format=request.param, tasks_per_shard=5)
+    return tmp_path
+
+
+def test_every_kind_of_change_to_a_dataset_is_found(dataset: Path) -> None:
+    shards = sorted((dataset / "data").iterdir())
+    found = verify_dataset(dataset)
+    assert found.to_mapping() == {"shards": len(shards), "records": 120, "problems": []}
+    missing, torn, changed, *_, kept = shards
+    missing.unlink()
+    torn.write_bytes(torn.read_bytes()[:-1])
+    data = bytearray(changed.read_bytes())
+    data[20] ^= 1
+    changed.write_bytes(data)
+    foreign = kept.with_name("train-00000-of-00099" + kept.suffix)
+    foreign.write_bytes(kept.read_bytes())
+    assert set(verify_dataset(dataset).problems) == {
+        f"{missing} is missing: the same command makes it again",
+        f"{torn} is not whole: remove it, and the same command makes it again",
+        f"{changed} was changed: remove it, and the same command makes it again",
+        f"{foreign} belongs to no dataset in this folder",
+    }
+    with pytest.raises(StoreError, match=r"cannot read .*: no such file"):
+        facts_of_file(missing)
+
+
+def test_what_is_not_finished_is_read_and_not_verified(dataset: Path) -> None:
+    (dataset / "shards.json").unlink()
+    with pytest.raises(StoreError, match="is not finished: the same command goes on from there"):
+        verify_dataset(dataset)
+    assert len(list(read_records(dataset))) == 120
+    with pytest.raises(StoreError, match="is no folder of a dataset"):
+        next(read_records(dataset / "data"))
+    with pytest.raises(InvalidInputError, match="unknown split 'valid': did you mean 'validation'"):
+        next(read_records(dataset, "valid"))
+    # No kill leaves a torn shard, as it gets its name when it is whole; somebody must have cut it.
+    path = sorted((dataset / "data").iterdir())[0]
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StoreError, match=f"{path.name} is not whole: remove it, and the same command makes it again"):
+        export_dataset(ToySpec(), toy_tasks(), dataset, format=path.suffix[1:], tasks_per_shard=5)  # type: ignore[arg-type]

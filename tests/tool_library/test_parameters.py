@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from mcp.types import Tool as McpTool
 
 from resilisim.errors import InvalidInputError
-from resilisim.tool_library import Parameter, Tool, ToolLibrary, default_library
+from resilisim.tool_library import Parameter, Tool, default_library
 from resilisim.tool_library import parameters as parameters_module
 from resilisim.tool_library.parameters import (
     PARAMETER_MODES,
@@ -26,14 +26,6 @@ from resilisim.tool_library.parameters import (
 
 LIBRARY = default_library()
 FETCHER = LIBRARY["network_fetcher"]
-
-
-def test_accepted_calls() -> None:
-    assert check_parameters(FETCHER, {}, "lenient") == []
-    assert check_parameters(FETCHER, {"timeout": 12.5, "retry_count": 0}) == []
-    assert check_parameters(FETCHER, {"source": "https://example.org"}, "strict") == []
-    assert check_parameters(FETCHER, {"nonsense": object()}, "ignore") == []
-    assert check_parameters(LIBRARY["utility_cache"], {"key": "k", "value": {"a": [1, None]}}, "strict") == []
 
 
 def test_what_strict_adds_is_only_that_required_ones_must_be_given() -> None:
@@ -57,51 +49,6 @@ def test_refused_calls(mode: str) -> None:
         "unknown parameter 'timout' of tool 'network_fetcher': did you mean 'timeout'?",
         "unknown parameter 'zzz' of tool 'network_fetcher': expected some of source, timeout, retry_count, options",
     ]
-
-
-def test_a_boolean_is_no_number_and_null_is_no_value() -> None:
-    assert check_parameters(FETCHER, {"timeout": True}) == [
-        "parameter 'timeout' of tool 'network_fetcher': expected number, got boolean true"
-    ]
-    assert check_parameters(FETCHER, {"source": None}) == [
-        "parameter 'source' of tool 'network_fetcher': expected string, got null null"
-    ]
-
-
-def test_inner_places_are_named() -> None:
-    aggregator = LIBRARY["data_processing_aggregator"]
-    assert check_parameters(aggregator, {"group_by": ["region", 3]}) == [
-        "parameter 'group_by.1' of tool 'data_processing_aggregator': expected string, got integer 3"
-    ]
-
-
-def test_a_tool_without_parameters() -> None:
-    bare = Tool("bare", "text")
-    assert check_parameters(bare, {}, "strict") == []
-    assert check_parameters(bare, {"x": 1}) == ["unknown parameter 'x' of tool 'bare': the tool takes none"]
-
-
-def test_tools_of_the_same_name_in_different_libraries_do_not_meet() -> None:
-    one = Tool("same", "text", (Parameter("n", "integer", constraints={"minimum": 3}),))
-    other = Tool("same", "text", (Parameter("n", "integer", constraints={"minimum": 5}),))
-    assert check_parameters(one, {"n": 4}) == []
-    assert check_parameters(other, {"n": 4}) == ["parameter 'n' of tool 'same': value 4 does not meet minimum 5"]
-
-
-def test_unknown_mode() -> None:
-    with pytest.raises(InvalidInputError, match="unknown parameter mode 'stricter': did you mean 'strict'"):
-        check_parameters(FETCHER, {}, "stricter")
-
-
-def test_long_and_deep_values_give_short_lines() -> None:
-    (problem,) = check_parameters(FETCHER, {"source": {"x": "y" * 100_000}})
-    assert len(problem) < 200
-    deep: Any = []
-    for _ in range(100_000):
-        deep = [deep]
-    problems = check_parameters(FETCHER, {"source": deep})
-    assert len(problems) == 1
-    assert "nested too deeply" in problems[0]
 
 
 def test_names_near_many_unknown_ones_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,19 +113,6 @@ def test_accepts_is_the_verdict_of_the_check(tool: Tool, parameters: dict[str, A
     assert accepts(tool, dict(parameters), mode) is expected  # remembered
 
 
-def test_accepts_the_parameters_that_pass() -> None:
-    # Drawn values rarely pass the strict mode.
-    for tool in LIBRARY:
-        for given_parameters in ({}, defaults(tool), {"source": "a"}, {"data": {}, "schema": {}}, {"destination": "a"}):
-            for mode in PARAMETER_MODES:
-                expected = not check_parameters(tool, given_parameters, mode)
-                assert accepts(tool, given_parameters, mode) is expected
-    assert accepts(FETCHER, {"source": "a"}, "strict")
-    assert not accepts(FETCHER, {}, "strict")
-    assert accepts(FETCHER, {}, "lenient")
-    assert accepts(FETCHER, {"nonsense": object()}, "ignore")
-
-
 def test_accepts_tells_values_apart_that_python_takes_for_equal() -> None:
     counter = Tool("counter", "text", (Parameter("n", "integer", constraints={"maximum": 9}),))
     assert accepts(counter, {"n": 1})
@@ -190,24 +124,6 @@ def test_accepts_tells_values_apart_that_python_takes_for_equal() -> None:
     assert accepts(counter, values)
     values["n"] = 11  # the same mapping, another value
     assert not accepts(counter, values)
-
-
-def test_accepts_remembers_no_verdict_of_another_tool() -> None:
-    one = Tool("same", "text", (Parameter("n", "integer", constraints={"minimum": 3}),))
-    other = Tool("same", "text", (Parameter("n", "integer", constraints={"minimum": 5}),))
-    assert accepts(one, {"n": 4})
-    assert not accepts(other, {"n": 4})
-    assert accepts(Tool("same", "text", (Parameter("n", "integer"),)), {"n": 1})
-
-
-def test_accepts_of_deep_values_and_unknown_modes() -> None:
-    deep: Any = []
-    for _ in range(100_000):
-        deep = [deep]
-    for given_parameters in ({"source": deep}, {"options": {"x": deep}}):
-        assert accepts(FETCHER, given_parameters) is (not check_parameters(FETCHER, given_parameters))
-    with pytest.raises(InvalidInputError, match="unknown parameter mode 'stricter': did you mean 'strict'"):
-        accepts(FETCHER, {}, "stricter")
 
 
 def test_every_mcp_definition_is_valid() -> None:
@@ -238,8 +154,63 @@ def test_mcp_schemas_say_what_the_tool_says() -> None:
     assert output["required"] == ["success", "data", "valid", "violations", "metadata"]
 
 
-def test_the_mcp_definition_of_a_user_tool_with_next_to_nothing() -> None:
-    (bare,) = ToolLibrary([Tool("bare", "text", (Parameter("n", "integer"),))])
-    definition = mcp_definition(bare)
-    McpTool.model_validate(definition)
-    assert definition["inputSchema"]["properties"] == {"n": {"type": "integer"}}
+@pytest.mark.parametrize(
+    ("tool", "parameters", "problem"),
+    [
+        (
+            FETCHER,
+            {"timeout": True},
+            "parameter 'timeout' of tool 'network_fetcher': expected number, got boolean true",
+        ),
+        (FETCHER, {"source": None}, "parameter 'source' of tool 'network_fetcher': expected string, got null null"),
+        (
+            LIBRARY["data_processing_aggregator"],
+            {"group_by": ["region", 3]},
+            "parameter 'group_by.1' of tool 'data_processing_aggregator': expected string, got integer 3",
+        ),
+        (Tool("bare", "text"), {"x": 1}, "unknown parameter 'x' of tool 'bare': the tool takes none"),
+    ],
+)
+def test_what_is_wrong_is_said(tool: Tool, parameters: dict[str, Any], problem: str) -> None:
+    assert check_parameters(tool, parameters) == [problem]
+
+
+def test_tools_of_the_same_name_in_different_libraries_do_not_meet() -> None:
+    one = Tool("same", "text", (Parameter("n", "integer", constraints={"minimum": 3}),))
+    other = Tool("same", "text", (Parameter("n", "integer", constraints={"minimum": 5}),))
+    assert accepts(one, {"n": 4})
+    assert check_parameters(one, {"n": 4}) == []
+    assert not accepts(other, {"n": 4})
+    assert check_parameters(other, {"n": 4}) == ["parameter 'n' of tool 'same': value 4 does not meet minimum 5"]
+    assert accepts(Tool("same", "text", (Parameter("n", "integer"),)), {"n": 1})
+
+
+def test_long_and_deep_values_give_short_lines_and_unknown_modes_are_refused() -> None:
+    (problem,) = check_parameters(FETCHER, {"source": {"x": "y" * 100_000}})
+    assert len(problem) < 200
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    (problem,) = check_parameters(FETCHER, {"source": deep})
+    assert "nested too deeply" in problem
+    for given_parameters in ({"source": deep}, {"options": {"x": deep}}):
+        assert accepts(FETCHER, given_parameters) is (not check_parameters(FETCHER, given_parameters))
+    for check in (check_parameters, accepts):
+        with pytest.raises(InvalidInputError, match="unknown parameter mode 'stricter': did you mean 'strict'"):
+            check(FETCHER, {}, "stricter")
+
+
+@pytest.mark.parametrize(
+    ("tool", "parameters", "mode"),
+    [
+        (FETCHER, {}, "lenient"),
+        (FETCHER, {"timeout": 12.5, "retry_count": 0}, "lenient"),
+        (FETCHER, {"source": "https://example.org"}, "strict"),
+        (FETCHER, {"nonsense": object()}, "ignore"),
+        (LIBRARY["utility_cache"], {"key": "k", "value": {"a": [1, None]}}, "strict"),
+        (Tool("bare", "text"), {}, "strict"),
+    ],
+)
+def test_accepted_calls(tool: Tool, parameters: dict[str, Any], mode: str) -> None:
+    assert check_parameters(tool, parameters, mode) == []
+    assert accepts(tool, parameters, mode)

@@ -27,7 +27,6 @@ from resilisim.workflows import (
     Step,
     Workflow,
     resolve_planner,
-    similar_by_retrieval,
     with_limits,
 )
 from resilisim.workflows import planner as planner_module
@@ -159,14 +158,6 @@ def test_without_enough_turns_the_plan_is_the_list_and_predicts_nothing():
     assert [step.confidence for step in workflow.steps] == [0.8, 0.8, 0.4]
 
 
-def test_a_step_says_who_chose_it():
-    for required in (["write"], ["read", "write"], ["parse", "merge", "write"]):
-        workflow = ExactPlanner(LIBRARY).plan(task(*required))
-        chosen = {step.tool: step.chosen_by for step in workflow.steps}
-        assert chosen == {name: "semantics" if name in required else "policy" for name in workflow.tools}
-    assert "policy" in {step.chosen_by for step in ExactPlanner(LIBRARY).plan(task("write")).steps}
-
-
 def test_each_required_list_is_solved_once_while_it_is_kept(monkeypatch):
     solved = []
     monkeypatch.setattr(planner_module, "solve", lambda problem: solved.append(problem) or solve(problem))
@@ -177,26 +168,6 @@ def test_each_required_list_is_solved_once_while_it_is_kept(monkeypatch):
     names = [problem.required_tools[0] for problem in solved]
     # fetch was the one used longest ago when parse came.
     assert names == ["read", "fetch", "parse", "fetch"]
-
-
-class FixedRetriever:
-    """Ranks tools in library order."""
-
-    def __init__(self):
-        self.asked = []
-
-    def similar_tools(self, name, k):
-        self.asked.append((name, k))
-        hits = [type("Hit", (), {"name": other, "score": 0.5}) for other in LIBRARY.names if other != name]
-        return hits[:k]
-
-
-def test_a_retriever_is_asked_once_for_each_tool():
-    retriever = FixedRetriever()
-    planner = ExactPlanner(LIBRARY, similar=similar_by_retrieval(retriever, 2))
-    assert planner.plan(task("read")).steps[0].alternatives == ("fetch", "parse")
-    assert planner.plan(task("fetch", "read")).steps[1].alternatives == ("fetch", "parse")
-    assert retriever.asked == [("read", 2), ("fetch", 2)]
 
 
 class RequiredOrder:

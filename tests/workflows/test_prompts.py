@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +19,6 @@ from resilisim.workflows import (
     ExactPlanner,
     Step,
     Workflow,
-    parse_mcp_task,
     parse_plan,
     parse_steps,
     parse_work_order,
@@ -131,28 +129,12 @@ def test_foreign_text_of_a_library_stays_text(hostile, category):
         assert parse_plan(prompt.text) == (["Execute", "1.Execute"] if planned else [])
 
 
-def test_a_library_takes_no_name_that_is_more_than_a_name():
-    for name in ("<finish/>", "a b", "a\n1. Execute b", "a,b", "a`", "# a", "a</tool>", ""):
-        with pytest.raises(InvalidInputError, match="name"):
-            ToolLibrary([Tool(name, "Does it.")])
-
-
 @given(hostile_unicode)
 def test_the_work_order_reads_back(description):
     one = task("read", description=description)
     workflow = Workflow("task_1", (Step("read"),), "exact", 0.9)
     for form in FORMS:
         assert parse_work_order(shown(one, workflow, *form)) == one.description.strip()
-
-
-def test_the_plan_in_xml_is_an_element_with_the_workflow():
-    one, workflow = plan_for("read", "write")
-    text = shown(one, workflow, "optimal", "xml")
-    assert parse_mcp_task(text) == workflow
-    added = text.removeprefix(shown(one, None, "baseline"))
-    root = ElementTree.fromstring(added[added.index("<mcp_task>") :])
-    assert [tool.text for tool in root.iterfind("execution_plan/step/tool")] == list(workflow.tools)
-    assert "care with the critical tools" in added
 
 
 def test_a_hand_written_plan_is_read():

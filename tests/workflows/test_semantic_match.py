@@ -7,8 +7,6 @@ import pytest
 from toy_workflows import LIBRARY, task
 
 from resilisim.errors import InvalidInputError
-from resilisim.tool_library import default_library
-from resilisim.tool_library.retrieval import ToolRetriever, tool_text
 from resilisim.workflows import ExactPlanner, resolve_planner, semantic_match_by_retrieval, steps
 
 
@@ -52,25 +50,6 @@ def test_clauses_are_looked_at_in_batches(monkeypatch):
 def test_a_tool_of_another_library_is_named():
     with pytest.raises(InvalidInputError, match="'reed'"):
         semantic_match_by_retrieval(TableRetriever())("Read it.", ["reed"])
-
-
-class DrawnVectors(ToolRetriever):
-    """Real search over the library, with unit vectors that are drawn for each text instead of a model's."""
-
-    def embed(self, texts):
-        drawn = [np.random.default_rng(list(text.encode())).normal(size=16) for text in texts]
-        return np.array([vector / np.linalg.norm(vector) for vector in drawn], np.float32)
-
-
-def test_scores_are_rounded_cosines_of_the_index():
-    library = default_library()
-    retriever = DrawnVectors(library)
-    tools = [library.names[place] for place in (29, 0, 7)]
-    scores = semantic_match_by_retrieval(retriever)("Open the file. Send a message; count the rows.", tools)
-    clauses = retriever.embed(["Open the file", "Send a message", "count the rows"])
-    cosines = clauses @ retriever.embed([tool_text(library[name]) for name in tools]).T
-    assert scores == pytest.approx(cosines.max(axis=0), abs=6e-4)
-    assert scores == [round(score, 3) for score in scores]
 
 
 def test_a_planner_fills_the_match_from_the_text_of_each_task():

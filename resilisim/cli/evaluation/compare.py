@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from resilisim.cli.options import JsonFlag
-from resilisim.cli.output import console, error_console, note, plain, print_json, simple_table
+from resilisim.cli.output import console, error_console, note, plain, print_json, say, simple_table
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.results import evaluate
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
@@ -52,18 +52,18 @@ def compare(
     if as_json:
         print_json({"run_a": str(run_a), "run_b": str(run_b), **result.to_mapping()})
         return
-    show = console()
-    show.print(plain(_headline(result)), soft_wrap=True)
+    say(_headline(result))
+    several = len(result.comparisons) > 1
+    corrected = [result.holm_p_values(method) for method in METHOD_NAMES]
     for number, comparison in enumerate(result.comparisons):
-        show.print(comparison_table(comparison, [row[number] for row in _corrected(result)], len(result.comparisons)))
-        if comparison.optimum.value == comparison.optimum.value:  # an agent that tries again has no ceiling
-            show.print(plain(_ceilings(comparison), "dim"), soft_wrap=True)
-        if len(result.comparisons) > 1 and comparison.best.note is not None:
-            show.print(plain(_sentence(comparison.best.note), "dim"), soft_wrap=True)
-    if len(result.comparisons) > 1:
-        show.print(comparison_table(result.pooled, None, 1, "all together"))
-    for line in _advice(result):
-        show.print(plain(line), soft_wrap=True)
+        console().print(comparison_table(comparison, [row[number] for row in corrected] if several else None))
+        if not math.isnan(comparison.optimum.value):  # an agent that tries again has no ceiling
+            say(_ceilings(comparison), style="dim")
+        if several and comparison.best.note is not None:
+            say(_sentence(comparison.best.note), style="dim")
+    if several:
+        console().print(comparison_table(result.pooled, None, "all together"))
+    say(*_advice(result))
     for name, missing in zip((run_a, run_b), result.num_unfinished, strict=True):
         if missing and not (result.same_run and name is run_b):
             note(f"{name} is not finished: {missing:,} of its episodes are missing")
@@ -71,15 +71,13 @@ def compare(
 
 def points(value: float, digits: int = 1) -> str:
     """Return a difference of shares in points with its sign ("+3.1"), a dash for NaN; never a negative zero."""
-    if value != value:
-        return "–"
-    text = f"{100.0 * value:+.{digits}f}"
-    return text[1:] if float(text) == 0.0 else text
+    text = format_percent(value, digits)
+    return f"+{text}" if value > 0.0 and float(text) else text
 
 
 def p_text(value: float) -> str:
     """Return a p-value as it is shown ("0.031", "<0.001"), or a dash for NaN."""
-    if value != value:
+    if math.isnan(value):
         return "–"
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
@@ -87,9 +85,7 @@ def p_text(value: float) -> str:
 def interval_text(difference: Difference, digits: int) -> str:
     """Return an interval in points, or a dash where there is none."""
     low, high = difference.interval
-    if low != low:
-        return "–"
-    return f"[{points(low, digits)}, {points(high, digits)}]"
+    return "–" if math.isnan(low) else f"[{points(low, digits)}, {points(high, digits)}]"
 
 
 def digits_of(difference: Difference) -> int:
@@ -110,35 +106,29 @@ def _headline(result: RunComparison) -> str:
     )
 
 
-def _corrected(result: RunComparison) -> list[list[float]]:
-    return [result.holm_p_values(method) for method in METHOD_NAMES]
-
-
-def comparison_table(
-    comparison: Comparison, corrected: list[float] | None, num_comparisons: int, title: str | None = None
-) -> Table:
+def comparison_table(comparison: Comparison, corrected: list[float] | None, title: str | None = None) -> Table:
     """Return what each method says about a difference, the one to believe in bold.
 
     Args:
         comparison: Two policies under one prompt, or all of them together.
         corrected: p-value of each method corrected for the number of comparisons; None leaves them out.
-        num_comparisons: How many comparisons there are.
         title: In place of the names of the policies.
     """
     a, b = comparison.success_a, comparison.success_b
     heading = title or f"{comparison.label_a} - {comparison.label_b}, prompt {comparison.prompt}"
-    table = simple_table(f"{heading}: {format_percent(a.value)} % - {format_percent(b.value)} %", padding=(0, 1))
-    shows_correction = corrected is not None and num_comparisons > 1
-    table.add_column("method")
-    for name in ("difference", "95% interval", "p", *(["p, Holm"] if shows_correction else []), "pairs"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = ("difference", "95% interval", "p", *(["p, Holm"] if corrected else []), "pairs")
+    table = simple_table(
+        f"{heading}: {format_percent(a.value)} % - {format_percent(b.value)} %",
+        Column("method"),
+        *(Column(name, justify="right", no_wrap=True) for name in numbers),
+        padding=(0, 1),
+    )
     digits = digits_of(comparison.best)
     for place, (method, shown) in enumerate(METHOD_NAMES.items()):
         found = comparison.differences[method]
         style = "bold" if method == comparison.best.method else ""
         cells = [shown, points(found.difference, digits), interval_text(found, digits), p_text(found.p_value)]
-        if corrected is not None and num_comparisons > 1:
-            cells.append(p_text(corrected[place]))
+        cells += [p_text(corrected[place])] if corrected else []
         table.add_row(*(plain(cell, style) for cell in [*cells, f"{found.episodes:,}"]))
     return table
 
@@ -235,11 +225,9 @@ def leaderboard(
     if markdown:
         typer.echo(_markdown(board), nl=False)
         return
-    show = console()
     for name, rows in board.sections.items():
-        show.print(_section_table(name, rows))
-    for line in _board_notes(board):
-        show.print(plain(line, "dim"), soft_wrap=True)
+        console().print(_section_table(name, rows))
+    say(*_board_notes(board), style="dim")
 
 
 def _cells(row: Row, separator: str = " ") -> list[str]:
@@ -265,20 +253,18 @@ def _cells(row: Row, separator: str = " ") -> list[str]:
 
 
 def _section_table(name: str, rows: tuple[Row, ...]) -> Table:
-    table = simple_table(f"prompt {name}")
     width = console().width
-    separator = " " if width >= WIDE else "\n"
+    is_wide = width >= WIDE
     shown = [column for column in COLUMNS if width >= NARROW or column not in LEFT_OUT]
+    table = simple_table(f"prompt {name}")
     for column in shown:
-        is_name = column == "policy"
-        table.add_column(
-            column if width >= WIDE else column.replace(" row ", " row\n").replace("luck-", "luck-\n"),
-            justify="left" if is_name else "right",
-            overflow="fold",
-            min_width=18 if is_name else None,
-        )
+        heading = column if is_wide else column.replace(" row ", " row\n").replace("luck-", "luck-\n")
+        if column == "policy":
+            table.add_column(heading, overflow="fold", min_width=18)
+        else:
+            table.add_column(heading, justify="right", overflow="fold")
     for row in rows:
-        cells = dict(zip(COLUMNS, _cells(row, separator), strict=True))
+        cells = dict(zip(COLUMNS, _cells(row, " " if is_wide else "\n"), strict=True))
         table.add_row(*(plain(cells[column]) for column in shown))
     return table
 
@@ -384,10 +370,8 @@ def power(
     if as_json:
         print_json({"pilot_was_played": played, **plan.to_mapping()})
         return
-    show = console()
-    show.print(_plan_table(plan))
-    for line in _plan_notes(plan, played):
-        show.print(plain(line), soft_wrap=True)
+    console().print(_plan_table(plan))
+    say(*_plan_notes(plan, played))
 
 
 def _play_pilot() -> Comparison:
@@ -421,12 +405,10 @@ def _plan_table(plan: PowerPlan) -> Table:
         f"Episodes of each policy for {100.0 * plan.difference:g} points, power {plan.power:g}, level {plan.level:g}; "
         f"pilot: {pilot.label_a} - {pilot.label_b}, prompt {pilot.prompt}"
     )
-    table = simple_table(title)
-    is_wide = console().width >= WIDE
-    separator, shown = (" ", SEEDS) if is_wide else ("\n", SEEDS[::2])
-    table.add_column("method", overflow="fold", min_width=21)
-    for count in shown:
-        table.add_column(f"{count} seed{'' if count == 1 else 's'}{separator}a task", justify="right", no_wrap=True)
+    separator, shown = (" ", SEEDS) if console().width >= WIDE else ("\n", SEEDS[::2])
+    heads = [f"{count} seed{'' if count == 1 else 's'}{separator}a task" for count in shown]
+    columns = [Column(head, justify="right", no_wrap=True) for head in heads]
+    table = simple_table(title, Column("method", overflow="fold", min_width=21), *columns)
     for method in plan.parts:
         sizes = (_size_text(plan, method, count, separator) for count in shown)
         table.add_row(plain(_WAYS[method]), *(plain(size) for size in sizes))

@@ -33,6 +33,7 @@ from resilisim.cli.output import (
     note,
     plain,
     print_json,
+    say,
     tables_that_fit,
 )
 from resilisim.envs.settings import EnvironmentSettings
@@ -186,7 +187,7 @@ def profile(
         print_json({**result.to_mapping(), "page": str(path)})
     else:
         print_profile(result)
-        console().print(plain(f"page: {path}"), soft_wrap=True)
+        say(f"page: {path}")
     if not result.is_finished:
         missing = sum(run.num_planned - run.num_episodes for run in result.runs)
         reason = f", the last because {result.last_error}" if result.last_error else ""

@@ -39,6 +39,14 @@ def write_report(
     Raises:
         StoreError: It is no folder of results, or something cannot be read or written.
         InvalidInputError: The other run cannot be compared with this one.
+
+    Example:
+        >>> import tempfile
+        >>> from resilisim.evaluation import evaluate
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = evaluate(["random"], 3, ["baseline"], 1, out=folder, progress=False)
+        ...     write_report(folder).name
+        'report.html'
     """
     # What makes the page needs more than whoever only evaluates should have to load.
     from resilisim.evaluation.report.body import build_page

@@ -14,13 +14,11 @@ from resilisim.evaluation.report.groups import LEVEL_NAMES, PromptPools
 from resilisim.evaluation.report.page import (
     NOTHING,
     Block,
-    CellLike,
     Fold,
     Section,
     Table,
     beside_a_chart,
     name_cell,
-    percent,
     plain,
     say,
     shares_text,
@@ -133,14 +131,14 @@ def _usage_table(agents: Sequence[AgentSums]) -> Table:
         [
             ("policy", lambda usage: usage.sums.policy if usage.is_first else ""),
             ("prompt", lambda usage: usage.sums.prompt_type if usage.is_first else ""),
-            ("component", lambda usage: usage.role),
+            ("component", "role"),
             ("calls", lambda usage: usage.per_episode("calls", 1)),
             ("prompt tokens", lambda usage: usage.per_episode("prompt_tokens", 0)),
             ("reply tokens", lambda usage: usage.per_episode("completion_tokens", 0)),
             ("tokens per call", lambda usage: usage.per_call(_tokens(usage.values), ",.0f")),
             ("seconds", lambda usage: usage.per_episode("latency_seconds", 1)),
             ("from cache", lambda usage: usage.per_call(usage.values["from_cache"], ".0%")),
-            ("dollars", lambda usage: usage.dollars),
+            ("dollars", "dollars"),
         ],
         text_columns=3,
         notes=[say("no_intervals_totals"), *estimated],
@@ -157,11 +155,11 @@ def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
         "Where agents gave up",
         agents,
         [
-            ("policy", lambda sums: sums.policy),
-            ("prompt", lambda sums: sums.prompt_type),
+            ("policy", "policy"),
+            ("prompt", "prompt_type"),
             ("calls by", lambda sums: ", ".join(sorted(sums.protocols))),
-            ("first to give up in failed episodes", lambda sums: shares_text(sums.first_failures) or NOTHING),
-            ("what ended the agent", lambda sums: shares_text(sums.endings) or NOTHING),
+            ("first to give up in failed episodes", lambda sums: shares_text(sums.first_failures) or None),
+            ("what ended the agent", lambda sums: shares_text(sums.endings) or None),
             ("failed", lambda sums: f"{sums.num_episodes - sums.num_right:,} of {sums.num_episodes:,}"),
             ("unreadable replies per episode", lambda sums: f"{sums.malformed_replies / sums.num_episodes:.2f}"),
             ("replies cut off per episode", lambda sums: f"{sums.cut_replies / sums.num_episodes:.2f}"),
@@ -175,7 +173,7 @@ def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
 
 def _replans_table(agents: Sequence[AgentSums]) -> Table | None:
     """Return how many episodes took how many replans, or None if no agent replanned."""
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for sums in agents:
         numbers = sorted(sums.replans["all"])
         if not any(numbers):
@@ -183,8 +181,7 @@ def _replans_table(agents: Sequence[AgentSums]) -> Table | None:
         for place, number in enumerate(numbers):
             counts = [sums.replans[which][number] for which in ("all", "finished", "right")]
             names = (sums.policy, sums.prompt_type) if place == 0 else ("", "")
-            cells = (f"{count:,}" for count in counts)
-            rows.append([*names, str(number), *cells, f"{counts[2] / counts[0]:.0%}"])
+            rows.append([*names, str(number), *counts, f"{counts[2] / counts[0]:.0%}"])
     if not rows:
         return None
     return Table(
@@ -244,10 +241,10 @@ def _players_by_agent(pools: PromptPools) -> dict[str, list[Player]]:
 
 def _scaling_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
     """Return full, partial and failed episodes of every agent with every model, under each prompt."""
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for player in (player for own in players.values() for player in own):
         name = name_cell(player.agent, pools.is_privileged(player.name))
-        rows.append([name, player.model, _size_text(player.size), *pools.level_cells(player.name)])
+        rows.append([name, player.model, _size_text(player.size), *pools.level_rates(player.name)])
     return Table(
         say("scaling_table"),
         ("agent", "model", "size", *LEVEL_NAMES * len(pools.prompts)),
@@ -260,7 +257,7 @@ def _scaling_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) 
 
 def _evenness_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
     """Return saturation, combined performance score and deviation of each agent over its models, under each prompt."""
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for agent, own in players.items():
         for prompt in pools.prompts:
             found = [pools.get(player.name, prompt) for player in own]
@@ -268,7 +265,7 @@ def _evenness_table(players: Mapping[str, Sequence[Player]], pools: PromptPools)
             if len(rates) > 1:
                 measures = (deviation_over_models, saturation, combined_performance_score)
                 values = [max(rates), math.fsum(rates) / len(rates), *(measure(rates) for measure in measures)]
-                rows.append([agent, prompt, f"{len(rates):,}", *map(percent, values)])
+                rows.append([agent, prompt, len(rates), *values])
     return Table(
         "How evenly an agent does over models, in percent",
         ("agent", "prompt", "models", "best", "mean", "Std", "Sat", "CPS"),

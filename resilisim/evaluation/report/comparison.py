@@ -15,17 +15,14 @@ from resilisim.evaluation.report.page import (
     NOTHING,
     Block,
     Cell,
-    CellLike,
     Fold,
     Note,
     Section,
     Table,
     beside_a_chart,
-    percent,
     plain,
     say,
     signed_points,
-    with_interval,
 )
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs, refuse_incomparable
@@ -140,12 +137,12 @@ def differences_table(compared: RunComparison) -> Table:
     several = len(compared.comparisons) > 1
     methods = {comparison.best.method for comparison in (*compared.comparisons, compared.pooled)}
     method = PAIRED_LUCK_ADJUSTED if methods == {PAIRED_LUCK_ADJUSTED} else PAIRED
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for (comparison, *names), corrected in zip(_named(compared), _corrected(compared, method), strict=False):
         difference = comparison.differences[method]
-        rates = (with_interval(comparison.success_a), with_interval(comparison.success_b))
+        rates = (comparison.success_a, comparison.success_b)
         p_values = (p_text(difference.p_value), p_text(corrected))
-        rows.append([*names, f"{comparison.episodes:,}", *rates, _difference_cell(difference), *p_values])
+        rows.append([*names, comparison.episodes, *rates, _difference_cell(difference), *p_values])
     return Table(
         say("differences_table", method=METHOD_NAMES[method]),
         ("policy", "prompt", "pairs", "A", "B", "A − B", "p", "p (Holm)"),
@@ -159,14 +156,14 @@ def differences_table(compared: RunComparison) -> Table:
 def methods_table(compared: RunComparison) -> Table:
     """Return each method's difference, interval and p-value for every matched policy and prompt, and for all."""
     corrected = {method: _corrected(compared, method) for method in METHOD_NAMES}
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for place, (comparison, *names) in enumerate(_named(compared)):
         for method, name in METHOD_NAMES.items():
             difference = comparison.differences[method]
             p_values = (p_text(difference.p_value), p_text(corrected[method][place]))
-            numbers = (_difference_cell(difference), percent(difference.standard_error), *p_values)
+            numbers = (_difference_cell(difference), difference.standard_error, *p_values)
             called = Cell(name, explanation=difference.note)
-            rows.append([*names, called, f"{difference.episodes:,}", *numbers])
+            rows.append([*names, called, difference.episodes, *numbers])
             names = ["", ""]
     return Table(
         say("methods_table"),
@@ -215,8 +212,8 @@ def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:
             ("task", lambda task: Cell(task, style="id")),
             ("type", lambda task: plain(types.get(task, NOTHING))),
             ("pairs", lambda task: f"{sums[task][0]:,.0f}"),
-            ("A", lambda task: percent(means[task][0])),
-            ("B", lambda task: percent(means[task][1])),
+            ("A", lambda task: means[task][0]),
+            ("B", lambda task: means[task][1]),
             ("A − B, luck-adjusted" if adjusted else "A − B", lambda task: signed_points(means[task][2])),
         ],
         text_columns=2,

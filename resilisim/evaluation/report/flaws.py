@@ -29,7 +29,6 @@ from resilisim.evaluation.report.groups import (
 )
 from resilisim.evaluation.report.page import (
     Block,
-    CellLike,
     Fold,
     Note,
     Section,
@@ -77,10 +76,10 @@ def drops_table(pools: PromptPools) -> Table | None:
     both = {policy: (sound, flawed) for policy, (sound, flawed) in pairs.items() if sound and flawed}
     if not both:
         return None
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for policy, (sound, flawed) in both.items():
         drops = (difference(sound.success, flawed.success), difference(sound.adjusted, flawed.adjusted))
-        rows.append([pools.name(policy), *sound.level_cells, *flawed.level_cells])
+        rows.append([pools.name(policy), *sound.level_rates, *flawed.level_rates])
         rows[-1] += [with_interval(drop, signed=True) for drop in drops]
     ordinary = [both[policy] for policy in pools.ordinary if policy in both]
     num_starred = len(both) - len(ordinary)
@@ -101,11 +100,11 @@ def drops_table(pools: PromptPools) -> Table | None:
     )
 
 
-def _mean_cells(pairs: Sequence[tuple[Pool, Pool]]) -> list[CellLike]:
-    cells: list[CellLike] = []
+def _mean_cells(pairs: Sequence[tuple[Pool, Pool]]) -> list[object]:
+    cells: list[object] = []
     for side in zip(*pairs, strict=True):
         levels = zip(*(entry.levels for entry in side), strict=True)
-        cells += [with_interval(mean_of(rates)) for rates in levels]
+        cells += map(mean_of, levels)
     share = 1.0 / len(pairs)
     for rate in ("success", "adjusted"):
         signed = [
@@ -176,15 +175,15 @@ def _adjusted(entry: Pool) -> Estimate:
 def flaws_table(parts: Mapping[tuple[str, Key], Pool], costs: FlawCosts, pools: PromptPools) -> Table:
     """Return success by flaw and severity (and method), beside the exact chances of obeying and deviating."""
     keys = sorted({key for _, key in parts}, key=_place)
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for key in keys:
         names = [plain(name) for name in (key[0], *key[2:], key[1])]
         for policy in pools.policies:
             if (policy, key) not in parts:
                 continue
             row = parts[policy, key].summary
-            rows.append([*names, pools.name(policy), f"{row.num_tasks:,}", f"{row.num_episodes:,}"])
-            rows[-1] += map(with_interval, (row.success, row.luck_adjusted, costs.obey(key), costs.deviate(key)))
+            rows.append([*names, pools.name(policy), row.num_tasks, row.num_episodes])
+            rows[-1] += (row.success, row.luck_adjusted, costs.obey(key), costs.deviate(key))
     headings = ("flaw", *["method"] * any(len(key) == 3 for key in keys), "severity", "policy")
     return Table(
         say("flaws_table"),

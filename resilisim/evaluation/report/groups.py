@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from resilisim.evaluation.report.page import NOTHING, Cell, CellLike, name_cell, with_interval
+from resilisim.evaluation.report.page import Cell, name_cell
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
@@ -48,11 +48,10 @@ class Pool:
     levels: tuple[Rate, Rate, Rate]  # full, partial and no success
 
     @property
-    def level_cells(self) -> list[CellLike]:
+    def level_rates(self) -> list[Estimate]:
         """Shares of full, partial and no success with their intervals, over the tasks that have any episode."""
         present = self.success.denominators > 0
-        shares = (clustered_proportion(rate.numerators[present], rate.denominators[present]) for rate in self.levels)
-        return [with_interval(share) for share in shares]
+        return [clustered_proportion(rate.numerators[present], rate.denominators[present]) for rate in self.levels]
 
 
 def base_prompt(prompt_type: str) -> str:
@@ -198,8 +197,8 @@ class PromptPools:
         """Return a policy's name, with the mark of privileged ones."""
         return name_cell(policy, self.is_privileged(policy))
 
-    def level_cells(self, policy: str) -> list[CellLike]:
+    def level_rates(self, policy: str) -> list[Estimate | None]:
         """Return the shares of full, partial and no success of a policy, under one prompt after the other."""
         found = [self.get(policy, prompt) for prompt in self.prompts]
-        none: list[CellLike] = [NOTHING] * len(LEVEL_NAMES)
-        return [cell for own in found for cell in (none if own is None else own.level_cells)]
+        none = [None] * len(LEVEL_NAMES)
+        return [rate for own in found for rate in (none if own is None else own.level_rates)]

@@ -84,12 +84,12 @@ def _calls_table(which: str, calls: Sequence[CostlyCall]) -> Table:
         calls,
         [
             ("episode", lambda call: Cell(str(call.index), link=f"#episode-{call.index}")),
-            ("policy", lambda call: call.policy),
-            ("prompt", lambda call: call.prompt_type),
+            ("policy", "policy"),
+            ("prompt", "prompt_type"),
             ("message", lambda call: Cell(message_line(call.message, MESSAGE_LENGTH), style="message")),
             ("why it cost", lambda call: Cell(plain(call.label), explanation=LOSS_LABELS.get(call.label))),
             ("turn", lambda call: str(call.turn)),
-            ("cost", lambda call: percent(call.regret)),
+            ("cost", "regret"),
         ],
         text_columns=5,
         notes=(say("no_intervals_calls"),),
@@ -134,9 +134,9 @@ def worst_tasks(facts: RunFacts) -> list[Block]:
             ("required tools, in order", lambda task: Cell(" → ".join(tasks[task].required_tools), style="tools")),
             ("costliest cause", lambda task: plain(costliest_cause(task))),
             ("episodes", lambda task: f"{count[task]:,.0f}"),
-            ("ceiling V*", lambda task: percent(float(optimum[task] / count[task]))),
-            ("success", lambda task: percent(float(outcome[task] / count[task]))),
-            ("lost by calls", lambda task: percent(float(regret[task]))),
+            ("ceiling V*", lambda task: float(optimum[task] / count[task])),
+            ("success", lambda task: float(outcome[task] / count[task])),
+            ("lost by calls", lambda task: float(regret[task])),
         ],
         text_columns=4,
         notes=(say("no_intervals_tasks"), say("regret_adds_up")),
@@ -213,8 +213,8 @@ def totals_table(pools: PromptPools, dimension: str) -> Table | None:
         [
             (heading, name),
             ("costliest causes", lambda part: sums[part].causes),
-            ("episodes", lambda part: f"{sums[part].episodes:,}"),
-            ("runs of the tool" if is_tool else "messages", lambda part: f"{sums[part].calls:,}"),
+            ("episodes", lambda part: sums[part].episodes),
+            ("runs of the tool" if is_tool else "messages", lambda part: sums[part].calls),
             ("lost" if by_policy else whose, lambda part: sums[part].per_episode(num_counted)),
             *map(lost, shown),
         ],
@@ -277,11 +277,11 @@ def _errors_table(
     shown = policies if 1 < len(policies) <= MOST_ERROR_POLICIES else []
     total: Counter[str] = sum(errors.values(), Counter())
 
-    def row(name: str, counted: Sequence[str]) -> list[CellLike]:
+    def row(name: str, counted: Sequence[str]) -> list[object]:
         def of_100(own: Counter[str], number: int) -> str:
             return f"{100 * sum(own[error] for error in counted) / number:.1f}"
 
-        failures = f"{sum(total[error] for error in counted):,}"
+        failures = sum(total[error] for error in counted)
         of_policies = [of_100(errors[policy], executions[policy]) for policy in shown]
         return [name, failures, of_100(total, total.total()), of_100(total, executions.total()), *of_policies]
 
@@ -353,7 +353,7 @@ def broken_section(broken: list[FailureRecord]) -> Section | None:
     table = Table(
         "Episodes that broke and are not finished",
         ("policy", "prompt", "reason", "episodes"),
-        [[*names, f"{count:,}"] for names, count in ordered[:MOST_REASONS]],
+        [[*names, count] for names, count in ordered[:MOST_REASONS]],
         text_columns=3,
         notes=notes,
     )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from operator import attrgetter
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -61,6 +62,8 @@ class Cell:
 
 
 CellLike: TypeAlias = "str | Cell"
+# A heading, and what makes a row's cell: a function, or the name of an attribute ("ceiling.value").
+Column: TypeAlias = "tuple[CellLike, str | Callable[[Row], Any]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Table:
     Attributes:
         caption: What it shows, with the unit of its numbers and the kind of its intervals.
         headings: One per column.
-        rows: The cells, row by row.
+        rows: The cells, row by row; of what is given, estimates, shares, counts and None become cells (`cell_of`).
         text_columns: How many columns are texts.
         groups: Headings above the headings: each with the number of columns that it spans; none if empty.
         notes: What a reader must know, below the table.
@@ -83,7 +86,7 @@ class Table:
 
     caption: str
     headings: Sequence[CellLike]
-    rows: Sequence[Sequence[CellLike]]
+    rows: Sequence[Sequence[Any]]
     text_columns: int = 1
     groups: Sequence[tuple[str, int]] = ()
     notes: Sequence[str] = ()
@@ -91,17 +94,16 @@ class Table:
     is_listed: bool = False
     summary_rows: int = 0
 
+    def __post_init__(self) -> None:
+        """Make cells of values."""
+        object.__setattr__(self, "rows", [list(map(cell_of, row)) for row in self.rows])
+
     @classmethod
-    def of(
-        cls,
-        caption: str,
-        rows: Iterable[Row],
-        columns: Sequence[tuple[CellLike, Callable[[Row], CellLike]]],
-        **more: Any,
-    ) -> Table:
-        """Return a table from its columns, each a heading with what makes a row's cell; `more` are other fields."""
+    def of(cls, caption: str, rows: Iterable[Row], columns: Sequence[Column[Row]], **more: Any) -> Table:
+        """Return a table from its columns; `more` are other fields."""
         headings = [heading for heading, _ in columns]
-        return cls(caption, headings, [[cell(row) for _, cell in columns] for row in rows], **more)
+        values = [attrgetter(value) if isinstance(value, str) else value for _, value in columns]
+        return cls(caption, headings, [[value(row) for value in values] for row in rows], **more)
 
     @property
     def column_names(self) -> list[str]:
@@ -276,6 +278,17 @@ _HTML = _environment(printable)
 _MARKDOWN = _environment(lambda text: Markup(escape_markdown(text)))
 _MARKDOWN.filters["cells"] = lambda row: Markup(" | ").join(Markup(escape_markdown(str(cell))) for cell in row)
 _MARKDOWN.filters["as_html"] = lambda text: Markup(escape(printable(text)))
+
+
+def cell_of(value: Any) -> CellLike:
+    """Return a value as it stands in a table: a share in percent, an estimate with its interval, None as a dash."""
+    if isinstance(value, (str, Cell)):
+        return value
+    if isinstance(value, Estimate):
+        return with_interval(value)
+    if isinstance(value, float):
+        return percent(value)
+    return NOTHING if value is None else f"{value:,}"
 
 
 def name_cell(policy: str, privileged: bool) -> Cell:

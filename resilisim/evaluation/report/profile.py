@@ -12,14 +12,13 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.report.body import names_of
-from resilisim.evaluation.report.charts import dot, element, legend, level_line, series_style, upright_line
+from resilisim.evaluation.report.charts import dot_symbol, element, legend, line_symbol, raw_symbol, series_style
 from resilisim.evaluation.report.charts.lines import Level, Series, curve_panel, group_panel
 from resilisim.evaluation.report.page import (
     NOTHING,
     Block,
     Card,
     Cell,
-    CellLike,
     Definitions,
     Fold,
     Note,
@@ -207,10 +206,10 @@ def _axis_section(axis: AxisProfile, result: ProfileResult) -> Section:
         label = partial(value_text, axis.axis)
         charts.append(curve_panel(one.name, axis.values, axis.axis, label, levels, others, one, axis.standard))
     symbols = legend(
-        *((_line_symbol(level.style), level.name) for level in levels),
-        (_dot_symbol(series_style(0)), "the policy, luck-adjusted, with its 95% interval"),
-        (_raw_symbol(), "raw success"),
-        (_line_symbol("other"), "the other policies"),
+        *((line_symbol(f"curve {level.style}"), level.name) for level in levels),
+        (dot_symbol(series_style(0)), "the policy, luck-adjusted, with its 95% interval"),
+        (raw_symbol(), "raw success"),
+        (line_symbol("curve other"), "the other policies"),
     )
     details = Fold("Every point with its change against the standard setting", [_axis_details_table(axis, several)])
     panels = element("div", charts, class_="panels")
@@ -230,16 +229,16 @@ def _series(
 def _flaws_section(flaws: FlawsProfile) -> Section:
     """Return what the flaws do: a small chart for each flaw, the table, every policy in detail."""
     carried = [flaw for flaw in flaws.flaws if flaws.reference(flaw, SOUND).num_tasks]
-    entries = [(_line_symbol("optimum"), "deviate: V*"), (_line_symbol("obey"), "obey")]
+    entries = [(line_symbol("curve optimum"), "deviate: V*"), (line_symbol("curve obey"), "obey")]
     for number, policy in enumerate(flaws.policies):
         name = f"{policy.who.policy} *" if policy.who.privileged else policy.who.policy
-        entries.append((_dot_symbol(series_style(number) + " hollow" * policy.who.privileged), name))
+        entries.append((dot_symbol(series_style(number) + " hollow" * policy.who.privileged), name))
     return Section(
         "flaws",
         "When the plan is wrong",
         [
             say("profile_flaws"),
-            legend(*entries, (_raw_symbol(), "raw success")),
+            legend(*entries, (raw_symbol(), "raw success")),
             element("div", [_flaw_chart(flaws, flaw) for flaw in carried], class_="panels"),
             _flaws_table(flaws),
             Fold("Every policy in detail", [_flaw_details_table(policy) for policy in flaws.policies]),
@@ -271,24 +270,6 @@ def _flaw_chart(flaws: FlawsProfile, flaw: str) -> Markup:
     return group_panel(heading, shown, levels, series, "; ".join(described))
 
 
-def _dot_symbol(style: str) -> Markup:
-    line = upright_line(6, 0.5, 12.5, f"interval {style.removesuffix(' hollow')}")
-    return _symbol(12, line + dot(6, 6.5, f"dot {style}", radius=4.0))
-
-
-def _raw_symbol() -> Markup:
-    return _symbol(12, dot(6, 6.5, "raw-dot", radius=2.2))
-
-
-def _line_symbol(style: str) -> Markup:
-    return _symbol(24, level_line(1, 23, 6.5, f"curve {style}"))
-
-
-def _symbol(width: int, content: Markup) -> Markup:
-    drawn = element("svg", content, width=width, height=13, viewBox=f"0 0 {width} 13", aria_hidden="true")
-    return element("span", drawn, class_="chart-symbol")
-
-
 def _curve_cell(curve: Curve, several_prompts: bool) -> Cell:
     """Return the name of a curve: the policy, and the prompt where there are several."""
     name = f"{curve.who.policy}, {plain(curve.who.prompt)}" if several_prompts else curve.who.policy
@@ -298,10 +279,10 @@ def _curve_cell(curve: Curve, several_prompts: bool) -> Cell:
 def _areas_table(result: ProfileResult) -> Table:
     """Return the mean success along each axis as a share of the mean ceiling."""
     several = len(result.arguments["prompts"]) > 1
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for curves in zip(*(axis.curves for axis in result.axes), strict=True):
         areas = [estimate for curve in curves for estimate in (curve.area.raw, curve.area.adjusted)]
-        rows.append([_curve_cell(curves[0], several), *map(with_interval, areas)])
+        rows.append([_curve_cell(curves[0], several), *areas])
     spans = []
     for axis in result.axes:
         first, last = value_text(axis.axis, axis.values[0]), value_text(axis.axis, axis.values[-1])
@@ -316,14 +297,13 @@ def _areas_table(result: ProfileResult) -> Table:
 
 def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
     """Return raw success at each point, with the exact references."""
-    rows: list[list[CellLike]] = [
-        [_curve_cell(curve, several_prompts), *(with_interval(point.success) for point in curve.points)]
-        for curve in axis.curves
+    rows: list[list[object]] = [
+        [_curve_cell(curve, several_prompts), *(point.success for point in curve.points)] for curve in axis.curves
     ]
-    rows.append(["optimum V*", *map(percent, axis.optimum)])
+    rows.append(["optimum V*", *axis.optimum])
     if axis.searches:
-        rows.append([AFTER_SEARCH, *map(percent, axis.after_search)])
-    rows.append([REQUIRED_RETRIED, *map(percent, axis.plan_following)])
+        rows.append([AFTER_SEARCH, *axis.after_search])
+    rows.append([REQUIRED_RETRIED, *axis.plan_following])
     value = value_text(axis.axis, axis.standard)
     standard = f"a reliability of {value}" if axis.axis == RELIABILITY else f"{value} {axis.axis}"
     return Table(
@@ -338,12 +318,12 @@ def _axis_table(axis: AxisProfile, several_prompts: bool) -> Table:
 
 def _axis_details_table(axis: AxisProfile, several_prompts: bool) -> Table:
     """Return everything about each point: raw, adjusted, share of the ceiling, change against the standard setting."""
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for curve in axis.curves:
         for point, ceiling in zip(curve.points, axis.ceiling_of(curve), strict=True):
             name, place = _curve_cell(curve, several_prompts), value_text(axis.axis, point.value)
-            rates = map(with_interval, (point.success, point.adjusted, point.share_of_ceiling))
-            rows.append([name, place, percent(ceiling), *rates, *_change_cells(point, "standard")])
+            rates = (point.success, point.adjusted, point.share_of_ceiling)
+            rows.append([name, place, ceiling, *rates, *_change_cells(point, "standard")])
     return Table(
         say("profile_axis_details_table", axis=axis.axis),
         ("policy", axis.axis, "ceiling", "success", "luck-adjusted", "share of ceiling", *CHANGES),
@@ -353,7 +333,7 @@ def _axis_details_table(axis: AxisProfile, several_prompts: bool) -> Table:
     )
 
 
-def _change_cells(result: CurvePoint | FlawCell, without: str) -> list[CellLike]:
+def _change_cells(result: CurvePoint | FlawCell, without: str) -> list[Cell | str]:
     change = result.change
     if change is None:
         return [without, without]
@@ -366,12 +346,12 @@ def _severity_text(reference: FlawReference) -> str:
 
 def _drops_table(flaws: FlawsProfile) -> Table:
     """Return what flaws cost each policy, and where they cost most."""
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for policy in flaws.policies:
         drops = [policy.drop_by_severity[name].better for name in flaws.severities if policy.worst]
         estimates = (policy.worst_success, policy.optimal, *drops, policy.drop.better, policy.recovered.better)
         name = name_cell(policy.who.policy, policy.who.privileged)
-        rows.append([name, worst_text(policy), *map(with_interval, estimates)])
+        rows.append([name, worst_text(policy), *estimates])
     num_cells = sum(reference.num_tasks > 0 for reference in flaws.references if reference.severity != SOUND)
     severities = [f"drop, {name}" for name in flaws.severities]
     return Table(
@@ -386,11 +366,11 @@ def _drops_table(flaws: FlawsProfile) -> Table:
 
 def _flaws_table(flaws: FlawsProfile) -> Table:
     """Return raw success under each flaw and severity, with the exact references."""
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for reference in flaws.references:
-        exact = (f"{reference.num_tasks:,}", percent(reference.obey), percent(reference.deviate))
+        exact = (reference.num_tasks, reference.obey, reference.deviate)
         found = [policy.cell(reference.flaw, reference.severity) for policy in flaws.policies]
-        cells = [NOTHING if cell is None else with_interval(cell.success) for cell in found]
+        cells = [None if cell is None else cell.success for cell in found]
         rows.append([plain(reference.flaw), _severity_text(reference), *exact, *cells])
     left_out = [
         f"{plain(reference.flaw)} ({count_of(reference.left_out, 'task')})"
@@ -413,10 +393,10 @@ def _flaws_table(flaws: FlawsProfile) -> Table:
 
 def _flaw_details_table(policy: FlawProfile) -> Table:
     """Return everything about one policy under each flaw and severity."""
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     for cell in policy.cells:
-        recovered = NOTHING if cell.recovered is None else with_interval(cell.recovered.better)
-        rates = (with_interval(cell.success), with_interval(cell.adjusted))
+        recovered = None if cell.recovered is None else cell.recovered.better
+        rates = (cell.success, cell.adjusted)
         names = (plain(cell.reference.flaw), _severity_text(cell.reference))
         rows.append([*names, *rates, *_change_cells(cell, NOTHING), recovered])
     return Table(
@@ -442,10 +422,10 @@ def _runs_table(result: ProfileResult) -> Table:
         result.runs,
         [
             ("folder", name),
-            ("what it changes", lambda run: run.title),
+            ("what it changes", "title"),
             ("state", state),
-            ("tasks", lambda run: f"{run.num_tasks:,}"),
-            ("episodes", lambda run: f"{run.num_episodes:,}"),
+            ("tasks", "num_tasks"),
+            ("episodes", "num_episodes"),
         ],
         text_columns=3,
         notes=(say("profile_runs"),),

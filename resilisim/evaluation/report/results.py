@@ -31,7 +31,7 @@ from resilisim.evaluation.report.page import (
     NOTHING,
     Block,
     Cell,
-    CellLike,
+    Column,
     Fold,
     Note,
     Section,
@@ -57,13 +57,8 @@ REPEATS = ("pass@k", "pass^k")
 FINDING_TOOLS = "finding-tools"  # CSS class of what the fewest searches cost that show the tools
 
 
-def estimate_column(heading: str, name: str) -> tuple[str, Callable[[GroupSummary], Cell]]:
-    """Return the column of one of a summary's estimates, with their intervals."""
-    return heading, lambda row: with_interval(getattr(row, name))
-
-
-POLICY = ("policy", policy_cell)
-PROMPT = ("prompt", lambda row: row.prompt_type)
+POLICY: Column[GroupSummary] = ("policy", policy_cell)
+PROMPT: Column[GroupSummary] = ("prompt", "prompt_type")
 
 
 def results_section(pools: PromptPools) -> Section:
@@ -121,21 +116,21 @@ def loss_bar(row: GroupSummary, labels: Sequence[str]) -> list[Part]:
 def success_table(rows: Sequence[GroupSummary]) -> Table:
     """Return the share of the ceiling and what it is made of, by policy and prompt."""
     searching = any(map(must_search, rows))
-    optimum = [("V*", lambda row: percent(row.optimum.value))] if searching else []
+    optimum = [("V*", "optimum.value")] if searching else []
     return Table.of(
         say("success_table"),
         rows,
         [
             POLICY,
             PROMPT,
-            ("plan by", lambda row: row.planner or NOTHING),
-            estimate_column("share of ceiling", "adjusted_share"),
-            estimate_column("luck-adjusted success", "luck_adjusted"),
-            ("ceiling" if searching else "ceiling V*", lambda row: percent(row.ceiling.value)),
+            ("plan by", "planner"),
+            ("share of ceiling", "adjusted_share"),
+            ("luck-adjusted success", "luck_adjusted"),
+            ("ceiling" if searching else "ceiling V*", "ceiling.value"),
             *optimum,
-            estimate_column("raw success", "success"),
-            estimate_column("raw share", "share_of_ceiling"),
-            ("episodes", lambda row: f"{row.num_episodes:,}"),
+            ("raw success", "success"),
+            ("raw share", "share_of_ceiling"),
+            ("episodes", "num_episodes"),
             ("messages", lambda row: f"{row.turns.value:.1f}"),
         ],
         text_columns=3,
@@ -147,12 +142,12 @@ def success_table(rows: Sequence[GroupSummary]) -> Table:
 def losses_table(rows: Sequence[GroupSummary], labels: Sequence[str]) -> Table:
     """Return the points lost by cause, for each policy and prompt; causes are rows while policies fit beside them."""
 
-    def cause(label: str) -> tuple[str, Callable[[GroupSummary], CellLike]]:
-        return plain(label), lambda row: with_interval(row.losses[label]) if label in row.losses else NOTHING
+    def cause(label: str) -> tuple[str, Callable[[GroupSummary], object]]:
+        return plain(label), lambda row: row.losses.get(label)
 
-    causes = [
-        ("not successful", lambda row: percent(1.0 - row.success.value)),
-        ("unavoidable", lambda row: percent(row.unavoidable)),
+    causes: list[tuple[str, Callable[[GroupSummary], object]]] = [
+        ("not successful", lambda row: 1.0 - row.success.value),
+        ("unavoidable", lambda row: row.unavoidable),
         *map(cause, labels),
         ("luck", lambda row: with_interval(row.luck, signed=True)),
     ]
@@ -174,7 +169,7 @@ def luck_table(rows: Sequence[GroupSummary]) -> Table:
             PROMPT,
             ("luck", lambda row: with_interval(row.luck, signed=True)),
             ("fitted β", lambda row: NOTHING if math.isnan(row.mean_beta) else f"{row.mean_beta:.2f}"),
-            estimate_column("adjusted with β = 1", "luck_adjusted_beta_1"),
+            ("adjusted with β = 1", "luck_adjusted_beta_1"),
             ("worth episodes", _episodes_saved),
         ],
         text_columns=2,
@@ -189,14 +184,14 @@ def _episodes_saved(row: GroupSummary) -> str:
 
 def levels_table(pools: PromptPools) -> Table:
     """Return full, partial and failed episodes by policy and prompt, as in table 2 of the ResiliBench paper."""
-    rows = [[pools.name(policy), *pools.level_cells(policy)] for policy in pools.policies]
+    rows: list[list[object]] = [[pools.name(policy), *pools.level_rates(policy)] for policy in pools.policies]
     notes = [say("privileged")] if pools.num_starred else []
     if len(pools.ordinary) > 1:
-        means: list[CellLike] = [mean_name(len(pools.ordinary), pools.num_starred)]
+        means: list[object] = [mean_name(len(pools.ordinary), pools.num_starred)]
         for prompt in pools.prompts:
             found = [pool.levels for policy in pools.ordinary if (pool := pools.get(policy, prompt)) is not None]
             rates = zip(*found, strict=True)
-            means += [with_interval(mean_of(own)) for own in rates] or [NOTHING] * len(LEVEL_NAMES)
+            means += [mean_of(own) for own in rates] or [None] * len(LEVEL_NAMES)
         rows.append(means)
         notes += [say("means_have_no_interval")] if len(pools.facts.table.tasks) < 2 else []
     return Table(
@@ -305,7 +300,7 @@ def task_types_section(pools: PromptPools) -> Section:
 def shares_table(pools: PromptPools, counts: Mapping[str, int]) -> Table:
     """Return the share of the ceiling of each policy under each prompt for each task type, and what the ceiling is."""
     chosen = [pools.facts.table.tasks_where(task_type=name) for name in counts]
-    rows: list[list[CellLike]] = []
+    rows: list[list[object]] = []
     shown: list[GroupSummary] = []
     ceilings: dict[str, list[GroupSummary]] = {}
     for row in pools.rows:
@@ -317,9 +312,9 @@ def shares_table(pools: PromptPools, counts: Mapping[str, int]) -> Table:
             ceilings.setdefault(row.ceiling_name, parts)
     names = {"known_probabilities": "tools known"} if len(ceilings) > 1 else {"known_probabilities": ""}
     for name, parts in sorted(ceilings.items()):
-        cells = (percent(part.ceiling.value) if part.num_tasks else NOTHING for part in parts)
+        cells = (part.ceiling.value if part.num_tasks else None for part in parts)
         rows.append(["ceiling in % of episodes", names.get(name, "tools to be found"), *cells])
-    rows.append(["tasks", "", *(f"{count:,}" for count in counts.values())])
+    rows.append(["tasks", "", *counts.values()])
     notes = [say("raw_shares")] if any(row.tries_again for row in pools.rows) else []
     if any(part.ceiling.value < LEAST_CEILING for part in shown):
         notes.append(say("low_ceiling", least=percent(LEAST_CEILING, 0)))
@@ -356,12 +351,12 @@ def task_types_table(rows: Sequence[tuple[str, GroupSummary]]) -> Table:
             ("policy", lambda row: policy_cell(row[1])),
             ("prompt", lambda row: row[1].prompt_type),
             ("costliest cause", lambda row: plain(row[1].biggest_loss or "none")),
-            ("tasks", lambda row: f"{row[1].num_tasks:,}"),
-            ("episodes", lambda row: f"{row[1].num_episodes:,}"),
-            ("luck-adjusted", lambda row: with_interval(row[1].luck_adjusted)),
-            ("ceiling", lambda row: percent(row[1].ceiling.value)),
-            ("raw success", lambda row: with_interval(row[1].success)),
-            ("partial success", lambda row: with_interval(row[1].partial_success)),
+            ("tasks", lambda row: row[1].num_tasks),
+            ("episodes", lambda row: row[1].num_episodes),
+            ("luck-adjusted", lambda row: row[1].luck_adjusted),
+            ("ceiling", lambda row: row[1].ceiling.value),
+            ("raw success", lambda row: row[1].success),
+            ("partial success", lambda row: row[1].partial_success),
         ],
         text_columns=4,
         is_stacked=True,
@@ -375,8 +370,8 @@ class _RepeatsLine(NamedTuple):
     side: int
     estimates: list[Estimate]
 
-    def cell(self, place: int) -> Cell:
-        return with_interval(self.estimates[place])
+    def at(self, place: int) -> Estimate:
+        return self.estimates[place]
 
 
 def repeats_section(pools: PromptPools) -> Section | None:
@@ -398,9 +393,9 @@ def repeats_section(pools: PromptPools) -> Section | None:
         lines,
         [
             ("policy", lambda line: policy_cell(line.row)),
-            ("prompt", lambda line: line.row.prompt_type),
+            ("prompt", "row.prompt_type"),
             ("", lambda line: REPEATS[line.side]),
-            *((f"k = {number}", partial(_RepeatsLine.cell, place=place)) for place, number in enumerate(tries)),
+            *((f"k = {number}", partial(_RepeatsLine.at, place=place)) for place, number in enumerate(tries)),
         ],
         text_columns=3,
         is_stacked=True,

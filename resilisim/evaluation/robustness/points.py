@@ -7,9 +7,9 @@ all its runs have in common, what is varied, and which runs these are.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,26 +46,20 @@ DEFAULT_TURNS = (4, 6, 8, 10, 12, 15)
 
 @dataclass(frozen=True, slots=True)
 class ProfilePoints:
-    """What is varied; the standard setting belongs to each axis that has points.
+    """What is varied; the standard setting belongs to each axis that has points."""
 
-    Attributes:
-        reliability: Success probabilities of a tool whose dependencies have succeeded (the law's `base`), ascending.
-        turns: Numbers of turns, ascending.
-        flaws: Flaw types.
-        severities: Severities of each flaw.
-    """
-
+    # Success probabilities of a tool whose dependencies have succeeded (the law's `base`), ascending
     reliability: tuple[float, ...] = ()
-    turns: tuple[int, ...] = ()
+    turns: tuple[int, ...] = ()  # numbers of turns, ascending
     flaws: tuple[str, ...] = ()
-    severities: tuple[str, ...] = ()
+    severities: tuple[str, ...] = ()  # severities of each flaw
 
     def with_standard(self, standard: EnvironmentSettings) -> ProfilePoints:
         """Return the points with the standard setting on each axis of numbers that has any."""
         return replace(
             self,
-            reliability=_sorted({*self.reliability, standard.base}) if self.reliability else (),
-            turns=_sorted({*self.turns, standard.max_turns}) if self.turns else (),
+            reliability=tuple(sorted({*self.reliability, standard.base})) if self.reliability else (),
+            turns=tuple(sorted({*self.turns, standard.max_turns})) if self.turns else (),
         )
 
     def merged(self, earlier: ProfilePoints, where: str) -> ProfilePoints:
@@ -81,8 +75,8 @@ class ProfilePoints:
             )
         flaws = {*self.flaws, *earlier.flaws}
         return ProfilePoints(
-            reliability=_sorted({*self.reliability, *earlier.reliability}),
-            turns=_sorted({*self.turns, *earlier.turns}),
+            reliability=tuple(sorted({*self.reliability, *earlier.reliability})),
+            turns=tuple(sorted({*self.turns, *earlier.turns})),
             flaws=tuple(flaw for flaw in FLAW_TYPES if flaw in flaws),
             severities=self.severities or earlier.severities,
         )
@@ -94,25 +88,15 @@ class ProfilePoints:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRun:
-    """One run of a profile.
+    """One run of a profile."""
 
-    Attributes:
-        name: Name of its folder.
-        axis: The axis that it belongs to, or "standard", which belongs to all.
-        value: Its place on the axis: reliability, turns or flaw; None for the standard run.
-        environment: Options of its environment.
-        prompts: Its prompts.
-        tasks: Its tasks.
-        left_out: How many of the profile's tasks cannot be part of it, because their plans cannot carry the flaw.
-    """
-
-    name: str
-    axis: str
-    value: float | int | str | None
-    environment: EnvironmentSettings
-    prompts: tuple[str, ...]
+    name: str  # name of its folder
+    axis: str  # the axis that it belongs to, or "standard", which belongs to all
+    value: float | int | str | None  # its place on the axis: reliability, turns or flaw; None for the standard run
+    environment: EnvironmentSettings  # options of its environment
+    prompts: tuple[str, ...]  # its prompts
     tasks: Sequence[Task] = field(repr=False)
-    left_out: int = 0
+    left_out: int = 0  # how many of the profile's tasks cannot be part of it, because their plans cannot carry the flaw
 
     @property
     def title(self) -> str:
@@ -145,8 +129,8 @@ def check_points(
     """
     wanted = _names("axis", axes, AXES)
     return ProfilePoints(
-        reliability=_reliabilities(reliabilities) if RELIABILITY in wanted else (),
-        turns=_turns(turns) if TURNS in wanted else (),
+        reliability=_numbers("reliability", reliabilities, _reliability) if RELIABILITY in wanted else (),
+        turns=_numbers("turns", turns, _turns) if TURNS in wanted else (),
         flaws=_names("flaw", flaws, FLAW_TYPES) if FLAWS in wanted else (),
         severities=_names("severity", severities, SEVERITIES) if FLAWS in wanted else (),
     )
@@ -159,20 +143,16 @@ def plan_runs(
     tasks: Sequence[Task],
     carried: Mapping[str, NDArray[np.bool_]],
 ) -> tuple[ProfileRun, ...]:
-    """Return the runs of a profile, the standard one first.
+    """Return the runs of a profile, the standard one first; `prompts` are those of all runs but the flaws' own.
 
-    Args:
-        points: What is varied (`ProfilePoints.with_standard`).
-        standard: Options of the standard run.
-        prompts: Prompts of all runs but those of the flaws.
-        tasks: The tasks.
-        carried: For each flaw which plans can carry it at every severity; shape (num_tasks,).
+    `carried` says for each flaw which plans can carry it at every severity; shape (num_tasks,).
     """
     runs = [ProfileRun(STANDARD, STANDARD, None, standard, prompts, tasks)]
     for base in points.reliability:
         if base != standard.base:
-            changed = replace(standard, base=base)
-            runs.append(ProfileRun(f"reliability-{_two_digits(base)}", RELIABILITY, base, changed, prompts, tasks))
+            changed, short = replace(standard, base=base), f"{base:.2f}"
+            name = f"reliability-{short if float(short) == base else repr(base)}"
+            runs.append(ProfileRun(name, RELIABILITY, base, changed, prompts, tasks))
     for number in points.turns:
         if number != standard.max_turns:
             changed = replace(standard, max_turns=number)
@@ -205,18 +185,19 @@ def flawed_prompt(flaw: str, severity: str) -> str:
     return SEPARATOR.join((FLAWED, flaw, severity))
 
 
-def _reliabilities(values: object) -> tuple[float, ...]:
-    chosen = set()
-    for value in _listed("reliability", values):
-        is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-        if not is_number or math.isnan(value) or not 0.0 < value <= 1.0:
-            raise InvalidInputError(f"reliability is {value!r:.60}: expected a probability above 0 and at most 1")
-        chosen.add(float(value))
-    return _sorted(chosen)
+def _reliability(value: Any) -> float:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (is_number and 0.0 < float(value) <= 1.0):
+        raise InvalidInputError(f"reliability is {value!r:.60}: expected a probability above 0 and at most 1")
+    return float(value)
 
 
-def _turns(values: object) -> tuple[int, ...]:
-    return _sorted({check_integer("turns", value, 1, MAX_TURNS) for value in _listed("turns", values)})
+def _turns(value: object) -> int:
+    return check_integer("turns", value, 1, MAX_TURNS)
+
+
+def _numbers(what: str, values: object, read: Callable[[object], Any]) -> tuple[Any, ...]:
+    return tuple(sorted({read(value) for value in _listed(what, values)}))
 
 
 def _names(what: str, values: object, known: Sequence[str]) -> tuple[str, ...]:
@@ -234,21 +215,8 @@ def _listed(what: str, values: object) -> list[Any]:
     return chosen
 
 
-def _sorted(values: set[Any]) -> tuple[Any, ...]:
-    return tuple(sorted(values))
-
-
-def _two_digits(value: float) -> str:
-    short = f"{value:.2f}"
-    return short if float(short) == value else repr(value)
-
-
 def read_profile(directory: Path) -> dict[str, Any] | None:
-    """Return what `profile.json` in a folder says, or None if there is none.
-
-    Raises:
-        StoreError: It cannot be read, or was changed.
-    """
+    """Return what `profile.json` in a folder says, or None if there is none."""
     return load_manifest(directory / PROFILE_NAME, PROFILE_SCHEMA)
 
 
@@ -264,17 +232,19 @@ def merge_with_earlier(directory: Path, arguments: Mapping[str, Any], points: Pr
     if earlier is None:
         return points
     refuse_other_arguments(directory, earlier["arguments"], arguments, holds="another profile")
-    return points.merged(_points_in(earlier, directory), str(directory))
+    try:
+        there = earlier["points"]
+        axes = [axis for axis in AXES if there[axis]]
+        found = check_points(axes, there["reliability"], there["turns"], there["flaws"], there["severities"])
+    except (KeyError, TypeError, InvalidInputError) as error:
+        raise StoreError(f"{directory / PROFILE_NAME} was changed: its points cannot be read ({error})") from error
+    return points.merged(found, str(directory))
 
 
 def write_profile(
     directory: Path, arguments: Mapping[str, Any], points: ProfilePoints, runs: Sequence[ProfileRun]
 ) -> None:
-    """Write `profile.json`, and make the folder if needed; the date of the first command is kept.
-
-    Raises:
-        StoreError: It cannot be written.
-    """
+    """Write `profile.json`, and make the folder if needed; the date of the first command is kept."""
     make_folder(directory)
     earlier = read_profile(directory)
     content = {
@@ -284,12 +254,3 @@ def write_profile(
         "runs": [run.to_mapping() for run in runs],
     }
     write_file_atomically(directory / PROFILE_NAME, encode_json(content, indent=2) + b"\n")
-
-
-def _points_in(earlier: Mapping[str, Any], directory: Path) -> ProfilePoints:
-    try:
-        points = earlier["points"]
-        axes = [axis for axis in AXES if points[axis]]
-        return check_points(axes, points["reliability"], points["turns"], points["flaws"], points["severities"])
-    except (KeyError, TypeError, InvalidInputError) as error:
-        raise StoreError(f"{directory / PROFILE_NAME} was changed: its points cannot be read ({error})") from error

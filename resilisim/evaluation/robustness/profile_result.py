@@ -35,60 +35,38 @@ class Twofold:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledPolicy:
-    """Whose results they are.
-
-    Attributes:
-        policy: Name of the policy.
-        prompt: Prompt, as the command names it.
-        privileged: Whether the policy sees the state: no fair comparison with others.
-        tries_again: Whether it may try again in fresh episodes: no ceiling, no luck adjustment.
-    """
+    """Whose results they are."""
 
     policy: str
-    prompt: str
-    privileged: bool
-    tries_again: bool
+    prompt: str  # prompt, as the command names it
+    privileged: bool  # whether the policy sees the state: no fair comparison with others
+    tries_again: bool  # whether it may try again in fresh episodes: no ceiling, no luck adjustment
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """A policy's results at one point of an axis.
-
-    Attributes:
-        value: The point.
-        success: Share of full successes.
-        adjusted: The same with the luck of the draws taken out.
-        share_of_ceiling: Successes divided by the sum of the ceilings.
-        change: Success here minus success in the standard setting, task by task; None in the standard setting itself.
-    """
+    """A policy's results at one point of an axis."""
 
     value: float
-    success: Estimate
-    adjusted: Estimate
-    share_of_ceiling: Estimate
+    success: Estimate  # share of full successes
+    adjusted: Estimate  # the same with the luck of the draws taken out
+    share_of_ceiling: Estimate  # successes divided by the sum of the ceilings
+    # Success here minus success in the standard setting, task by task; None in the standard setting itself
     change: Twofold | None
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the point as JSON values."""
-        names = {"adjusted": "luck_adjusted"}
-        return {names.get(name, name): value for name, value in fields_to_json(self).items()}
+        return {name.replace("adjusted", "luck_adjusted"): value for name, value in fields_to_json(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A policy's results along an axis.
-
-    Attributes:
-        who: Whose they are.
-        points: One for each value of the axis.
-        area: Mean success along the axis as a share of the mean ceiling along it.
-        ceiling: Which reference that is (`records.fitting_ceiling`).
-    """
+    """A policy's results along an axis."""
 
     who: ProfiledPolicy
-    points: tuple[CurvePoint, ...]
-    area: Twofold
-    ceiling: Ceiling
+    points: tuple[CurvePoint, ...]  # one for each value of the axis
+    area: Twofold  # mean success along the axis as a share of the mean ceiling along it
+    ceiling: Ceiling  # which reference that is (`records.fitting_ceiling`)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the curve as JSON values."""
@@ -98,26 +76,17 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class AxisProfile:
-    """One axis of numbers. The references are exact for the tasks at hand, so they have no interval.
+    """One axis of numbers. The references are exact for the tasks at hand, so they have no interval."""
 
-    Attributes:
-        axis: "reliability" or "turns".
-        standard: Its value in the standard setting.
-        values: Its points, ascending; shape (num_values,), as the references.
-        optimum: Mean V*.
-        after_search: Mean V* after the fewest searches that show the tools, with V* where they are unknown; that of V*
-            where no prompt leaves the tools to be found.
-        plan_following: Mean chance of the required tools in order, each again until it succeeds.
-        curves: One for each policy and prompt.
-    """
-
-    axis: str
-    standard: float
-    values: tuple[float, ...]
-    optimum: tuple[float, ...]
+    axis: str  # "reliability" or "turns"
+    standard: float  # its value in the standard setting
+    values: tuple[float, ...]  # its points, ascending; shape (num_values,), as the references
+    optimum: tuple[float, ...]  # mean V*
+    # Mean V* after the fewest searches that show the tools, with V* where they are unknown; that of V* where no
+    # prompt leaves the tools to be found
     after_search: tuple[float, ...]
-    plan_following: tuple[float, ...]
-    curves: tuple[Curve, ...]
+    plan_following: tuple[float, ...]  # mean chance of the required tools in order, each again until it succeeds
+    curves: tuple[Curve, ...]  # one for each policy and prompt
 
     @property
     def searches(self) -> bool:
@@ -130,49 +99,31 @@ class AxisProfile:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the axis as JSON values."""
-        after_search = list(self.after_search) if self.searches else None
-        names = {"after_search": ("known_after_search", after_search)}
-        return dict(names.get(name, (name, value)) for name, value in fields_to_json(self).items())
+        mapping = fields_to_json(self) | {"after_search": list(self.after_search) if self.searches else None}
+        return {name.replace("after_search", "known_after_search"): value for name, value in mapping.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class FlawReference:
-    """What is exact about a flaw of one severity in the plans of the tasks at hand.
-
-    Attributes:
-        flaw: Flaw type.
-        severity: Severity; "none" for the sound plans of the same tasks.
-        num_tasks: Tasks whose plans carry the flaw.
-        left_out: Tasks whose plans cannot.
-        obey: Mean chance of full success of doing the plan to the letter; NaN without tasks.
-        deviate: Mean V*.
-    """
+    """What is exact about a flaw of one severity in the plans of the tasks at hand."""
 
     flaw: str
-    severity: str
-    num_tasks: int
-    left_out: int
-    obey: float
-    deviate: float
+    severity: str  # severity; "none" for the sound plans of the same tasks
+    num_tasks: int  # tasks whose plans carry the flaw
+    left_out: int  # tasks whose plans cannot
+    obey: float  # mean chance of full success of doing the plan to the letter; NaN without tasks
+    deviate: float  # mean V*
 
 
 @dataclass(frozen=True, slots=True)
 class FlawCell:
-    """A policy's results under one flaw of one severity.
+    """A policy's results under one flaw of one severity."""
 
-    Attributes:
-        reference: The flaw, its tasks, what is exact about it.
-        success: Share of full successes.
-        adjusted: The same with the luck of the draws taken out.
-        change: Success minus that under the sound plans of the same tasks; None for these.
-        recovered: (success - obey) / (deviate - obey); None for sound plans.
-    """
-
-    reference: FlawReference
-    success: Estimate
-    adjusted: Estimate
-    change: Twofold | None
-    recovered: Twofold | None
+    reference: FlawReference  # the flaw, its tasks, what is exact about it
+    success: Estimate  # share of full successes
+    adjusted: Estimate  # the same with the luck of the draws taken out
+    change: Twofold | None  # success minus that under the sound plans of the same tasks; None for these
+    recovered: Twofold | None  # (success - obey) / (deviate - obey); None for sound plans
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the cell as JSON values."""
@@ -187,29 +138,18 @@ class FlawCell:
 
 @dataclass(frozen=True, slots=True)
 class FlawProfile:
-    """A policy's results under all flaws.
-
-    Attributes:
-        who: Whose they are.
-        optimal: Success under the sound plans of all tasks.
-        cells: One for each flaw and severity, sound plans first.
-        drop: Success under sound plans minus that under flawed ones, over all flaws and severities.
-        drop_by_severity: The same for each severity.
-        drop_by_flaw: The same for each flaw.
-        recovered: (success - obey) / (deviate - obey) over all flaws and severities.
-        worst: The flaws with the lowest success, in the order of the cells; empty if no plan carries any.
-        worst_success: Its success, with an interval that allows for its being the lowest of many (Bonferroni).
-    """
+    """A policy's results under all flaws."""
 
     who: ProfiledPolicy
-    optimal: Estimate
-    cells: tuple[FlawCell, ...]
-    drop: Twofold
-    drop_by_severity: Mapping[str, Twofold]
-    drop_by_flaw: Mapping[str, Twofold]
-    recovered: Twofold
+    optimal: Estimate  # success under the sound plans of all tasks
+    cells: tuple[FlawCell, ...]  # one for each flaw and severity, sound plans first
+    drop: Twofold  # success under sound plans minus that under flawed ones, over all flaws and severities
+    drop_by_severity: Mapping[str, Twofold]  # the same for each severity
+    drop_by_flaw: Mapping[str, Twofold]  # the same for each flaw
+    recovered: Twofold  # (success - obey) / (deviate - obey) over all flaws and severities
+    # The flaws with the lowest success, in the order of the cells; empty if no plan carries any
     worst: tuple[FlawReference, ...]
-    worst_success: Estimate
+    worst_success: Estimate  # its success, with an interval that allows for its being the lowest of many (Bonferroni)
 
     def cell(self, flaw: str, severity: str) -> FlawCell | None:
         """Return the results under a flaw, or None if no plan carries it."""
@@ -231,19 +171,12 @@ class FlawProfile:
 
 @dataclass(frozen=True, slots=True)
 class FlawsProfile:
-    """The axis of the flaws.
-
-    Attributes:
-        flaws: Flaw types.
-        severities: Severities.
-        references: One for each flaw and severity, sound plans ("none") first.
-        policies: One for each policy.
-    """
+    """The axis of the flaws."""
 
     flaws: tuple[str, ...]
     severities: tuple[str, ...]
-    references: tuple[FlawReference, ...]
-    policies: tuple[FlawProfile, ...]
+    references: tuple[FlawReference, ...]  # one for each flaw and severity, sound plans ("none") first
+    policies: tuple[FlawProfile, ...]  # one for each policy
 
     def reference(self, flaw: str, severity: str) -> FlawReference:
         """Return what is exact about a flaw of a severity."""
@@ -252,25 +185,15 @@ class FlawsProfile:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """How far one run of a profile is.
+    """How far one run of a profile is."""
 
-    Attributes:
-        name: Its folder.
-        title: What it changes.
-        num_tasks: Its tasks.
-        left_out: Tasks that cannot be part of it.
-        num_episodes: Episodes that are finished.
-        num_planned: Episodes that it has when it is finished.
-        num_failures: Episodes that broke in this call for reasons of infrastructure.
-    """
-
-    name: str
-    title: str
+    name: str  # its folder
+    title: str  # what it changes
     num_tasks: int
-    left_out: int
-    num_episodes: int
-    num_planned: int
-    num_failures: int
+    left_out: int  # tasks that cannot be part of it
+    num_episodes: int  # episodes that are finished
+    num_planned: int  # episodes that it has when it is finished
+    num_failures: int  # episodes that broke in this call for reasons of infrastructure
 
     @property
     def is_finished(self) -> bool:

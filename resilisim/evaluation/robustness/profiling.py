@@ -5,13 +5,13 @@ The exact references of a profile are solved first (`references`), then its runs
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer
@@ -35,9 +35,9 @@ from resilisim.evaluation.robustness.points import (
     sound_run,
     write_profile,
 )
-from resilisim.evaluation.robustness.profile_result import AxisProfile, FlawsProfile, ProfileResult, RunState
+from resilisim.evaluation.robustness.profile_result import AxisProfile, ProfileResult, RunState
 from resilisim.evaluation.robustness.references import (
-    SettingReferences,
+    ProfileReferences,
     carried_at_every_severity,
     obedience,
     setting_references,
@@ -53,8 +53,6 @@ from resilisim.evaluation.run.plan import (
     hash_tasks,
 )
 from resilisim.evaluation.run.runner import RunInterrupted
-from resilisim.evaluation.table.episodes import EpisodeTable
-from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_identity
 from resilisim.tasks.searches import all_searches_needed
@@ -64,85 +62,51 @@ from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
 
 class ProfileInterrupted(KeyboardInterrupt):
-    """Somebody stopped a profile with Ctrl-C; what is finished is kept."""
+    """Somebody stopped a profile with Ctrl-C; what is finished is kept.
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ProfileReferences:
-    """What is exact about the tasks of a profile.
-
-    Attributes:
-        settings: V*, V* after searches and plan following of each task, for each setting of the axes of numbers and the
-            standard one.
-        sound_obey: Chance of success by doing the sound plan to the letter; shape (num_tasks,).
-        obey: The same for each flaw and severity; NaN where a plan cannot carry the flaw.
-        carried: For each flaw the tasks whose plans carry it at every severity; shape (num_tasks,).
+    Example:
+        >>> from resilisim.evaluation.robustness import ProfileInterrupted
+        >>> issubclass(ProfileInterrupted, KeyboardInterrupt)
+        True
     """
-
-    settings: Mapping[EnvironmentSettings, SettingReferences]
-    sound_obey: FloatArray
-    obey: Mapping[tuple[str, str], FloatArray]
-    carried: Mapping[str, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileJob:
-    """A profile that is about to be made; `plan_profile` makes one from arguments as people write them.
+    """A profile that is about to be made; `plan_profile` makes one from arguments as people write them."""
 
-    Attributes:
-        directory: Its folder.
-        policies: What makes each policy.
-        tasks: Its tasks.
-        prompts: Prompts of all runs but those of the flaws.
-        seeds: Episode seeds.
-        points: What is varied, by this call and earlier ones on the folder.
-        standard: The standard setting.
-        library: The tool library.
-        own_library: The tool library if it is not the default one.
-        workers: Processes.
-        model: The language models of LLM agents.
-        record_texts: Whose texts stay in the records.
-        progress: Whether single runs show their progress; None shows it for those of more than two seconds.
-        arguments: What all runs have in common, for `profile.json`.
-    """
-
-    directory: Path
-    policies: tuple[PolicySpec, ...]
+    directory: Path  # its folder
     tasks: Sequence[Task] = field(repr=False)
-    prompts: tuple[str, ...]
-    seeds: tuple[int, ...]
-    points: ProfilePoints
-    standard: EnvironmentSettings
-    library: ToolLibrary = field(repr=False)
-    own_library: ToolLibrary | None = field(repr=False)
-    workers: int
-    model: ModelSpec = field(repr=False)
-    record_texts: RecordTexts | None
-    progress: bool | None
-    arguments: Mapping[str, Any] = field(repr=False)
+    prompts: tuple[str, ...]  # prompts of all runs but those of the flaws
+    seeds: tuple[int, ...]  # episode seeds
+    points: ProfilePoints  # what is varied, by this call and earlier ones on the folder
+    standard: EnvironmentSettings  # the standard setting
+    library: ToolLibrary = field(repr=False)  # the tool library
+    arguments: Mapping[str, Any] = field(repr=False)  # what all runs have in common, for `profile.json`
+    # `evaluate` with everything that all runs have in common
+    evaluate: Callable[..., EvaluationResult] = field(repr=False)
 
     @property
     def num_to_solve(self) -> int:
         """How many tasks `solve` solves, one counted again for each setting."""
-        return len(self.tasks) * (len(self._settings()) + bool(self.points.flaws))
+        return len(self.tasks) * (len(number_settings(self.points, self.standard)) + bool(self.points.flaws))
 
-    def solve(self, on_task: Callable[[int], None] | None = None) -> ProfileReferences:
-        """Compute what is exact about the tasks; nothing is written.
+    def solve(self, on_task: Callable[[int], None] = lambda count: None) -> ProfileReferences:
+        """Compute what is exact about the tasks; nothing is written. `on_task` gets the number solved since last time.
 
         Raises:
             ExactLimitError: A task is too large to be solved under one of the settings.
         """
-        count = on_task if on_task is not None else _ignore
         points = self.points
         searches = self._searches()
         solved = {
-            settings: setting_references(self.tasks, settings, self.library, count, searches)
-            for settings in self._settings()
+            settings: setting_references(self.tasks, settings, self.library, on_task, searches)
+            for settings in number_settings(points, self.standard)
         }
         if not points.flaws:
             return ProfileReferences(solved, np.empty(0), {}, {})
         cells = [(flaw, severity) for flaw in points.flaws for severity in points.severities]
-        sound, flawed = obedience(self.tasks, self.standard, self.library, cells, count)
+        sound, flawed = obedience(self.tasks, self.standard, self.library, cells, on_task)
         carried = carried_at_every_severity(flawed, points.flaws, points.severities)
         return ProfileReferences(solved, sound, flawed, carried)
 
@@ -163,38 +127,38 @@ class ProfileJob:
         """
         runs = plan_runs(self.points, self.standard, self.prompts, self.tasks, references.carried)
         write_profile(self.directory, self.arguments, self.points, runs)
-        tables: dict[str, EpisodeTable] = {}
-        states: list[RunState] = []
-        policies: tuple[str, ...] = ()
-        last_error = ""
+        results: dict[str, EvaluationResult] = {}
         for number, run in enumerate(runs, start=1):
             if on_run is not None:
                 on_run(number, len(runs), run)
-            result = self._play(run, f"run {number} of {len(runs)}, {run.title}")
-            policies = policies or tuple(result.manifest["arguments"]["policy_names"])
-            tables[run.name] = result.facts.table
-            states.append(_state(run, result))
-            last_error = result.call.last_error or last_error
-        played = PlayedRuns([task.instance_id for task in self.tasks], policies, tables)
-        return self._result(played, references, runs, states, last_error)
-
-    def _play(self, run: ProfileRun, where: str) -> EvaluationResult:
-        try:
-            return evaluate(
-                self.policies,
-                list(run.tasks),
-                run.prompts,
-                self.seeds,
-                out=self.directory / run.name,
-                workers=self.workers,
-                library=self.own_library,
-                model=self.model,
-                record_texts=self.record_texts,
-                progress=self.progress,
-                **asdict(run.environment),
-            )
-        except RunInterrupted as error:
-            raise ProfileInterrupted(f"{where}: {error}") from error
+            try:
+                out = self.directory / run.name
+                results[run.name] = self.evaluate(list(run.tasks), run.prompts, out=out, environment=run.environment)
+            except RunInterrupted as error:
+                raise ProfileInterrupted(f"run {number} of {len(runs)}, {run.title}: {error}") from error
+        places = {task.instance_id: place for place, task in enumerate(self.tasks)}
+        asked = results[STANDARD].manifest["arguments"]["policy_names"]
+        played = PlayedRuns(places, asked, {name: result.facts.table for name, result in results.items()})
+        flaws = None
+        if self.points.flaws:
+            optimum, severities = references.settings[self.standard].optimum, self.points.severities
+            flaws = analyse_flaws(played, references, optimum, severities, sound_run(self.prompts))
+        errors = [result.call.last_error for result in results.values() if result.call.last_error]
+        return ProfileResult(
+            self.directory,
+            self.arguments,
+            len(self.tasks),
+            len(self.seeds),
+            tuple(_state(run, results[run.name]) for run in runs),
+            tuple(
+                self._axis(axis, played, references, runs)
+                for axis in (RELIABILITY, TURNS)
+                if getattr(self.points, axis)
+            ),
+            flaws,
+            max(found.gap for found in references.settings.values()),
+            errors[-1] if errors else "",
+        )
 
     def _searches(self) -> list[int | None]:
         """Return how many searches each task needs, None where no prompt leaves the tools to be found."""
@@ -204,64 +168,17 @@ class ProfileJob:
         search_many = None if model is None else ToolRetriever(self.library, model).search_many
         return [searches.fewest for searches in all_searches_needed(self.tasks, self.library, search_many)]
 
-    def _settings(self) -> tuple[EnvironmentSettings, ...]:
-        return number_settings(self.points, self.standard)
-
-    def _result(
-        self,
-        played: PlayedRuns,
-        references: ProfileReferences,
-        runs: Sequence[ProfileRun],
-        states: Sequence[RunState],
-        last_error: str,
-    ) -> ProfileResult:
-        standards: dict[str, float] = {RELIABILITY: self.standard.base, TURNS: self.standard.max_turns}
-        return ProfileResult(
-            self.directory,
-            self.arguments,
-            len(self.tasks),
-            len(self.seeds),
-            tuple(states),
-            tuple(
-                self._axis(axis, standard, played, references, runs)
-                for axis, standard in standards.items()
-                if getattr(self.points, axis)
-            ),
-            self._flaws(played, references),
-            max(found.gap for found in references.settings.values()),
-            last_error,
-        )
-
     def _axis(
-        self,
-        axis: str,
-        standard: float,
-        played: PlayedRuns,
-        references: ProfileReferences,
-        runs: Sequence[ProfileRun],
+        self, axis: str, played: PlayedRuns, references: ProfileReferences, runs: Sequence[ProfileRun]
     ) -> AxisProfile:
+        standard = self.standard.base if axis == RELIABILITY else self.standard.max_turns
         points = {
-            run.value if isinstance(run.value, int | float) else standard: (
-                run.name,
-                references.settings[run.environment],
-            )
+            run.value if isinstance(run.value, int | float) else standard: run
             for run in runs
             if run.axis in (axis, STANDARD)
         }
-        return analyse_axis(played, self.prompts, self.standard.tools, axis, standard, dict(sorted(points.items())))
-
-    def _flaws(self, played: PlayedRuns, references: ProfileReferences) -> FlawsProfile | None:
-        if not self.points.flaws:
-            return None
-        return analyse_flaws(
-            played,
-            references.carried,
-            self.points.severities,
-            references.obey,
-            references.sound_obey,
-            references.settings[self.standard].optimum,
-            sound_run(self.prompts),
-        )
+        found = {value: (run.name, references.settings[run.environment]) for value, run in sorted(points.items())}
+        return analyse_axis(played, self.prompts, self.standard.tools, axis, standard, found)
 
 
 def _state(run: ProfileRun, result: EvaluationResult) -> RunState:
@@ -274,10 +191,6 @@ def _state(run: ProfileRun, result: EvaluationResult) -> RunState:
         result.num_planned,
         result.call.num_failures,
     )
-
-
-def _ignore(count: int) -> None:
-    """Nobody wants to know how far it is."""
 
 
 def profile(
@@ -323,15 +236,20 @@ def profile(
         record_texts: Whose texts stay in the records, as in `evaluate`.
         progress: Whether single runs show their progress; None shows it for those of more than two seconds.
 
-    Returns:
-        The curves, the flaws, and how far each run is.
-
     Raises:
         InvalidInputError: An argument is unusable.
         ExactLimitError: A task is too large to be solved exactly.
         StoreError: A folder holds something else, or cannot be written.
         InfrastructureError: A worker process died, or what policies need is down for episode after episode.
         ProfileInterrupted: Ctrl-C; what is finished is kept.
+
+    Example:
+        >>> import tempfile
+        >>> from resilisim.evaluation.robustness import profile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = profile("exact-optimum", 3, out=folder, axes="turns", turns=[4, 12])
+        >>> found.axis("turns").values
+        (4, 10, 12)
     """
     points = check_points(axes, bases, turns, flaws, severities)
     job = plan_profile(
@@ -373,6 +291,15 @@ def plan_profile(
     Raises:
         InvalidInputError: An argument is unusable.
         StoreError: The folder holds something else.
+
+    Example:
+        >>> import tempfile
+        >>> from resilisim.evaluation.robustness import plan_profile
+        >>> from resilisim.evaluation.robustness.points import check_points
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     job = plan_profile("random", 3, 1, check_points("turns", (), [4], (), ()), out=folder)
+        >>> job.num_to_solve  # three tasks with 4 turns, and with the usual 10
+        6
     """
     if library is not None and not isinstance(library, ToolLibrary):
         raise InvalidInputError(f"library is {library!r:.60}: expected a ToolLibrary (`load_library` reads one)")
@@ -399,17 +326,21 @@ def plan_profile(
     }
     return ProfileJob(
         directory,
-        chosen_policies,
         chosen_tasks,
         chosen_prompts,
         chosen_seeds,
         merge_with_earlier(directory, arguments, points.with_standard(environment)),
         environment,
         own_library,
-        library,
-        check_integer("workers", workers, 1, MAX_WORKERS),
-        model,
-        check_record_texts(record_texts),
-        progress,
         arguments,
+        functools.partial(
+            evaluate,
+            chosen_policies,
+            seeds=chosen_seeds,
+            workers=check_integer("workers", workers, 1, MAX_WORKERS),
+            library=library,
+            model=model,
+            record_texts=check_record_texts(record_texts),
+            progress=progress,
+        ),
     )

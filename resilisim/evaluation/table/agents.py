@@ -22,34 +22,23 @@ SUM_FIELDS = ("calls", "prompt_tokens", "completion_tokens", "latency_seconds", 
 
 @dataclass(slots=True)
 class AgentSums:
-    """Sums over the episodes of one LLM agent under one prompt type.
-
-    Attributes:
-        num_right: Episodes that were a full success.
-        protocols: Episodes by how the model called tools.
-        components: Component -> sums of `SUM_FIELDS`.
-        has_estimates: Whether some tokens were estimated, because an endpoint did not count.
-        cost: US dollars; None once the price of a model was not known.
-        first_failures: Failed episodes by the first component to give up, or by the limit that was hit before any did:
-            a cap of the agent, or what ended the episode (turns, loop, consecutive_failures).
-        endings: Episodes by what ended the agent.
-        malformed_replies: Replies that could not be read.
-        cut_replies: Replies that were cut off at their limit of tokens.
-        replans: Episodes by number of replans: all, those that the agent ended with an answer, those that were right.
-    """
+    """Sums over the episodes of one LLM agent under one prompt type."""
 
     policy: str
     prompt_type: str
     num_episodes: int = 0
-    num_right: int = 0
-    protocols: Counter[str] = field(default_factory=Counter)
-    components: dict[str, dict[str, float]] = field(default_factory=dict)
-    has_estimates: bool = False
-    cost: float | None = 0.0
+    num_right: int = 0  # episodes that were a full success
+    protocols: Counter[str] = field(default_factory=Counter)  # episodes by how the model called tools
+    components: dict[str, dict[str, float]] = field(default_factory=dict)  # component -> sums of `SUM_FIELDS`
+    has_estimates: bool = False  # whether some tokens were estimated, because an endpoint did not count
+    cost: float | None = 0.0  # US dollars; None once the price of a model was not known
+    # Failed episodes by the first component to give up, or by the limit that was hit before any did: a cap of the
+    # agent, or what ended the episode (turns, loop, consecutive_failures)
     first_failures: Counter[str] = field(default_factory=Counter)
-    endings: Counter[str] = field(default_factory=Counter)
-    malformed_replies: int = 0
-    cut_replies: int = 0
+    endings: Counter[str] = field(default_factory=Counter)  # episodes by what ended the agent
+    malformed_replies: int = 0  # replies that could not be read
+    cut_replies: int = 0  # replies that were cut off at their limit of tokens
+    # Episodes by number of replans: all, those that the agent ended with an answer, those that were right
     replans: dict[str, Counter[int]] = field(
         default_factory=lambda: {"all": Counter(), "finished": Counter(), "right": Counter()}
     )

@@ -32,26 +32,17 @@ _DIGITS: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class BreakdownRow:
-    """What one part of a run's episodes, or of their calls, lost.
-
-    Attributes:
-        policy: Name of the policy.
-        prompt_type: Prompt type; "" where all prompts of the policy are counted together.
-        key: What the row is about: the policy, prompt type, flaw type, task type or tool.
-        episodes: Episodes; for a tool, those in which it was run.
-        calls: Messages; for a tool, its executions.
-        losses: Sum of regret by label (`record.LOSS_LABELS`), in points of probability; divide by `episodes` of the
-            policy and prompt for the share of episodes lost.
-        luck: Sum of luck.
-    """
+    """What one part of a run's episodes, or of their calls, lost."""
 
     policy: str
-    prompt_type: str
-    key: str
-    episodes: int
-    calls: int
+    prompt_type: str  # prompt type; "" where all prompts of the policy are counted together
+    key: str  # what the row is about: the policy, prompt type, flaw type, task type or tool
+    episodes: int  # episodes; for a tool, those in which it was run
+    calls: int  # messages; for a tool, its executions
+    # Sum of regret by label (`record.LOSS_LABELS`), in points of probability; divide by `episodes` of the policy and
+    # prompt for the share of episodes lost
     losses: Mapping[str, float]
-    luck: float
+    luck: float  # sum of luck
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -145,15 +136,10 @@ class CallSums:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """What lost points can be put down to.
+    """What lost points can be put down to."""
 
-    Attributes:
-        table: The table of sums of the run.
-        calls: Sums over its calls.
-    """
-
-    table: EpisodeTable
-    calls: CallSums = field(repr=False)
+    table: EpisodeTable  # the table of sums of the run
+    calls: CallSums = field(repr=False)  # sums over its calls
 
     def totals(self, dimension: str) -> list[BreakdownRow]:
         """Return one row for each part of a dimension (policy, prompt, flaw, task_type, tool), as they were first met.

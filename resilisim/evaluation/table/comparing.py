@@ -59,21 +59,14 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunComparison:
-    """Two runs compared.
+    """Two runs compared."""
 
-    Attributes:
-        pooled: All matched episodes together.
-        comparisons: One for each matched pair of policies and prompt type.
-        num_unfinished: Episodes that A and B have planned and not played.
-        same_run: Whether A and B are policies of one run.
-        tasks_differ: Whether the tasks of A and B have the same ids and are not the same to the letter: reworded, say,
-            or in another order. Records do not hold their texts, so the files of tasks are what is compared.
-    """
-
-    pooled: Comparison
-    comparisons: tuple[Comparison, ...]
-    num_unfinished: tuple[int, int]
-    same_run: bool
+    pooled: Comparison  # all matched episodes together
+    comparisons: tuple[Comparison, ...]  # one for each matched pair of policies and prompt type
+    num_unfinished: tuple[int, int]  # episodes that A and B have planned and not played
+    same_run: bool  # whether A and B are policies of one run
+    # Whether the tasks of A and B have the same ids and are not the same to the letter: reworded, say, or in another
+    # order. Records do not hold their texts, so the files of tasks are what is compared.
     tasks_differ: bool = False
 
     def __repr__(self) -> str:

@@ -43,21 +43,15 @@ class TaskFacts:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """One policy under one prompt type.
-
-    Attributes:
-        planner: Who made the plan in the prompt, or None.
-        architecture: Of an LLM agent, its architecture; None for other policies.
-        model: Of an LLM agent, the model that it asks; several are joined by " + ". None for other policies.
-        optimum_gap: By how much any V* of its episodes may be too low; 0 where all are exact.
-    """
+    """One policy under one prompt type."""
 
     policy: str
     prompt_type: str
-    planner: str | None
-    architecture: str | None = None
+    planner: str | None  # who made the plan in the prompt, or None
+    architecture: str | None = None  # of an LLM agent, its architecture; None for other policies
+    # Of an LLM agent, the model that it asks; several are joined by " + ". None for other policies.
     model: str | None = None
-    optimum_gap: float = 0.0
+    optimum_gap: float = 0.0  # by how much any V* of its episodes may be too low; 0 where all are exact
 
 
 @dataclass(frozen=True)

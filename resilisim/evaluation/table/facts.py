@@ -20,19 +20,13 @@ from resilisim.evaluation.table.summary import GroupSummary, summarise
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What results are made of, the report and all others.
+    """What results are made of, the report and all others."""
 
-    Attributes:
-        table: The table of sums of its episodes.
-        agents: What its LLM agents used, by policy and prompt type.
-        examples: For each policy the episode in which its calls cost most, or the unluckiest one if none cost anything.
-        breakdown: Where the points went, by policy, prompt, flaw, task type and tool.
-    """
-
-    table: EpisodeTable
-    agents: Mapping[tuple[str, str], AgentSums]
+    table: EpisodeTable  # the table of sums of its episodes
+    agents: Mapping[tuple[str, str], AgentSums]  # what its LLM agents used, by policy and prompt type
+    # For each policy the episode in which its calls cost most, or the unluckiest one if none cost anything
     examples: Mapping[str, EpisodeRecord]
-    breakdown: Breakdown
+    breakdown: Breakdown  # where the points went, by policy, prompt, flaw, task type and tool
 
     @cached_property
     def rows(self) -> list[GroupSummary]:

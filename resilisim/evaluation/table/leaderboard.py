@@ -24,19 +24,12 @@ from resilisim.statistics.estimates import CONFIDENCE_LEVEL, finite_or_none
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One policy under one prompt type of one run, before it is ranked.
-
-    Attributes:
-        run: Name of the run.
-        summary: Its estimates.
-        table: Its episodes.
-        num_unfinished: Episodes that its run has planned and not played.
-    """
+    """One policy under one prompt type of one run, before it is ranked."""
 
     run: str
-    summary: GroupSummary
-    table: EpisodeTable
-    num_unfinished: int
+    summary: GroupSummary  # its estimates
+    table: EpisodeTable  # its episodes
+    num_unfinished: int  # episodes that its run has planned and not played
 
     @property
     def score(self) -> float:
@@ -47,23 +40,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the leaderboard.
+    """A row of the leaderboard."""
 
-    Attributes:
-        entry: What it shows.
-        label: Name of its policy, with the run where several runs hold one of that name.
-        rank: Its place by score among the rows of its prompt type, from 1.
-        rank_range: The best and the worst place that the tests leave possible: rows that are significantly better stand
-            above it, rows that are significantly worse below.
-        behind_above: Difference of this row and the one above it (negative), None in the first row.
-        p_value: Its p-value, corrected for all pairs of rows of this prompt type (Holm 1979); NaN where there is none.
-    """
-
-    entry: Entry
-    label: str
-    rank: int
+    entry: Entry  # what it shows
+    label: str  # name of its policy, with the run where several runs hold one of that name
+    rank: int  # its place by score among the rows of its prompt type, from 1
+    # The best and the worst place that the tests leave possible: rows that are significantly better stand above it,
+    # rows that are significantly worse below
     rank_range: tuple[int, int]
-    behind_above: Difference | None
+    behind_above: Difference | None  # difference of this row and the one above it (negative), None in the first row
+    # Its p-value, corrected for all pairs of rows of this prompt type (Holm 1979); NaN where there is none
     p_value: float
 
     def to_mapping(self) -> dict[str, Any]:
@@ -86,17 +72,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Leaderboard:
-    """Rows by prompt type, best first.
+    """Rows by prompt type, best first."""
 
-    Attributes:
-        sections: For each prompt type its rows.
-        num_unfinished: For each run that is not finished, how many episodes are missing.
-        same_episodes: Whether all rows of each prompt type are about the same tasks and seeds.
-    """
-
-    sections: dict[str, tuple[Row, ...]]
-    num_unfinished: dict[str, int]
-    same_episodes: bool
+    sections: dict[str, tuple[Row, ...]]  # for each prompt type its rows
+    num_unfinished: dict[str, int]  # for each run that is not finished, how many episodes are missing
+    same_episodes: bool  # whether all rows of each prompt type are about the same tasks and seeds
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values."""

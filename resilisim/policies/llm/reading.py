@@ -28,6 +28,8 @@ from resilisim.policies.llm.tools import ToolSpec
 
 EXCERPT_LENGTH: Final = 300
 LONGEST_THOUGHT: Final = 4_000  # characters of a thought that are kept
+LONGEST_WORDS: Final = 2_000  # characters that a conversation keeps of a reply that could not be used
+NO_WORDS: Final = "(an empty reply)"
 
 _FLAGS = re.IGNORECASE | re.MULTILINE
 
@@ -96,6 +98,11 @@ def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
 def visible(text: str) -> str:
     """Return what a model wrote outside of its `<think>` blocks, which may be unclosed, or closed but never opened."""
     return without_surrogates(without_thoughts(text)).strip()
+
+
+def kept_words(text: str) -> str:
+    """Return what a conversation keeps of a reply that could not be used."""
+    return excerpt(visible(text), LONGEST_WORDS) or NO_WORDS
 
 
 def read_json(text: str, keys: Sequence[str] = ()) -> dict[str, Any] | Unreadable:

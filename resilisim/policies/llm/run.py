@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, ContextOverflowError, PriceTable, RoleModels
 from resilisim.chat.json_answers import without_thoughts
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Reply
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.options import AgentOptions
-from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable
+from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable, kept_words
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
 from resilisim.policies.llm.templates import shared_text
 from resilisim.policies.llm.tools import Toolbox
@@ -25,6 +25,8 @@ CONTEXT_OVERFLOW: Final = "context_overflow"  # the limit that a conversation hi
 CUT_OFF: Final = "the reply was cut off, because it reached the limit of tokens: think and write less"
 
 _UNSET: Final[Any] = object()
+
+Reading = TypeVar("Reading")
 
 
 class StopAgent(BaseException):
@@ -183,6 +185,35 @@ class AgentRun:
             self.note("cut_reply", role, f"cut off after {reply.usage.completion_tokens:,} tokens")
             self.count("cut_replies")
         return stopped
+
+    async def ask_until_read(
+        self,
+        role: str,
+        messages: Sequence[ChatMessage],
+        read: Callable[[str], Reading | Unreadable],
+        again: Callable[[str], str],
+        *,
+        attempts: int = 2,
+        shown: Callable[[str], str] = kept_words,
+        counter: str = "malformed_replies",
+    ) -> Reading | Unreadable:
+        """Ask a component until its reply can be read; return what that is, or what was wrong with the last one.
+
+        Of a reply that cannot be read the component is shown what `shown` keeps, and what `again` makes of the problem.
+        Earlier ones are not repeated, so that the conversation does not grow.
+        """
+        conversation = list(messages)
+        while True:
+            reply = await self.ask(role, conversation)
+            found = read(reply.text)
+            if not isinstance(found, Unreadable):
+                return found
+            found = self.unreadable(role, reply, found, counter)
+            attempts -= 1
+            if attempts <= 0:
+                return found
+            answer = ChatMessage("assistant", shown(reply.text))
+            conversation = [*messages, answer, ChatMessage("user", again(found.problem))]
 
     async def _reply(self, model: ChatModel, number: int, request: ChatRequest) -> ChatReply:
         journal = self.hooks.journal

@@ -200,6 +200,16 @@ class Optimum:
         values: float64 `arena.table_shape`, see `solve_values`.
         gap: How far the values may lie below the optimum: 0 where they are exact, which they are unless tools of
             unequal reliability would make the table too large (`Breakers`).
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem, execution, start_state
+        >>> from resilisim.simulator.exact import solve
+        >>> optimum = solve(build_problem(default_library(), ["network_validator"]))
+        >>> start = start_state(optimum.problem)
+        >>> regret = optimum.value(start) - optimum.action_value(start, execution("network_validator"))
+        >>> optimum.best_action(start).tool, regret > 0.0
+        ('network_fetcher', True)
     """
 
     problem: Problem
@@ -320,6 +330,13 @@ def solve(problem: Problem) -> Optimum:
 
     Raises:
         ExactLimitError: The problem's table would be too large.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem
+        >>> from resilisim.simulator.exact import solve
+        >>> solve(build_problem(default_library(), ["network_fetcher"])).gap
+        0.0
     """
     optimum = _solved.get(problem)
     if optimum is not None:
@@ -368,5 +385,13 @@ def _sweep(problem: Problem, arena: Arena, neutral_base: int) -> NDArray[np.floa
 
 
 def known_probabilities(problem: Problem) -> float:
-    """Return V*(start), the ceiling for an agent that knows the law but not its luck."""
+    """Return V*(start), the ceiling for an agent that knows the law but not its luck.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem
+        >>> from resilisim.simulator.exact import known_probabilities
+        >>> round(known_probabilities(build_problem(default_library(), ["file_operations_reader"])), 6)
+        0.996096
+    """
     return solve(problem).value(start_state(problem))

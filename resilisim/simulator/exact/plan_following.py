@@ -45,6 +45,11 @@ class Obedience:
         success: Probability of full success.
         coverage: Expected share of the required tools that succeed in the required order: the longest run of first
             successes (not necessarily adjacent) whose required places ascend, divided by the number of required tools.
+
+    Example:
+        >>> from resilisim.simulator.exact import Obedience
+        >>> Obedience(success=0.9, coverage=0.95).coverage
+        0.95
     """
 
     success: float
@@ -53,18 +58,12 @@ class Obedience:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledPlan:
-    """A plan in the numbers that the kernel reads.
+    """A plan in the numbers that the kernel reads."""
 
-    Attributes:
-        steps: (num_steps, NUM_COLUMNS) the columns above.
-        dependencies: (num_steps, max_dependencies) local numbers of each tool's direct dependencies that are steps,
-            padded with -1.
-        num_signatures: Messages that the loop rule can meet again.
-    """
-
-    steps: NDArray[np.int64]
+    steps: NDArray[np.int64]  # (num_steps, NUM_COLUMNS) the columns above
+    # (num_steps, max_dependencies) local numbers of each tool's direct dependencies that are steps, padded with -1
     dependencies: NDArray[np.int64]
-    num_signatures: int
+    num_signatures: int  # messages that the loop rule can meet again
 
 
 def obey_plan(
@@ -85,6 +84,14 @@ def obey_plan(
 
     Raises:
         ExactLimitError: So many steps have limits that the ways to leave them cannot be told apart.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem
+        >>> from resilisim.simulator.exact import obey_plan
+        >>> problem = build_problem(default_library(), ["file_operations_reader"])
+        >>> round(obey_plan(problem, problem.required, limits=[(1, None)]).success, 3)
+        0.8
     """
     plan = compile_plan(problem, tools, refused, limits)
     success, coverage = follow(*_numbers(problem, plan, problem.rules.max_turns), MAX_ENTRIES)
@@ -101,6 +108,13 @@ def plan_following(problem: Problem, turns: int | None = None) -> float:
     """Return the probability of full success of following the required list to the letter.
 
     `turns` are the messages that the agent may use, all turns if omitted; fewer than the list is long give 0.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem
+        >>> from resilisim.simulator.exact import plan_following
+        >>> round(plan_following(build_problem(default_library(), ["file_operations_reader"])), 6)
+        0.996096
     """
     turns = problem.rules.max_turns if turns is None else turns
     if turns < len(problem.required):
@@ -110,7 +124,15 @@ def plan_following(problem: Problem, turns: int | None = None) -> float:
 
 
 def plan_following_with_search(problem: Problem) -> float:
-    """Return `plan_following` for an agent that spends one turn on a search for each required tool."""
+    """Return `plan_following` for an agent that spends one turn on a search for each required tool.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import EndRules, build_problem
+        >>> from resilisim.simulator.exact import plan_following_with_search
+        >>> plan_following_with_search(build_problem(default_library(), ["network_fetcher"], rules=EndRules(1)))
+        0.0
+    """
     return plan_following(problem, problem.rules.max_turns - len(problem.required))
 
 
@@ -181,18 +203,10 @@ def follow(
     loop_length: int,
     max_entries: int,
 ) -> tuple[float, float]:
-    """Return the chance of full success and the coverage; (-1, -1) if that needs too many entries.
+    """Return the chance of full success and the coverage; (-1, -1) if more than `max_entries` chances are kept apart.
 
-    Args:
-        steps: (num_steps, NUM_COLUMNS) the plan's steps.
-        dependencies: (num_steps, max_dependencies) local numbers, padded with -1.
-        num_signatures: Messages that the loop rule can meet again.
-        num_required: Length of the required list.
-        probability: The law's table.
-        turns: Messages that run something.
-        max_consecutive_failures: End rule; 0 is off.
-        loop_length: End rule; 0 is off.
-        max_entries: Bound of the chances that are kept apart.
+    The first three arguments are those of `CompiledPlan`, `probability` is the law's table, `turns` are the messages
+    that run something, and 0 turns an end rule off.
     """
     num_steps = len(steps)
     rows = max(max_consecutive_failures, 1)
@@ -336,6 +350,11 @@ class PlanLimits:
         kept: (num_kept,) places of the steps that are not left out, in the plan that the limits were chosen for.
         limits: (num_kept,) `max_tries` and `skip_from` of each of them, None for no such limit.
         success: Probability of full success of following them to the letter.
+
+    Example:
+        >>> from resilisim.simulator.exact import PlanLimits
+        >>> PlanLimits(kept=(0, 2), limits=((2, None), (None, None)), success=0.9).kept
+        (0, 2)
     """
 
     kept: tuple[int, ...]
@@ -354,6 +373,14 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
         problem: The task's numbers.
         tools: Library indices of the steps' tools, in plan order.
         left_out: Tools among them with which the ascent begins as if they were not there.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.simulator import build_problem
+        >>> from resilisim.simulator.exact import best_limits
+        >>> problem = build_problem(default_library(), ["network_validator"])
+        >>> best_limits(problem, problem.closure).kept  # the fetcher pays
+        (0, 1)
     """
     plan = compile_plan(problem, tools, limits=[(None, 1 if tool in left_out else None) for tool in tools])
     optional = [number for number, tool in enumerate(tools) if problem.place[tool] < 0]

@@ -44,9 +44,7 @@ from resilisim.evaluation.report.viewer.texts import (
     episode_texts,
     readable_message,
 )
-from resilisim.evaluation.run.store import read_records
 from resilisim.provenance import content_hash
-from tests.evaluation.report.pages import write_run
 from tests.evaluation.synthetic import synthetic_run
 
 EVIL = "</script><script>alert('x')</script><!--&\"'\x00\x1b[31m\ud800\u202eevil"
@@ -321,31 +319,27 @@ def test_chunks_hold_the_beginning_of_the_rows_within_the_budget(rows: list[byte
     assert [end - start for start, end in itertools.pairwise(starts)] == [len(unpack_block(block)) for block in blocks]
 
 
-def test_a_chunk_is_small_enough_to_be_unpacked_at_once() -> None:
+def test_chunks_are_small_enough_to_be_unpacked_at_once() -> None:
     blocks, starts = pack_chunks((encode("x" * 10_000) for _ in range(100)), 10**9)
     assert starts[-1] == 100
     assert all(sum(map(len, unpack_block(block))) <= CHUNK_BYTES for block in blocks)
-    blocks, starts = pack_chunks((encode(number) for number in range(3 * CHUNK_ROWS)), 10**9)
-    assert starts == [0, CHUNK_ROWS, 2 * CHUNK_ROWS, 3 * CHUNK_ROWS]
+    assert pack_chunks(map(encode, range(2 * CHUNK_ROWS)), 10**9)[1] == [0, CHUNK_ROWS, 2 * CHUNK_ROWS]
 
 
-def test_long_messages_are_cut_and_say_how_long_they_were() -> None:
+def test_messages_are_read_as_people_read_them_and_cut_where_they_are_long() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "tool_call", "arguments": '{"name": "reader"}'}}
+    message = json.dumps({"role": "assistant", "content": "I read.", "tool_calls": [call]})
+    assert readable_message(message) == 'I read.\ntool_call({"name": "reader"})'
+    for odd in ('{"role": "assist', '{"role": 1, "tool_calls": [3]}', '{"role": 1, "tool_calls": {"a": 1}}', "plain"):
+        assert readable_message(odd) == odd
     record = next(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=1))
-    step = record["steps"][0]
-    long = {**record, "steps": [{**step, "message": "x" * 100_000} for _ in range(12)]}
+    long = {**record, "steps": [{**record["steps"][0], "message": "x" * 100_000} for _ in range(12)]}
     messages = episode_texts(long)["messages"]
     assert messages[0] == ["x" * MESSAGE_LENGTH, 100_000]
     assert sum(len(text) for text, _ in messages) == EPISODE_LENGTH
     assert messages[-1] == ["", 100_000]
-
-
-def test_native_messages_are_read_as_people_read_them() -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "tool_call", "arguments": '{"name": "reader"}'}}
-    message = json.dumps({"role": "assistant", "content": "I read.", "tool_calls": [call]})
-    assert readable_message(message) == 'I read.\ntool_call({"name": "reader"})'
-    assert readable_message(json.dumps({"role": "assistant", "content": "Done."})) == "Done."
-    for odd in ('{"role": "assist', '{"role": 1, "tool_calls": [3]}', '{"role": 1, "tool_calls": {"a": 1}}', "plain"):
-        assert readable_message(odd) == odd
+    columns = unpack_block(packed([{**record, "optimum": float("nan"), "luck": float("inf")}]).index)["columns"]
+    assert columns["optimum"] == columns["luck"] == [None]  # numbers that are none do not stop the report
 
 
 def test_what_an_agent_says_of_itself_is_there_and_cut() -> None:
@@ -382,24 +376,15 @@ def test_made_up_names_cannot_fill_the_page() -> None:
     assert len(short("n" * 10_000)) == LONGEST_NAME
 
 
-def evil_run(folder: Path) -> Path:
-    """Write a run in which everything that others write is hostile."""
-    records = []
-    for record in synthetic_run(("random",), ("baseline",), num_tasks=4, num_seeds=3):
-        steps = [{**step, "message": EVIL, "error": EVIL, "tool": EVIL, "kind": EVIL} for step in record["steps"]]
-        own = {"policy": EVIL, "task_type": EVIL, "instance_id": EVIL + record["instance_id"], "ended_by": EVIL}
-        flaw = {"type": EVIL, "severity": EVIL, "method": EVIL, "edits": [{"what": EVIL, "before": EVIL}]}
-        losses = {EVIL: record["regret"]}
-        evil = {**record, **own, "required_tools": [EVIL], "steps": steps, "flaw": flaw, "losses": losses}
-        records.append(with_texts(evil, EVIL, EVIL))
-    return write_run(folder, records)
-
-
 def test_no_text_of_a_record_leaves_its_block(tmp_path: Path) -> None:
     packer = Packer()
-    folder = evil_run(tmp_path / "run <b>")
-    for record in read_records(folder):
-        packer.add(record)
+    folder = tmp_path / "run <b>"
+    for record in synthetic_run(("random",), ("baseline",), num_tasks=4, num_seeds=3):
+        steps = [{**step, "message": EVIL, "error": EVIL, "tool": EVIL, "kind": EVIL} for step in record["steps"]]
+        flaw = {"type": EVIL, "severity": EVIL, "method": EVIL, "edits": [{"what": EVIL, "before": EVIL}]}
+        names = dict.fromkeys(("policy", "task_type", "ended_by"), EVIL) | {"instance_id": EVIL + record["instance_id"]}
+        own = {"required_tools": [EVIL], "steps": steps, "flaw": flaw, "losses": {EVIL: record["regret"]}}
+        packer.add(with_texts({**record, **names, **own}, EVIL, EVIL))
     section = viewer_section(folder, packer)
     blocks = re.findall(r'<script type="application/x-resilisim-pack" id="(pack-[a-z0-9-]+)">([^<]*)</script>', section)
     assert [name for name, _ in blocks] == ["pack-index", "pack-steps-0", "pack-texts-0", "pack-talks-0"]
@@ -411,13 +396,6 @@ def test_no_text_of_a_record_leaves_its_block(tmp_path: Path) -> None:
     assert all("alert" in json.dumps(unpack_block(block)) for _, block in blocks[2:])
     assert "alert" not in section
     assert "episode show &#39;run &lt;b&gt;&#39; NUMBER" in section  # the command, quoted for a shell
-
-
-def test_numbers_that_are_none_do_not_stop_the_report() -> None:
-    record = next(synthetic_run(("random",), ("baseline",), num_tasks=1, num_seeds=1))
-    pack = packed([{**record, "optimum": float("nan"), "luck": float("inf")}])
-    columns = unpack_block(pack.index)["columns"]
-    assert columns["optimum"] == columns["luck"] == [None]
 
 
 def test_the_page_says_how_much_of_the_run_is_in_it(tmp_path: Path) -> None:
@@ -465,11 +443,8 @@ def test_the_script_makes_no_markup_of_data_and_asks_no_network() -> None:
     for forbidden in ("</script", "<!--", "</style", "url(", "@import"):
         assert forbidden not in script + style
     assert set(LOSS_LABELS) <= set(re.findall(r'"([a-z_]+)": \{"style"', script))
-
-
-def test_the_policy_of_a_page_allows_its_script_and_no_other() -> None:
-    digest = base64.b64encode(hashlib.sha256(b"let a = 1;").digest()).decode()
-    policy = page_policy("let a = 1;")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = page_policy(script)  # allows this script and no other
     assert "default-src 'none'" in policy
     assert f"script-src 'sha256-{digest}';" in policy
     assert "unsafe-inline" not in policy.split("style-src")[0]

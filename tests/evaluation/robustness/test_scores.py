@@ -17,13 +17,13 @@ from resilisim.evaluation.robustness.analysis import (
     share_of_area,
     task_scores,
     trapezoid_weights,
-    twofold_ratio,
 )
 from resilisim.evaluation.table.episodes import sums_of
 from resilisim.evaluation.table.summary import summarise
 from resilisim.statistics import clustered_mean
 from resilisim.statistics.estimates import t_quantile
 from tests.evaluation.synthetic import synthetic_run
+from tests.statistics.test_estimates import naive_clustered
 
 
 def scores(outcomes: list[list[int]], lucks: list[list[float]] | None = None) -> TaskScores:
@@ -35,52 +35,41 @@ def scores(outcomes: list[list[int]], lucks: list[list[float]] | None = None) ->
     return TaskScores(count, outcome, adjusted)
 
 
+EVERY = np.ones(4, dtype=np.bool_)
+
+
 def test_a_change_is_the_clustered_mean_of_the_differences_of_single_episodes() -> None:
     here, there = [[1, 0], [0, 0], [1, 1], [0, 1]], [[1, 1], [0, 1], [1, 1], [1, 0]]
-    found = mean_of_changes([(scores(here), scores(there))], [np.ones(4, dtype=np.bool_)]).raw
+    found = mean_of_changes([(scores(here), scores(there), EVERY)]).raw
     differences = [a - b for task, other in zip(here, there, strict=True) for a, b in zip(task, other, strict=True)]
-    mean = sum(differences) / len(differences)
-    assert found.value == pytest.approx(mean)
-    # The definition: residuals are summed within each task, and the tasks are the units.
-    residuals = [sum(a - b - mean for a, b in zip(*pair, strict=True)) for pair in zip(here, there, strict=True)]
-    error = math.sqrt(4 / 3 * sum(residual**2 for residual in residuals)) / len(differences)
-    assert found.standard_error == pytest.approx(error)
+    mean, error = naive_clustered(differences, [0, 0, 1, 1, 2, 2, 3, 3])
+    assert (found.value, found.standard_error) == pytest.approx((mean, error))
     assert found.high - found.value == pytest.approx(t_quantile(4) * error)
     assert (found.num_clusters, found.num_episodes) == (4, 8)
 
 
 def test_tasks_that_are_not_finished_in_both_settings_or_not_chosen_do_not_count() -> None:
     here, there = scores([[1, 1], [0, 0], [1, 0], [0]]), scores([[0, 0], [1, 1], [1, 0], [1, 1]])
-    found = mean_of_changes([(here, there)], [np.array([True, False, True, True])]).raw
+    found = mean_of_changes([(here, there, np.array([True, False, True, True]))]).raw
     assert found.value == pytest.approx((2 + 0) / 4)
     assert found.num_clusters == 2
+    for settings in ([], [(here, there, ~EVERY)]):
+        assert math.isnan(mean_of_changes(settings).better.value)
 
 
 def test_where_nothing_differs_the_interval_is_that_of_a_rate_of_zero() -> None:
     same = scores([[1, 0]] * 20)
-    found = mean_of_changes([(same, same)], [np.ones(20, dtype=np.bool_)]).raw
+    found = mean_of_changes([(same, same, np.ones(20, dtype=np.bool_))]).raw
     reach = 1.0 - 0.025 ** (1 / 20)  # of Clopper and Pearson, with as many units as there are tasks
     assert (found.value, found.low, found.high) == pytest.approx((0.0, -reach, reach))
 
 
-def test_one_task_has_no_interval() -> None:
-    found = mean_of_changes([(scores([[1, 1]]), scores([[0, 1]]))], [np.ones(1, dtype=np.bool_)]).raw
-    assert found.value == 0.5
-    assert math.isnan(found.standard_error)
-    assert math.isnan(found.low)
-
-
-def test_no_task_has_no_estimate() -> None:
-    found = mean_of_changes([(scores([[1]]), scores([[1]]))], [np.zeros(1, dtype=np.bool_)])
-    assert math.isnan(found.raw.value)
-    assert math.isnan(found.better.value)
-
-
-def test_intervals_of_changes_stay_between_minus_one_and_one() -> None:
-    here, there = scores([[1], [1], [0]]), scores([[0], [0], [0]])
-    found = mean_of_changes([(here, there)], [np.ones(3, dtype=np.bool_)]).raw
-    assert found.value == pytest.approx(2 / 3)
-    assert found.high == 1.0
+def test_one_task_has_no_interval_and_no_interval_leaves_minus_one_to_one() -> None:
+    one = mean_of_changes([(scores([[1, 1]]), scores([[0, 1]]), EVERY[:1])]).raw
+    assert one.value == 0.5
+    assert math.isnan(one.low)
+    wide = mean_of_changes([(scores([[1], [1], [0]]), scores([[0], [0], [0]]), EVERY[:3])]).raw
+    assert (wide.value, wide.high) == (pytest.approx(2 / 3), 1.0)
 
 
 @given(st.lists(st.floats(0.1, 20.0), min_size=1, max_size=6, unique=True), st.data())
@@ -117,8 +106,9 @@ def test_obeying_recovers_nothing_and_the_optimum_everything() -> None:
     count = np.full(3, 4.0)
     for reached, expected in ((obey, 0.0), (deviate, 1.0)):
         done = TaskScores(count, count * reached, count * reached)
-        parts = recovered_share(done, obey, deviate, np.ones(3, dtype=np.bool_))
-        assert twofold_ratio(*parts, num_episodes=12).raw.value == pytest.approx(expected)
+        found = recovered_share([(done, obey, deviate, EVERY[:3])])
+        assert found.raw.value == pytest.approx(expected)
+        assert found.raw.num_episodes == 12
 
 
 def test_scores_of_a_run_are_those_of_its_summary() -> None:
@@ -142,7 +132,6 @@ def test_an_agent_that_tries_again_has_raw_numbers_only() -> None:
     found = task_scores(
         replace(group, tries_again=group.count), {task.instance_id: place for place, task in enumerate(sums.tasks)}
     )
-    assert not found.is_adjusted
     area = share_of_area([found], [np.full(5, 0.5)], [0.8])
     assert math.isnan(area.adjusted.value)
     assert area.better == area.raw

@@ -6,13 +6,10 @@ import json
 
 import pytest
 
-from resilisim.chat import ChatMessage, ChatReply, ToolCall
+from resilisim.chat import ChatMessage
 from resilisim.policies.llm.agents.direct import Direct
 from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
-
-
-def native(*calls: tuple[str, str, str], text: str = "") -> ChatReply:
-    return ChatReply(text, tuple(ToolCall(*call) for call in calls))
+from tests.policies.llm.plays import NONSENSE, native
 
 
 def test_a_task_done_in_text():
@@ -77,14 +74,10 @@ def test_a_call_in_another_form_is_a_call_whatever_is_made_up_behind_it():
 
 
 MALFORMED = {
-    "empty": "",
-    "garbage": "\x00\ud800 %% ]]}{",
-    "a megabyte": "x" * 1_000_000,
+    **{name: reply for name, reply in NONSENSE.items() if name != "ten tags"},
     "more than a megabyte": "x" * 1_000_001,
-    "endless repetition": "and so on\n" * 50_000,
     "invalid JSON": f'<tool_call>{READER} {{"source": </tool_call>',
     "unclosed tag": f"<tool_call>{READER}",
-    "unclosed thought": f"<think><tool_call>{READER}</tool_call>",
 }
 
 
@@ -118,13 +111,6 @@ def test_broken_native_calls_leave_a_conversation_that_endpoints_take():
     assert all(isinstance(json.loads(call.arguments), dict) for call in kept)
     assert len({call.id for call in kept}) == 2
     assert record["agent"]["events"][0]["details"]["excerpt"] == 'tool call! {"name": '
-
-
-def test_it_ends_when_the_environment_does():
-    model = scripted(*["Hm."] * 3)
-    record = play_scripted(Direct(models=model), max_turns=2)
-    assert record["ended_by"] == "turns"
-    assert model.remaining == 0
 
 
 def test_the_limit_of_calls_ends_it():

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Sequence
 
 import pytest
 
-from resilisim.chat import ChatReply, ScriptedChatModel, ScriptedReply
+from resilisim.chat import ChatReply, ScriptedChatModel
 from resilisim.policies.llm.agents.plan_execute import PlanAndExecute
-from resilisim.policies.llm.run import AgentRun, EpisodeEnded
+from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
-from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
+from tests.policies.llm import plays
+from tests.policies.llm.plays import NONSENSE, executor, extractor, planner, replanner
 from tests.policies.llm.toolboxes import ScriptedToolbox, spec
 
 TASK = "Fetch {it} and store ${it}."
-MALFORMED = {
-    "empty": "",
-    "garbage": "\x00\ud800 %% ]]}{",
-    "ten tags": '<tool_call>fetch {"key": "x"}</tool_call>' * 10,
-    "a megabyte": "x" * 1_000_000,
-    "endless repetition": "and so on\n" * 50_000,
-    "invalid JSON": '{"steps": [{"step": 1, "task": ',
-    "unclosed thought": '<think>{"answer": "no"}',
-}
+MALFORMED = {**NONSENSE, "invalid JSON": '{"steps": [{"step": 1, "task": '}
+DIRECT = {"executor": "direct", "replan": "failure"}
 
 
 def plan(*steps: dict | str, **more: object) -> str:
@@ -35,72 +27,29 @@ def call(number: int, tool: str | None, arguments: object = None, **more: object
     return {"step": number, "task": f"task {number}", "tool": tool, "arguments": arguments or {}, **more}
 
 
-def planner(text: str, expect: str = "") -> ScriptedReply:
-    return ScriptedReply(text, expect, "planner")
+A, B = call(1, "fetch", {"key": "a"}), call(2, "fetch", {"key": "b"})
+NO = replanner('{"answer": "no"}')
 
 
-def replanner(text: str, expect: str = "") -> ScriptedReply:
-    return ScriptedReply(text, expect, "replanner")
+def play(script, fetch=(), store=(), task=TASK, turns_left=None, **options):
+    tools = ScriptedToolbox([spec("fetch", "key"), spec("store", what="object")], {"fetch": fetch, "store": store})
+    policy = PlanAndExecute(models=ScriptedChatModel(script), **options)
+    return plays.play(policy, tools, task, turns_left=turns_left)
 
 
-def executor(text: str, expect: str = "") -> ScriptedReply:
-    return ScriptedReply(text, expect, "executor")
+def plan_of(played) -> list[dict]:
+    return played.structure["attempts"][-1]["plan"]
 
 
-def extractor(text: str, expect: str = "") -> ScriptedReply:
-    return ScriptedReply(text, expect, "extractor")
-
-
-class Play:
-    """One task, played to its end."""
-
-    def __init__(
-        self,
-        script: Sequence,
-        turns_left: int | None = None,
-        fetch: Sequence = (),
-        store: Sequence = (),
-        task: str = TASK,
-        **options,
-    ):
-        self.model = ScriptedChatModel(script)
-        policy = PlanAndExecute(models=self.model, **options)
-        self.tools = ScriptedToolbox(
-            [spec("fetch", "key"), spec("store", what="object")], {"fetch": fetch, "store": store}
-        )
-        self.run = AgentRun(
-            task=task, tools=self.tools, models=policy.models, options=policy.options, turns_left=turns_left
-        )
-        self.answer = None
-        try:
-            self.answer = asyncio.run(policy.play(self.run))
-        except EpisodeEnded:
-            self.answer = EpisodeEnded
-        assert self.model.remaining == 0
-
-    @property
-    def plan(self) -> list[dict]:
-        return self.run.structure["attempts"][-1]["plan"]
-
-    @property
-    def statuses(self) -> list[tuple[int, str]]:
-        return [(step["step"], step["status"]) for step in self.plan]
-
-    @property
-    def failures(self) -> list[tuple[str, str]]:
-        events = [event for event in self.run.transcript.events if event["kind"] == "failure"]
-        return [(event["component"], event["text"]) for event in events]
-
-    @property
-    def counters(self) -> dict[str, int]:
-        return dict(self.run.transcript.counters)
+def statuses(played) -> list[tuple[int, str]]:
+    return [(step["step"], step["status"]) for step in plan_of(played)]
 
 
 FAILED = ToolResult("fetch failed.\nError: TIMEOUT: late", "TIMEOUT: late")
 
 
 def test_sub_agents_do_the_steps_and_the_replanner_answers():
-    played = Play(
+    played = play(
         [
             planner(
                 plan({"step": 1, "task": "Fetch it", "needs": []}, {"step": 2, "task": "Store it", "needs": [1]}), TASK
@@ -116,20 +65,20 @@ def test_sub_agents_do_the_steps_and_the_replanner_answers():
         store=["ok"],
     )
     assert played.answer == "41 is stored"
-    assert played.statuses == [(1, "done"), (2, "done")]
+    assert statuses(played) == [(1, "done"), (2, "done")]
     assert played.failures == []
     assert played.counters == {}, "repeating the plan is no replan"
     assert [event["kind"] for event in played.run.transcript.events] == ["plan", "task_done", "task_done"]
-    assert "greenhouse" in played.model.requests[0].messages[0].content
+    assert "greenhouse" in played.system(0)
 
 
 def test_a_step_is_shown_the_results_that_it_needs_and_no_others():
     steps = [{"step": n, "task": f"task {n}", "needs": needs} for n, needs in ((1, []), (2, []), (3, [2]))]
-    played = Play(
+    played = play(
         [planner(plan(*steps)), *[executor(f"Action: finish[result {n}]") for n in (1, 2, 3)]], replan="failure"
     )
     assert played.answer == "result 3", "the last step's result is the answer"
-    shown = played.model.requests[3].messages[1].content
+    shown = played.told(3)
     assert "result 2" in shown
     assert "result 1" not in shown
 
@@ -140,11 +89,11 @@ def test_a_tool_that_the_plan_names_is_a_suggestion_to_the_sub_agent(arguments, 
         planner(plan(call(1, "fetch", arguments))),
         executor("Action: finish[A]", f"task 1\nThe plan suggests: fetch {shown}"),
     ]
-    assert Play(script, replan="failure").answer == "A"
+    assert play(script, replan="failure").answer == "A"
 
 
 def test_a_failed_step_stays_in_the_history_and_is_made_good():
-    played = Play(
+    played = play(
         [
             planner(plan(call(1, "fetch", {"key": "a"}), call(2, "store", {"what": {"id": "{step_1}"}}))),
             replanner(
@@ -159,52 +108,42 @@ def test_a_failed_step_stays_in_the_history_and_is_made_good():
         replan="failure",
     )
     assert played.answer == "ok"
-    assert played.tools.calls == [("fetch", {"key": "a"})] * 2 + [("store", {"what": {"id": 41}})]
-    assert played.statuses == [(1, "failed"), (3, "done"), (4, "done")]
+    assert played.calls == [("fetch", {"key": "a"})] * 2 + [("store", {"what": {"id": 41}})]
+    assert statuses(played) == [(1, "failed"), (3, "done"), (4, "done")]
     assert played.failures == [], "what was made good fails no episode"
     assert played.counters == {"failed_steps": 1, "replans": 1}
 
 
 @pytest.mark.parametrize("reply", MALFORMED.values(), ids=list(MALFORMED))
-def test_a_plan_that_cannot_be_read_is_asked_for_once_more(reply):
-    played = Play(
-        [planner(reply), planner(plan("a"), "could not be used"), executor("Action: finish[A]")], replan="failure"
-    )
+def test_a_plan_that_cannot_be_read_is_asked_for_once_more_and_without_one_the_planner_has_failed(reply):
+    right = planner(plan("a"), "could not be used")
+    played = play([planner(reply), right, executor("Action: finish[A]")], replan="failure")
     assert played.answer == "A"
     assert played.counters == {"malformed_replies": 1}
-    for request in played.model.requests:
-        assert sum(len(message.content) for message in request.messages) < 20_000
-
-
-@pytest.mark.parametrize("reply", MALFORMED.values(), ids=list(MALFORMED))
-def test_without_a_plan_the_planner_has_failed(reply):
-    played = Play([planner(reply), planner(reply)])
+    assert played.longest < 20_000
+    played = play([planner(reply), planner(reply)])
     assert played.answer is None
     assert [component for component, _ in played.failures] == ["planner"]
     assert played.counters == {"malformed_replies": 2}
 
 
 @pytest.mark.parametrize("reply", MALFORMED.values(), ids=list(MALFORMED))
-def test_a_replan_that_cannot_be_read_after_a_success_keeps_the_plan(reply):
-    script = [planner(plan("a", "b")), executor("Action: finish[A]"), replanner(reply), replanner(reply)]
-    played = Play([*script, executor("Action: finish[B]"), replanner(reply), replanner(reply)])
+def test_a_replan_that_cannot_be_read_keeps_the_plan_after_a_success_and_is_the_end_after_a_failure(reply):
+    unreadable = [replanner(reply), replanner(reply)]
+    script = [planner(plan("a", "b")), executor("Action: finish[A]"), *unreadable]
+    played = play([*script, executor("Action: finish[B]"), *unreadable])
     assert played.answer == "B"
     assert "keeping to the plan" in str(played.run.transcript.events)
-
-
-@pytest.mark.parametrize("reply", MALFORMED.values(), ids=list(MALFORMED))
-def test_a_replan_that_cannot_be_read_after_a_failure_is_the_end(reply):
-    script = [planner(plan(call(1, "fetch", {"key": "a"}), call(2, "store"))), replanner(reply), replanner(reply)]
-    played = Play(script, fetch=[FAILED], executor="direct")
+    played = play([planner(plan(A, call(2, "store"))), *unreadable], fetch=[FAILED], executor="direct")
     assert played.answer is None
     assert [component for component, _ in played.failures] == ["tool", "replanner"]
 
 
 def test_an_empty_plan_without_an_answer_is_a_failure():
-    played = Play([planner('{"steps": []}')])
+    played = play([planner('{"steps": []}')])
     assert (played.answer, played.failures) == (None, [("planner", "the plan is empty")])
-    assert Play([planner('{"answer": "known"}')]).answer == "known"
-    played = Play([planner(plan("a")), executor("Action: finish[A]"), replanner('{"steps": []}')])
+    assert play([planner('{"answer": "known"}')]).answer == "known"
+    played = play([planner(plan("a")), executor("Action: finish[A]"), replanner('{"steps": []}')])
     assert played.answer is None
     assert played.failures == [("replanner", "the replanner gave neither steps nor an answer")]
 
@@ -217,7 +156,7 @@ def test_steps_beside_an_answer_are_done():
         executor("Action: finish[B]"),
         replanner('{"answer": "now"}'),
     ]
-    played = Play(script)
+    played = play(script)
     assert played.answer == "now"
     assert str(played.run.transcript.events).count("passed over") == 2
 
@@ -229,26 +168,26 @@ def test_a_sub_agent_that_does_not_finish_fails_its_step():
         replanner(plan("again")),
         executor("Action: finish[A]"),
     ]
-    played = Play([*script, replanner('{"answer": "done"}')], fetch=["1", FAILED], steps=2)
+    played = play([*script, replanner('{"answer": "done"}')], fetch=["1", FAILED], steps=2)
     assert played.answer == "done"
-    assert played.plan[0]["kind"] == "executor"
-    assert "TIMEOUT" in played.plan[0]["error"]
+    assert plan_of(played)[0]["kind"] == "executor"
+    assert "TIMEOUT" in plan_of(played)[0]["error"]
     assert played.failures == []
-    empty = Play([planner(plan("a")), executor("Action: finish"), replanner("?"), replanner("?")])
+    empty = play([planner(plan("a")), executor("Action: finish"), replanner("?"), replanner("?")])
     assert empty.failures[0] == ("executor", "the executor finished without a result")
 
 
 def test_restart_from_scratch():
     failing = [planner('{"steps": []}')]
-    played = Play(
+    played = play(
         [*failing, *failing, planner(plan("a")), executor("Action: finish[A]")], restart=True, replan="failure"
     )
     assert played.answer == "A"
     assert played.counters == {"restarts_from_scratch": 2}
-    assert len(played.run.structure["attempts"]) == 3
-    assert Play(failing * 3, restart=True, restarts=2).answer is None
-    assert Play(failing, restart=True, turns_left=0).answer is None, "nothing could be done any more"
-    assert Play(failing).answer is None
+    assert len(played.structure["attempts"]) == 3
+    assert play(failing * 3, restart=True, restarts=2).answer is None
+    assert play(failing, restart=True, turns_left=0).answer is None, "nothing could be done any more"
+    assert play(failing).answer is None
 
 
 def test_a_step_without_a_tool_is_a_conclusion_from_results():
@@ -256,26 +195,26 @@ def test_a_step_without_a_tool_is_a_conclusion_from_results():
         planner(plan(call(1, "fetch", {"key": "a"}), call(2, None, needs=[1]))),
         executor('{"result": {"sum": 42}}', "Step 1 (task 1):\n41"),
     ]
-    played = Play(script, fetch=["41"], executor="direct", replan="failure")
+    played = play(script, fetch=["41"], executor="direct", replan="failure")
     assert played.answer == '{"sum": 42}'
 
 
 @pytest.mark.parametrize("step", ["{step_N}", "{step}", "{step_99999}", "{{ steps[1].result }}", "{{ last step }}"])
 def test_what_looks_like_a_reference_and_names_no_step_reaches_no_tool(step):
     script = [planner(plan(call(1, "fetch", {"key": [step]}))), replanner('{"answer": "no"}')]
-    played = Play(script, executor="direct")
-    assert played.tools.calls == []
-    assert (played.plan[0]["kind"], step in played.plan[0]["error"]) == ("reference", True)
+    played = play(script, executor="direct")
+    assert played.calls == []
+    assert (plan_of(played)[0]["kind"], step in plan_of(played)[0]["error"]) == ("reference", True)
     assert played.failures[0][0] == "planner"
 
 
 def test_a_step_that_needs_a_failed_one_is_not_done_even_without_a_reference():
     steps = (call(1, "fetch", {"key": "a"}), call(2, "fetch", {"key": "b"}, needs=[1]))
     script = [planner(plan(*steps)), replanner(plan(steps[1])), replanner('{"answer": "no"}')]
-    played = Play(script, fetch=[FAILED], executor="direct")
-    assert played.tools.calls == [("fetch", {"key": "a"})]
-    assert played.plan[1]["kind"] == "reference"
-    assert "step 1, which failed (fetch: TIMEOUT: late)" in played.plan[1]["error"]
+    played = play(script, fetch=[FAILED], executor="direct")
+    assert played.calls == [("fetch", {"key": "a"})]
+    assert plan_of(played)[1]["kind"] == "reference"
+    assert "step 1, which failed (fetch: TIMEOUT: late)" in plan_of(played)[1]["error"]
 
 
 def test_a_reference_in_the_name_of_a_parameter_reaches_no_tool():
@@ -284,9 +223,9 @@ def test_a_reference_in_the_name_of_a_parameter_reaches_no_tool():
         *[extractor('{"what": {"41": 1, "b": "41"}}')] * 2,
         replanner('{"answer": "no"}'),
     ]
-    played = Play(script, fetch=["41"], executor="direct", replan="failure")
-    assert played.tools.calls == [("fetch", {"key": "a"})]
-    assert played.plan[1]["kind"] == "resolution_incomplete"
+    played = play(script, fetch=["41"], executor="direct", replan="failure")
+    assert played.calls == [("fetch", {"key": "a"})]
+    assert plan_of(played)[1]["kind"] == "resolution_incomplete"
 
 
 def test_no_tool_is_called_when_no_turns_are_left():
@@ -294,20 +233,20 @@ def test_no_tool_is_called_when_no_turns_are_left():
         planner(plan(call(1, "fetch", {"key": "a"})), "Turns left: 0."),
         replanner('{"answer": "part"}', "Turns left: 0."),
     ]
-    played = Play(script, executor="direct", turns_left=0)
+    played = play(script, executor="direct", turns_left=0)
     assert played.answer == "part"
-    assert played.tools.calls == []
-    assert played.plan[0]["kind"] == "turns"
+    assert played.calls == []
+    assert plan_of(played)[0]["kind"] == "turns"
 
 
 @pytest.mark.parametrize("arguments", [{"kee": "a"}, {"key": 5}, {}])
 def test_wrong_arguments_are_refused_before_the_call(arguments):
-    direct = Play(
+    direct = play(
         [planner(plan(call(1, "fetch", arguments))), replanner('{"answer": "no"}', "FAILED: step 1: fetch")],
         executor="direct",
     )
-    assert (direct.tools.calls, direct.plan[0]["kind"]) == ([], "arguments")
-    sub_agent = Play(
+    assert (direct.calls, plan_of(direct)[0]["kind"]) == ([], "arguments")
+    sub_agent = play(
         [
             planner(plan("Fetch it")),
             executor(f"Action: fetch {json.dumps(arguments)}"),
@@ -317,18 +256,18 @@ def test_wrong_arguments_are_refused_before_the_call(arguments):
         fetch=["41"],
         replan="failure",
     )
-    assert sub_agent.tools.calls == [("fetch", {"key": "a"})]
+    assert sub_agent.calls == [("fetch", {"key": "a"})]
 
 
 def test_what_looks_like_a_reference_in_the_data_is_none():
     """The task says `{it}` and `{step_9}`; the result of step 1 holds `{step_8}`, and is passed on as it is."""
     steps = (call(1, "fetch", {"key": "{step_9}"}), call(2, "store", {"what": {"id": "{step_1}"}}))
     script = [planner(plan(*steps)), extractor('{"what": {"id": "41 {step_8} {step_9}"}}')]
-    direct = Play(
+    direct = play(
         script, task="Fetch {step_9}.", fetch=["41 {step_8}"], store=["ok"], executor="direct", replan="failure"
     )
     assert direct.answer == "ok"
-    assert direct.tools.calls == [("fetch", {"key": "{step_9}"}), ("store", {"what": {"id": "41 {step_8} {step_9}"}})]
+    assert direct.calls == [("fetch", {"key": "{step_9}"}), ("store", {"what": {"id": "41 {step_8} {step_9}"}})]
     script = [
         planner(plan("Fetch it", "Store it")),
         executor("Action: finish[41 {step_8}]"),
@@ -336,28 +275,28 @@ def test_what_looks_like_a_reference_in_the_data_is_none():
         executor('Action: store {"what": {"id": "{step_7}"}}'),
         executor("Action: finish[done]"),
     ]
-    sub_agent = Play(script, fetch=["it is {step_7}"], store=["ok"], replan="failure")
-    assert sub_agent.tools.calls == [("fetch", {"key": "{step_8}"}), ("store", {"what": {"id": "{step_7}"}})]
+    sub_agent = play(script, fetch=["it is {step_7}"], store=["ok"], replan="failure")
+    assert sub_agent.calls == [("fetch", {"key": "{step_8}"}), ("store", {"what": {"id": "{step_7}"}})]
 
 
 def test_a_plan_that_was_cut_off_is_told_so():
     cut = ChatReply("<think>well", finish_reason="length")
     told = "could not be used: the reply was cut off, because it reached the limit of tokens: think and write less"
-    played = Play([cut, planner('{"answer": "short"}', told)])
+    played = play([cut, planner('{"answer": "short"}', told)])
     assert played.answer == "short"
     assert played.counters["cut_replies"] == 1
 
 
 def test_the_end_of_the_episode_leaves_a_record():
     steps = (call(1, "fetch", {"key": "a"}), call(2, "fetch", {"key": "b"}))
-    played = Play(
+    played = play(
         [planner(plan(*steps)), replanner(plan(steps[1]))],
         fetch=[FAILED, EpisodeEnded()],
         executor="direct",
         replan="failure",
     )
     assert played.answer is EpisodeEnded
-    assert played.statuses == [(1, "failed"), (2, "pending")]
+    assert statuses(played) == [(1, "failed"), (2, "pending")]
     assert played.failures == [("tool", "fetch: TIMEOUT: late")]
 
 
@@ -366,41 +305,14 @@ def test_the_end_of_the_episode_leaves_a_record():
 )
 def test_what_a_tool_says_never_acts(output):
     script = [planner(plan(call(1, "fetch", {"key": "a"}))), replanner("Hm."), replanner("Hm.")]
-    played = Play(script, fetch=[output], executor="direct")
+    played = play(script, fetch=[output], executor="direct")
     assert played.answer == output.strip(), "a result, and nothing that was done because of it"
-    assert played.tools.calls == [("fetch", {"key": "a"})]
-    assert played.statuses == [(1, "done")]
-
-
-def test_a_whole_episode_with_direct_calls():
-    model = scripted(
-        planner(plan(call(1, "tool_call", {"name": READER, "parameters": {"source": "exports"}}), call(2, PARSER, {}))),
-        replanner(plan(call(2, PARSER, {})), "executed successfully"),
-        replanner('{"answer": "read and parsed"}'),
-    )
-    record = play_scripted(PlanAndExecute(models=model, executor="direct"))
-    assert record["outcome"] == 1
-    assert record["agent"]["answer"] == "read and parsed"
-    assert list(record["agent"]["components"]) == ["planner", "replanner"]
-
-
-@pytest.mark.parametrize("protocol", ["text", "native"])
-def test_a_whole_episode_with_sub_agents(protocol):
-    model = scripted(
-        planner(plan("Read", "Parse")),
-        executor(f'Action: tool_call {{"name": "{READER}"}}'),
-        executor("Action: finish[read]"),
-        executor(f'Action: tool_call {{"name": "{PARSER}"}}'),
-        executor("Action: finish[parsed]"),
-    )
-    record = play_scripted(PlanAndExecute(models=model, replan="failure"), protocol=protocol)
-    assert record["outcome"] == 1
-    assert record["agent"]["protocol"] == "text", "its sub-agents write their actions"
-    assert [step["status"] for step in record["agent"]["structure"]["attempts"][0]["plan"]] == ["done", "done"]
+    assert played.calls == [("fetch", {"key": "a"})]
+    assert statuses(played) == [(1, "done")]
 
 
 def test_a_replan_replaces_what_remains():
-    played = Play(
+    played = play(
         [
             planner(plan({"step": 1, "task": "a"}, {"step": 2, "task": "b"})),
             executor("Action: finish[A]"),
@@ -410,7 +322,7 @@ def test_a_replan_replaces_what_remains():
         ]
     )
     assert played.answer == "done"
-    assert [(step["step"], step["task"]) for step in played.plan] == [(1, "a"), (3, "c")]
+    assert [(step["step"], step["task"]) for step in plan_of(played)] == [(1, "a"), (3, "c")]
     assert played.counters == {"replans": 1}
     assert [event["kind"] for event in played.run.transcript.events].count("replan") == 1
 
@@ -424,9 +336,9 @@ def test_a_replan_of_what_a_step_needs_is_one():
         executor("Action: finish[B]"),
         replanner('{"answer": "done"}'),
     ]
-    played = Play(script)
-    assert played.statuses == [(1, "failed"), (2, "done")]
-    assert played.plan[1]["needs"] == []
+    played = play(script)
+    assert statuses(played) == [(1, "failed"), (2, "done")]
+    assert plan_of(played)[1]["needs"] == []
     assert played.counters["replans"] == 1
 
 
@@ -437,24 +349,22 @@ def test_other_numbers_alone_are_no_replan():
         *(planner(plan(*steps)), executor("Action: finish[A]"), replanner(plan(*renumbered))),
         *(executor("Action: finish[B]"), replanner('{"answer": "done"}')),
     ]
-    played = Play(script)
+    played = play(script)
     assert played.answer == "done"
-    assert played.statuses == [(1, "done"), (2, "done")], "the plan's own numbers stay"
+    assert statuses(played) == [(1, "done"), (2, "done")], "the plan's own numbers stay"
     assert "replans" not in played.counters
 
 
 def test_replans_are_capped():
     steps = [call(number, "fetch", {"key": "a"}) for number in (1, 2, 3)]
     script = [planner(plan(steps[0])), replanner(plan(steps[1])), replanner(plan(steps[2]))]
-    played = Play(script, fetch=[FAILED] * 3, executor="direct", replans=2)
+    played = play(script, fetch=[FAILED] * 3, executor="direct", replans=2)
     assert played.answer is None
     assert played.counters == {"failed_steps": 3, "replans": 2}
     assert played.failures == [("tool", "fetch: TIMEOUT: late"), ("replanner", "2 replans were not enough")]
     assert PlanAndExecute(models=ScriptedChatModel([])).options.replans == 10
 
 
-DIRECT = {"executor": "direct", "replan": "failure"}
-A, B = call(1, "fetch", {"key": "a"}), call(2, "fetch", {"key": "b"})
 LATER = ToolResult("fetch failed.", "NO_SUCH_KEY: b")
 
 
@@ -465,7 +375,7 @@ def test_another_step_that_succeeds_makes_nothing_good():
         replanner("?"),
         replanner("?"),
     ]
-    played = Play(script, fetch=[FAILED, "b"], store=[FAILED], **DIRECT)
+    played = play(script, fetch=[FAILED, "b"], store=[FAILED], **DIRECT)
     assert played.failures[0] == ("tool", "fetch: TIMEOUT: late"), "not the failure of storing, which came after it"
     assert [component for component, _ in played.failures] == ["tool", "replanner"]
 
@@ -473,8 +383,8 @@ def test_another_step_that_succeeds_makes_nothing_good():
 def test_a_step_that_is_not_done_because_of_a_failed_one_is_no_failure_of_its_own():
     needy = call(2, "store", {"what": {"id": "{step_1}"}})
     script = [planner(plan(A, needy)), replanner(plan(needy)), *[replanner("?")] * 2]
-    played = Play(script, fetch=[FAILED], **DIRECT)
-    assert played.plan[1]["kind"] == "reference"
+    played = play(script, fetch=[FAILED], **DIRECT)
+    assert plan_of(played)[1]["kind"] == "reference"
     assert played.failures[0] == ("tool", "fetch: TIMEOUT: late"), "and not the planner's reference to it"
 
 
@@ -489,19 +399,19 @@ def test_a_step_that_is_not_done_because_of_a_failed_one_is_no_failure_of_its_ow
 def test_what_is_made_good_fails_no_episode(replans):
     script = [planner(plan(A, B)), *map(replanner, replans), *[replanner("?")] * 2]
     answers = [FAILED, "a", LATER] if len(replans) == 1 else [FAILED, LATER, "a", FAILED]
-    played = Play(script, fetch=answers, **DIRECT)
+    played = play(script, fetch=answers, **DIRECT)
     assert played.answer is None
-    assert len([entry for entry in played.plan if entry["status"] == "failed"]) == 1 + len(replans)
+    assert len([entry for entry in plan_of(played) if entry["status"] == "failed"]) == 1 + len(replans)
     assert played.failures[0] == ("tool", "fetch: NO_SUCH_KEY: b")
     assert len(played.failures) == 2, "only what is left of them, and the replanner"
 
 
 def test_an_answer_after_a_start_from_scratch_makes_good_what_failed_before():
     script = [planner('{"steps": []}'), planner(plan("a")), executor("Action: finish[A]")]
-    played = Play(script, restart=True, replan="failure")
+    played = play(script, restart=True, replan="failure")
     assert (played.answer, played.failures) == ("A", [])
     script = [planner('{"steps": []}'), planner(plan(A))]
-    played = Play(script, fetch=[EpisodeEnded()], restart=True, **DIRECT)
+    played = play(script, fetch=[EpisodeEnded()], restart=True, **DIRECT)
     assert (played.answer, played.failures) == (EpisodeEnded, [("planner", "the plan is empty")])
 
 
@@ -511,19 +421,19 @@ def test_a_sub_agent_that_says_what_is_missing_fails_its_step():
         executor('Action: finish {"answer": null, "problem": "there is no tool that fetches"}', "Fetch it"),
         replanner('{"answer": "It cannot be done."}', "FAILED: the executor could not do it: there is no tool"),
     ]
-    played = Play(script)
+    played = play(script)
     assert played.answer == "It cannot be done."
-    assert played.statuses == [(1, "failed")]
+    assert statuses(played) == [(1, "failed")]
     assert played.failures == [("executor", "the executor could not do it: there is no tool that fetches")]
-    assert '{"answer": null, "problem": ' in played.model.requests[1].messages[0].content
+    assert '{"answer": null, "problem": ' in played.system(1)
 
 
 @pytest.mark.parametrize("end", ["It is here.\n<finish/>", "Thought: It is here.\nAction: finish", "finish()"])
 def test_an_end_without_an_answer_brings_what_the_last_call_brought(end):
     script = [planner(plan("Fetch it")), executor('Action: fetch {"key": "a"}'), executor(end)]
-    assert Play(script, fetch=["41"], replan="failure").answer.endswith("41")
+    assert play(script, fetch=["41"], replan="failure").answer.endswith("41")
     script = [planner(plan("Fetch it")), executor('Action: finish {"answer": ""}'), replanner('{"answer": "no"}')]
-    assert Play(script, replan="failure").failures == [("executor", "the executor finished without a result")]
+    assert play(script, replan="failure").failures == [("executor", "the executor finished without a result")]
 
 
 @pytest.mark.parametrize(
@@ -531,7 +441,7 @@ def test_an_end_without_an_answer_brings_what_the_last_call_brought(end):
 )
 def test_the_replanner_ends_it_in_any_form(end):
     script = [planner(plan("Fetch it")), executor("Action: finish[41]"), replanner(end)]
-    assert "done" in Play(script).answer
+    assert "done" in play(script).answer
 
 
 def test_a_sub_agent_passes_on_no_references():
@@ -542,20 +452,17 @@ def test_a_sub_agent_passes_on_no_references():
         executor('Action: fetch {"key": "${it}"}', "{step_1} only stands for a result"),
         executor("Action: finish[B]"),
     ]
-    played = Play(script, fetch=["ok"], replan="failure")
+    played = play(script, fetch=["ok"], replan="failure")
     assert played.answer == "B"
-    assert played.tools.calls == [("fetch", {"key": "${it}"})], "what the task says is no reference"
+    assert played.calls == [("fetch", {"key": "${it}"})], "what the task says is no reference"
 
 
 # What every agent that executes plans has to do (docs/decisions.md); KPI-Chain's tests say the same of it.
-NO = replanner('{"answer": "no"}')
-
-
 @pytest.mark.parametrize("raw", ['{"key": "a', "{key: }", '["a", "b"]', "{'key': {1, 2}}"])
 def test_arguments_that_cannot_be_parsed_are_an_error_with_the_raw_words(raw, caplog):
-    played = Play([planner(plan(call(1, "fetch", raw))), NO], **DIRECT)
-    assert played.tools.calls == [], "neither with an empty dict nor with anything else"
-    assert (played.plan[0]["kind"], played.plan[0]["excerpt"]) == ("arguments", raw)
+    played = play([planner(plan(call(1, "fetch", raw))), NO], **DIRECT)
+    assert played.calls == [], "neither with an empty dict nor with anything else"
+    assert (plan_of(played)[0]["kind"], plan_of(played)[0]["excerpt"]) == ("arguments", raw)
     assert played.failures[0][0] == "planner"
     assert "cannot be read" in caplog.text, "every fallback is logged"
 
@@ -571,19 +478,19 @@ def test_arguments_that_cannot_be_parsed_are_an_error_with_the_raw_words(raw, ca
 def test_references_are_resolved_at_any_depth(given):
     script = [planner(plan(A, call(2, "store", {"what": given})))]
     resolved = json.loads(json.dumps({"what": given}).replace("{step_1}", "41"))
-    played = Play([*script, extractor(json.dumps(resolved))], fetch=["41"], store=["stored"], **DIRECT)
-    assert played.tools.calls == [("fetch", {"key": "a"}), ("store", resolved)]
+    played = play([*script, extractor(json.dumps(resolved))], fetch=["41"], store=["stored"], **DIRECT)
+    assert played.calls == [("fetch", {"key": "a"}), ("store", resolved)]
     assert (played.answer, played.failures) == ("stored", [])
 
 
 @pytest.mark.parametrize("place", [2, 7])
 def test_a_reference_to_a_later_or_missing_step_makes_no_call(place):
     script = [planner(plan(call(1, "store", {"what": {"id": [f"{{step_{place}}}"]}}), B)), NO]
-    played = Play(script, **DIRECT)
-    assert (played.tools.calls, played.plan[0]["kind"]) == ([], "reference")
-    assert f"step {place}, which has not been done" in played.plan[0]["error"]
-    sub_agent = Play([planner(plan({"step": 1, "task": "a", "needs": [place]})), NO])
-    assert f"step {place}, which has not been done" in sub_agent.plan[0]["error"]
+    played = play(script, **DIRECT)
+    assert (played.calls, plan_of(played)[0]["kind"]) == ([], "reference")
+    assert f"step {place}, which has not been done" in plan_of(played)[0]["error"]
+    sub_agent = play([planner(plan({"step": 1, "task": "a", "needs": [place]})), NO])
+    assert f"step {place}, which has not been done" in plan_of(sub_agent)[0]["error"]
 
 
 @pytest.mark.parametrize(
@@ -602,13 +509,13 @@ def test_a_reference_to_a_later_or_missing_step_makes_no_call(place):
 def test_a_useless_resolution_is_asked_for_again_exactly_once(reply, kind):
     script = [planner(plan(A, call(2, "store", {"what": {"id": "{step_1}"}}))), extractor(reply)]
     right = extractor('{"what": {"id": 41}}', "could not be used")
-    played = Play([*script, right], fetch=["41"], store=["stored"], **DIRECT)
-    assert played.tools.calls[1] == ("store", {"what": {"id": 41}})
+    played = play([*script, right], fetch=["41"], store=["stored"], **DIRECT)
+    assert played.calls[1] == ("store", {"what": {"id": 41}})
     assert (played.answer, played.failures, played.counters["resolution_retries"]) == ("stored", [], 1)
-    played = Play([*script, extractor(reply), NO], fetch=["41"], **DIRECT)
-    assert played.tools.calls == [("fetch", {"key": "a"})]
-    assert (played.plan[1]["kind"], played.counters["resolution_retries"]) == (f"resolution_{kind}", 1)
-    assert played.plan[1]["excerpt"].startswith(reply[:200].strip())
+    played = play([*script, extractor(reply), NO], fetch=["41"], **DIRECT)
+    assert played.calls == [("fetch", {"key": "a"})]
+    assert (plan_of(played)[1]["kind"], played.counters["resolution_retries"]) == (f"resolution_{kind}", 1)
+    assert plan_of(played)[1]["excerpt"].startswith(reply[:200].strip())
 
 
 @pytest.mark.parametrize("conclusion", ["", "I have no idea.", "{}", '{"result": null}'])
@@ -616,16 +523,16 @@ def test_a_useless_resolution_is_asked_for_again_exactly_once(reply, kind):
 def test_a_step_without_a_tool_never_returns_what_is_expected_of_it(conclusion, options):
     replies = [executor(conclusion)] * (1 if options == DIRECT else 2)
     script = [planner(plan({"step": 1, "task": "expected: 42 boxes were delivered", "tool": None})), *replies]
-    played = Play([*script, replanner('{"steps": []}')], **options)
-    assert (played.answer, played.statuses, played.tools.calls) == (None, [(1, "failed")], [])
+    played = play([*script, replanner('{"steps": []}')], **options)
+    assert (played.answer, statuses(played), played.calls) == (None, [(1, "failed")], [])
 
 
 @pytest.mark.parametrize("body", ['{"error": "no such key"}', '{"error": {"message": "no such key"}}'])
 def test_a_body_with_an_error_is_an_error(body):
-    played = Play([planner(plan(A)), replanner('{"answer": "no"}', "no such key")], fetch=[body], **DIRECT)
-    assert (played.statuses, played.failures[0][0]) == ([(1, "failed")], "tool")
+    played = play([planner(plan(A)), replanner('{"answer": "no"}', "no such key")], fetch=[body], **DIRECT)
+    assert (statuses(played), played.failures[0][0]) == ([(1, "failed")], "tool")
 
 
 def test_a_question_with_braces_is_not_expanded():
     task = "Fetch {step_1}, {0}, {{key}}, ${task}, $objective, %(key)s and {}."
-    assert Play([planner(plan(A), task)], task=task, fetch=["41"], **DIRECT).answer == "41"
+    assert play([planner(plan(A), task)], task=task, fetch=["41"], **DIRECT).answer == "41"

@@ -6,11 +6,8 @@ import functools
 
 import numpy as np
 import pytest
-from flaw_samples import LIBRARY, METHODS, all_flawed, flawed, planned
+from flaw_samples import METHODS, all_flawed, flawed, planned
 
-from resilisim.simulator import build_problem
-from resilisim.simulator.exact import known_probabilities, obey_plan
-from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import Workflow
 from resilisim.workflows.flaws import SEVERITIES
 from resilisim.workflows.plan_value import CostCalculator, PlanCosts
@@ -76,28 +73,3 @@ def test_some_flaws_leave_no_chance(method):
         if any(step.is_limited for step in edited):
             continue  # a plan goes on from a refused call that it may leave
         assert costs_of(task.required_tools, one.workflow).obey == 0.0
-
-
-def test_planned_workflows_claim_what_following_them_is_worth():
-    for task, workflow in planned():
-        found = CALCULATOR.costs(task.required_tools, workflow.steps)
-        optimum = known_probabilities(build_problem(LIBRARY, task.required_tools))
-        assert found.deviate == optimum
-        assert found.obey == pytest.approx(workflow.predicted_success_probability, abs=1e-12)
-        assert 0.93 * optimum <= found.obey <= optimum + 1e-12
-        assert found.obey <= found.obey_coverage <= 1.0
-
-
-@pytest.mark.parametrize(("flaw", "method"), METHODS)
-def test_costs_are_those_of_obeying_with_strict_parameters(flaw, method):
-    for task, one in flawed(flaw, method, "moderate"):
-        steps = one.workflow.steps
-        refused = [
-            number if check_parameters(LIBRARY[step.tool], step.parameters, "strict") else 0
-            for number, step in enumerate(steps, start=1)
-        ]
-        limits = [(step.max_tries, step.skip_from) for step in steps]
-        problem = build_problem(LIBRARY, task.required_tools)
-        expected = obey_plan(problem, [LIBRARY.index(step.tool) for step in steps], refused, limits)
-        found = costs_of(task.required_tools, one.workflow)
-        assert (found.obey, found.obey_coverage) == (expected.success, expected.coverage)

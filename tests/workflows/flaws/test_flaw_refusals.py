@@ -6,12 +6,12 @@ from itertools import product
 
 import pytest
 from flaw_edits import check_edits
-from flaw_samples import LIBRARY, METHODS, outcomes
+from flaw_samples import LIBRARY, METHODS
 
 from resilisim.errors import InvalidInputError
 from resilisim.simulator.law import EndRules
-from resilisim.tool_library import Parameter, Tool, ToolLibrary
-from resilisim.workflows import ExactPlanner, Step, Workflow
+from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.workflows import Step, Workflow
 from resilisim.workflows.flaws import (
     FLAW_METHODS,
     SEVERITIES,
@@ -83,27 +83,6 @@ def test_short_plans(tools, method, expected):
     assert reason(plan(*tools), required, method) == expected
 
 
-@pytest.mark.parametrize(("flaw", "method"), METHODS)
-def test_plans_of_the_benchmark_that_cannot_carry_a_flaw_are_the_short_ones(flaw, method):
-    for task, one in outcomes(flaw, method, "severe"):
-        if isinstance(one, FlawRefusal):
-            steps = ExactPlanner().plan(task).tools
-            if method == "validation_removal":
-                assert not any(tool.endswith("validator") for tool in task.required_tools)
-            elif method == "middle_step_removal":
-                assert not any(tool in task.required_tools for tool in steps[1:-1])
-            else:
-                assert len(steps) <= 3
-
-
-def test_workflows_without_parameters():
-    bare = plan(READER, PARSER, parameters=False)
-    required = (READER, PARSER)
-    assert reason(bare, required, "missing_parameters") == "no call that its tool accepts passes a required parameter"
-    assert reason(bare, required, "type_mismatch") == "no call that its tool accepts passes a parameter"
-    assert reason(bare, required, "format_mismatch").startswith("no step receives anything")
-
-
 def test_calls_that_are_refused_as_they_stand_are_left_alone():
     sound = plan(READER, PARSER)
     broken = Step(READER, {"source": 7, "zzz": 1})
@@ -130,38 +109,44 @@ def test_an_order_that_is_already_broken_is_not_put_right():
     assert one.workflow.tools == (PARSER, AGGREGATOR)
 
 
-def test_plans_that_run_nothing_required():
-    for method in ("semantic_similarity", "category_mismatch", "semantic_mismatch", "progressive_drift"):
-        assert reason(plan(READER, PARSER), ("network_fetcher",), method) == "no step is required"
-    assert reason(plan(READER, PARSER), ("network_fetcher",), "swap").startswith("no two neighbouring steps")
+ONE_CATEGORY = ToolLibrary([Tool("soil_digger", "Digs."), Tool("soil_filler", "Fills."), Tool("soil_raker", "R.")])
+CHAIN = ToolLibrary([Tool("a", "A."), Tool("b", "B.", dependencies=("a",)), Tool("c", "C.", dependencies=("b",))])
+ALONE = ToolLibrary([Tool("dig", "Digs.")])
+ALL_OF_USE = "every tool of the library is of some use to the plan"
 
 
-def test_libraries_without_what_a_method_needs():
-    alone = ToolLibrary([Tool("dig", "Digs.")])
-    for method in ("semantic_similarity", "semantic_mismatch", "progressive_drift"):
-        assert reason(plan("dig", library=alone), ("dig",), method, alone).startswith("the library has no tool left")
-    assert reason(plan("dig", library=alone), ("dig",), "category_mismatch", alone) == (
-        "no unused tool is of another category"
-    )
-    assert reason(plan("dig", library=alone), ("dig",), "unnecessary_addition", alone) == (
-        "every tool of the library is of some use to the plan"
-    )
-    one_category = ToolLibrary([Tool("soil_digger", "Digs."), Tool("soil_filler", "Fills."), Tool("soil_raker", "R.")])
-    workflow = plan("soil_digger", "soil_filler", library=one_category)
-    assert reason(workflow, ("soil_digger", "soil_filler"), "category_mismatch", one_category) == (
-        "no unused tool is of another category"
-    )
-    chain = ToolLibrary([Tool("a", "A."), Tool("b", "B.", dependencies=("a",)), Tool("c", "C.", dependencies=("b",))])
-    for method in ("unnecessary_addition", "unrelated_insertion"):
-        assert reason(plan("b", "c", library=chain), ("b", "c"), method, chain).startswith("every tool of the library")
-    # A tool whose every parameter takes anything of its type can still be given another type.
-    free = ToolLibrary([Tool("a", "A.", parameters=(Parameter("x", required=False),))])
-    workflow = Workflow("t", (Step("a", {"x": "y"}),), "hand", 0.5)
-    assert reason(workflow, ("a",), "missing_parameters", free) == (
-        "no call that its tool accepts passes a required parameter"
-    )
-    one = made_up(free).perturb(workflow, ("a",), "parameter_error", "light", "type_mismatch")
-    assert isinstance(one, FlawedWorkflow)
+@pytest.mark.parametrize(
+    ("library", "tools", "required", "methods", "expected"),
+    [
+        (
+            LIBRARY,
+            (READER, PARSER),
+            ("network_fetcher",),
+            ("semantic_similarity", "category_mismatch", "semantic_mismatch", "progressive_drift"),
+            "no step is required",
+        ),
+        (
+            ALONE,
+            ("dig",),
+            ("dig",),
+            ("semantic_similarity", "semantic_mismatch", "progressive_drift"),
+            "the library has no tool left that could stand in for one of the plan's",
+        ),
+        (ALONE, ("dig",), ("dig",), ("category_mismatch",), "no unused tool is of another category"),
+        (ALONE, ("dig",), ("dig",), ("unnecessary_addition",), ALL_OF_USE),
+        (CHAIN, ("b", "c"), ("b", "c"), ("unnecessary_addition", "unrelated_insertion"), ALL_OF_USE),
+        (
+            ONE_CATEGORY,
+            ("soil_digger", "soil_filler"),
+            ("soil_digger", "soil_filler"),
+            ("category_mismatch",),
+            "no unused tool is of another category",
+        ),
+    ],
+)
+def test_plans_and_libraries_without_what_a_method_needs(library, tools, required, methods, expected):
+    for method in methods:
+        assert reason(plan(*tools, library=library), required, method, library) == expected
 
 
 @pytest.mark.parametrize(
@@ -207,28 +192,12 @@ def test_names_that_do_not_exist(arguments, expected):
 
 
 def test_checking_operations_are_recognised_by_their_names():
-    library = ToolLibrary(
-        [
-            Tool(f"shop_{name}", "A tool.")
-            for name in ("open", "verify", "audit", "checkout", "checkpoint", "invalidate")
-        ]
-    )
-    names = library.names
-    one = made_up(library).perturb(plan(*names, library=library), names, "missing_step", "severe", "validation_removal")
-    assert isinstance(one, FlawedWorkflow)
-    assert {"shop_verify", "shop_audit"}.isdisjoint(one.workflow.tools)
-    light = {
-        edit.before
-        for seed in range(20)
-        if isinstance(
-            found := made_up(library).perturb(
-                plan(*names, library=library), names, "missing_step", "light", "validation_removal", seed
-            ),
-            FlawedWorkflow,
-        )
-        for edit in found.edits
-    }
-    assert light == {"shop_verify", "shop_audit"}
+    operations = ("open", "verify", "audit", "checkout", "checkpoint", "invalidate")
+    library = ToolLibrary([Tool(f"shop_{name}", "A tool.") for name in operations])
+    flaw, names = ("missing_step", "light", "validation_removal"), library.names
+    workflow, perturber = plan(*names, library=library), made_up(library)
+    found = [next(perturber.carried(workflow, names, [flaw], seed))[1] for seed in range(20)]
+    assert {edit.before for one in found for edit in one.edits} == {"shop_verify", "shop_audit"}
 
 
 def test_one_step_always_stays():

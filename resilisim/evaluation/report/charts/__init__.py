@@ -280,6 +280,11 @@ def dot_symbol(style: str) -> Markup:
     return _symbol(30, level_line(2, 28, 6.5, f"interval {style}"), dot(15, 6.5, f"dot {style}"))
 
 
+def raw_symbol() -> Markup:
+    """Return the symbol of a raw outcome beside an adjusted one."""
+    return _symbol(12, dot(6, 6.5, "raw-dot", radius=2.2))
+
+
 def upright_symbol(style: str) -> Markup:
     """Return the symbol of an exact number: the ceiling, for instance."""
     return _symbol(6, upright_line(3, 0, 13, style))

@@ -13,7 +13,16 @@ from resilisim.envs.protocol import has_finish_mark
 from resilisim.policies.llm.agents.react import FINISH, finish_answer
 from resilisim.policies.llm.options import AgentOptions, limit, number
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.reading import Action, Finish, Unreadable, excerpt, read_action, visible
+from resilisim.policies.llm.reading import (
+    LONGEST_WORDS,
+    Action,
+    Finish,
+    Unreadable,
+    excerpt,
+    kept_words,
+    read_action,
+    visible,
+)
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.sandbox import (
     CodeResult,
@@ -28,7 +37,6 @@ from resilisim.policies.llm.tools import Toolbox, ToolSpec
 
 LONGEST_RECORDED: Final = 4_000  # characters of a block that the agent's structure repeats; the reply is kept whole
 LONGEST_READ: Final = 200_000  # characters of a reply; a block that a sandbox takes is shorter
-LONGEST_WORDS: Final = 2_000  # characters kept of what stands before a block
 PRELUDE: Final = "ToolError = RuntimeError"  # what a failed tool raises, by a name that says so
 
 _LANGUAGES = ("python", "python3", "py")
@@ -76,9 +84,12 @@ class CodeAct(LlmPolicy[CodeActOptions]):
     """Acts by writing Python that calls the tools (Wang et al., 2024).
 
     The namespace lasts for the episode. Each call of a tool is a turn of the environment; Python itself is free. Code
-    runs in a sandbox and never in this process. Its calls are counted under "agent"::
+    runs in a sandbox and never in this process. Its calls are counted under "agent".
 
-        policy = CodeAct(models=model, steps=10, block_seconds=2)
+    Example:
+        >>> from resilisim.chat import ScriptedChatModel
+        >>> CodeAct(models=ScriptedChatModel([]), steps=10, block_seconds=2).options.block_seconds
+        2.0
     """
 
     name = "code-act"
@@ -119,10 +130,7 @@ class CodeAct(LlmPolicy[CodeActOptions]):
             return proposal, words
         run.count("asked_for_code_alone")
         retry = self.prompts.fill("retry", problem=proposal.problem)
-        again, second_words = await self._ask(
-            run, [*messages, ChatMessage("assistant", words), ChatMessage("user", retry)]
-        )
-        return again, second_words
+        return await self._ask(run, [*messages, ChatMessage("assistant", words), ChatMessage("user", retry)])
 
     async def _ask(self, run: AgentRun, messages: list[ChatMessage]) -> tuple[Proposal, str]:
         reply = await run.ask("agent", messages)
@@ -148,7 +156,8 @@ class CodeAct(LlmPolicy[CodeActOptions]):
         blocks.append({"thought": proposal.thought, "code": excerpt(proposal.code, LONGEST_RECORDED)})
         result = await box.run(proposal.code)
         blocks[-1].update(output=result.output, error=result.error, restarted=result.restarted, calls=result.calls)
-        _note(run, result)
+        counters = ["blocks"] if result.error is None else ["blocks", "block_errors"]
+        note_code(run, "agent", result, excerpt(result.reason or ""), *counters, calls=result.calls)
         return self.prompts.fill("observation", output=result.observation)
 
     def _instructions(self, run: AgentRun) -> str:
@@ -161,12 +170,11 @@ class CodeAct(LlmPolicy[CodeActOptions]):
         )
 
 
-def _note(run: AgentRun, result: CodeResult) -> None:
-    reason = excerpt(result.reason or "")
-    run.note("code", "agent", reason, calls=result.calls, restarted=result.restarted)
-    run.count("blocks")
-    if result.error is not None:
-        run.count("block_errors")
+def note_code(run: AgentRun, component: str, result: CodeResult, reason: str, *counters: str, **details: Any) -> None:
+    """Write down that a component ran code, and that its sandbox was stopped if it was."""
+    run.note("code", component, reason, **details, restarted=result.restarted)
+    for name in counters:
+        run.count(name)
     if result.restarted:
         run.count("sandbox_restarts")
         run.note("warning", "sandbox", f"the sandbox was stopped: {reason}")
@@ -175,7 +183,7 @@ def _note(run: AgentRun, result: CodeResult) -> None:
 def _kept(proposal: Proposal, text: str) -> str:
     """Return a reply as it stays in the conversation: put together anew, without what follows the first block."""
     if not isinstance(proposal, Block):
-        return excerpt(visible(text), LONGEST_WORDS) or "(an empty reply)"
+        return kept_words(text)
     thought = f"{proposal.thought}\n\n" if proposal.thought else ""
     return f"{thought}```python\n{proposal.code}\n```"
 
@@ -189,12 +197,7 @@ class Finished(Exception):
 
 
 class ToolFunctions:
-    """Tools as functions, each call of which is a call of the tool.
-
-    Attributes:
-        by_name: The functions, `finish` among them.
-        progress: What the environment said last about turns; empty where it says nothing.
-    """
+    """Tools as functions, `finish` among them; `progress` is what the environment said last about turns, if it did."""
 
     def __init__(self, tools: Toolbox) -> None:
         self.by_name: dict[str, HostFunction] = {python_name(spec): self._function(tools, spec) for spec in tools.specs}
@@ -218,13 +221,10 @@ def python_name(spec: ToolSpec) -> str:
 
 
 def bound(spec: ToolSpec, positional: list[JsonValue], named: dict[str, JsonValue]) -> dict[str, Any]:
-    """Return the arguments of a call by the names of the tool's parameters.
+    """Return the arguments of a call by the names of the tool's parameters, or raise `HostCallError`.
 
     Named values that the tool does not have go into its parameter that is an object, if it has one such:
     `tool_call("reader", source="x")` is `tool_call("reader", {"source": "x"})`.
-
-    Raises:
-        HostCallError: There are too many values, one is given twice, or one has an unknown name.
     """
     names = spec.parameter_names
     if len(positional) > len(names):
@@ -274,11 +274,8 @@ def read_proposal(text: str, is_cut: bool = False) -> Proposal:
     """Find the first block of a reply; only where there is none, `<finish>` counts.
 
     A fence without a language is a block only where no fence with one and no `<execute>` stands in the reply: beside
-    those it quotes something, often the output of a tool. A `<finish>` that is never closed is a word.
-
-    Args:
-        text: The reply.
-        is_cut: Whether the reply ended at its limit of tokens, so that a block that is not closed lacks its rest.
+    those it quotes something, often the output of a tool. A `<finish>` that is never closed is a word, and a block that
+    is never closed lacks its rest where the reply ended at its limit of tokens (`is_cut`).
     """
     shown = visible(text)[:LONGEST_READ]
     found = _first_block(shown)

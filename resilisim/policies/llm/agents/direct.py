@@ -9,16 +9,26 @@ from typing import Any, Final
 from resilisim.chat import ChatMessage, ChatReply
 from resilisim.envs.protocol import has_tag, native_tools, signals_completion, through_first_call
 from resilisim.envs.session import EpisodeEnded, Reply
-from resilisim.policies.llm.agents.react import IGNORED, kept_calls
+from resilisim.policies.llm.agents.react import answered_calls, kept_calls
 from resilisim.policies.llm.conversation import ConversationToolbox
 from resilisim.policies.llm.options import AgentOptions, limit
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.reading import Action, announces_action, excerpt, read_action, visible, without_invented
+from resilisim.policies.llm.reading import (
+    NO_WORDS,
+    Action,
+    announces_action,
+    excerpt,
+    read_action,
+    visible,
+    without_invented,
+)
 from resilisim.policies.llm.run import CUT_OFF, AgentRun
 
 # What an event of the environment says about the message that brought it about.
-_EVENT_KINDS: Final = {"format_error": "malformed_reply", "rejected": "invalid_action"}
-_COUNTERS: Final = {"malformed_reply": "malformed_replies", "invalid_action": "invalid_actions"}
+_EVENTS: Final = {
+    "format_error": ("malformed_reply", "malformed_replies"),
+    "rejected": ("invalid_action", "invalid_actions"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +44,11 @@ class Direct(LlmPolicy[DirectOptions]):
     The environment reads tags, native calls and completion signals, and answers what it cannot read with a reminder.
     It also ends the episode; the agent has no answer of its own. Only a call that is written in another form, such as
     `Action: NAME {json}`, is put into the tags that the environment reads.
+
+    Example:
+        >>> from resilisim.chat import ScriptedChatModel
+        >>> Direct(models=ScriptedChatModel(["<finish/>"])).components
+        ('agent',)
     """
 
     name = "direct"
@@ -62,14 +77,12 @@ class Direct(LlmPolicy[DirectOptions]):
         longest = self.options.history_chars
         words = excerpt(without_invented(through_first_call(visible(reply.text))), longest)
         observation = excerpt(answer.text, longest)
-        if reply.is_cut and answer.info.get("event") in _EVENT_KINDS:
+        if reply.is_cut and answer.info.get("event") in _EVENTS:
             observation = f"{CUT_OFF[:1].upper()}{CUT_OFF[1:]}.\n\n{observation}"
         calls = kept_calls(reply.tool_calls)
-        if not calls:
-            return [ChatMessage("assistant", words or "(an empty reply)"), ChatMessage("user", observation)]
-        answers = [observation, *(IGNORED for _ in calls[1:])]
-        results = [ChatMessage("tool", text, tool_call_id=call.id) for call, text in zip(calls, answers, strict=True)]
-        return [ChatMessage("assistant", words, tool_calls=calls), *results]
+        if calls:
+            return answered_calls(words, calls, observation)
+        return [ChatMessage("assistant", words or NO_WORDS), ChatMessage("user", observation)]
 
 
 def _in_tags(text: str, run: AgentRun) -> str:
@@ -99,10 +112,11 @@ def _native_message(reply: ChatReply) -> Mapping[str, Any]:
 
 def _note(run: AgentRun, reply: ChatReply, answer: Reply) -> None:
     """Write down what the environment could not use."""
-    kind = _EVENT_KINDS.get(str(answer.info.get("event")))
-    if kind is None:
+    event = str(answer.info.get("event"))
+    if event not in _EVENTS:
         return
+    kind, counter = _EVENTS[event]
     problems = answer.info.get("problems") or [answer.text]
     words = reply.text or " ".join(f"{call.name} {call.arguments}" for call in reply.tool_calls[:1])
     run.note(kind, "agent", str(problems[0]), excerpt=excerpt(words))
-    run.count(_COUNTERS[kind])
+    run.count(counter)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any
 
 from resilisim.chat import ChatMessage
 from resilisim.policies.llm.agents.react import loop_tools, react_loop
@@ -25,12 +24,7 @@ from resilisim.policies.llm.options import AgentOptions, choice, flag, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
-from resilisim.policies.llm.templates import PromptTexts
-from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec, describe_tools, error_of
-
-Reading = TypeVar("Reading")
-
-ATTEMPTS: Final = 2  # to write what can be read
+from resilisim.policies.llm.tools import ToolResult, ToolSpec, describe_tools, error_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +46,13 @@ class PlanAndExecute(LlmPolicy[PlanAndExecuteOptions]):
     """A planner writes the steps, an executor does them one by one, a replanner says what is left or gives the answer.
 
     A plan with neither steps nor answer is a failure, and so is a failed step once no replan is left. Where the
-    replanner is not asked, or must not change the plan any more, the result of the last step is the answer::
+    replanner is not asked, or must not change the plan any more, the result of the last step is the answer.
 
-        policy = PlanAndExecute(models=model, executor="direct", replan="failure")
+    Example:
+        >>> from resilisim.chat import ScriptedChatModel
+        >>> policy = PlanAndExecute(models=ScriptedChatModel([]), executor="direct", replan="failure")
+        >>> policy.components
+        ('planner', 'executor', 'extractor', 'replanner')
     """
 
     name = "plan-and-execute"
@@ -72,7 +70,7 @@ class PlanAndExecute(LlmPolicy[PlanAndExecuteOptions]):
                     run.note("warning", "planner", f"beginning from scratch, time {number}")
                     run.count("restarts_from_scratch")
                 attempts.append({})
-                answer = await _Attempt(run, self.options, self.prompts, failures, attempts[-1]).answer()
+                answer = await _Attempt(self, run, failures, attempts[-1]).answer()
                 if answer is not None or run.turns_left == 0:
                     return answer
             return None
@@ -84,19 +82,10 @@ class PlanAndExecute(LlmPolicy[PlanAndExecuteOptions]):
 class _Attempt:
     """One plan from its beginning, however often it is changed on the way; `record` gets plan and steps."""
 
-    def __init__(
-        self,
-        run: AgentRun,
-        options: PlanAndExecuteOptions,
-        prompts: PromptTexts,
-        failures: Failures,
-        record: dict[str, Any],
-    ) -> None:
+    def __init__(self, agent: PlanAndExecute, run: AgentRun, failures: Failures, record: dict[str, Any]) -> None:
         self._run = run
-        self._options = options
-        self._planning = _Planning(run, options, prompts)
-        executor = _DirectExecutor if options.executor == "direct" else _ReActExecutor
-        self._executor = executor(run, options, prompts)
+        self._options = agent.options
+        self._prompts = agent.prompts
         self._failures = failures
         self._record = record
         self._first = StepPlan(())
@@ -115,7 +104,7 @@ class _Attempt:
             self._failures.put_down()
 
     async def _answer(self) -> str | None:
-        plan = await self._planning.plan()
+        plan = await self._ask_for_plan("planner", (), examples=self._prompts.examples())
         if isinstance(plan, Unreadable):
             self._failures.add("planner", f"no plan could be read: {plan.problem}")
             return None
@@ -125,18 +114,18 @@ class _Attempt:
             return plan.answer
         self._first = plan
         self._take("plan", "planner", plan)
-        while True:
+        while self._remaining:
             step = self._remaining[0]
-            outcome = await self._executor.carry_out(step, self._done)
-            self._remaining.pop(0)
+            outcome = await (self._by_call(step) if self._options.executor == "direct" else self._by_sub_agent(step))
+            del self._remaining[0]
             self._keep(outcome)
-            if outcome.ok and self._options.replan == "failure":
-                if not self._remaining:
-                    return outcome.result
-                continue
-            answer = await self._look_again(outcome)
-            if answer is not None or not self._remaining:
-                return answer
+            if not outcome.ok or self._options.replan == "step":
+                answer = await self._look_again(outcome)
+                if answer is not None:
+                    return answer
+            elif not self._remaining:
+                return outcome.result
+        return None
 
     def _keep(self, outcome: StepOutcome) -> None:
         number, error = outcome.step.number, outcome.error
@@ -156,7 +145,15 @@ class _Attempt:
         if self._replans >= self._options.replans:
             return self._keep_to_plan(outcome, f"{self._replans} replans were not enough")
         past = list(self._done.values())
-        plan = await self._planning.replan(self._first, past, self._remaining)
+        taken = frozenset(self._done)
+        plan = await self._ask_for_plan(
+            "replanner",
+            taken,
+            plan=_lines(self._first.steps),
+            past="\n".join(outcome.to_text(self._options.result_chars) for outcome in past),
+            remaining=_lines(self._remaining),
+            first_number=str(1 + max(taken | {step.number for step in self._remaining})),
+        )
         if isinstance(plan, Unreadable):
             return self._keep_to_plan(outcome, f"no plan could be read: {plan.problem}")
         if not plan.steps:
@@ -208,6 +205,134 @@ class _Attempt:
         self._record["plan"] = [*(outcome.to_mapping() for outcome in self._done.values()), *pending]
         self._record["replans"] = self._replans
 
+    async def _ask_for_plan(self, role: str, taken: Collection[int], **values: str) -> StepPlan | Unreadable:
+        """Ask planner or replanner; `taken` are numbers that no step can have."""
+        specs, names_tools = self._run.tools.specs, self._options.executor == "direct"
+        request = self._prompts.fill(
+            role,
+            objective=self._run.task,
+            tools=describe_tools(specs),
+            format=self._prompts.fill("format_direct" if names_tools else "format_react"),
+            facts=self._run.facts,
+            **values,
+        )
+        return await self._run.ask_until_read(
+            role,
+            [ChatMessage("user", request)],
+            lambda text: read_step_plan(text, specs if names_tools else (), taken),
+            lambda problem: self._prompts.fill("plan_again", problem=problem),
+        )
+
+    async def _by_sub_agent(self, step: PlanStep) -> StepOutcome:
+        """Have a ReAct sub-agent do a step; it is shown the results that the step needs and has all tools."""
+        unusable = unusable_step(step, step.needs or (), self._done)
+        if unusable is not None:
+            return unusable
+        run, results = self._run, self._results_for(step)
+        loop = await react_loop(
+            run,
+            role="executor",
+            system=self._prompts.fill("executor", tools=loop_tools(run.tools)),
+            question=self._prompts.fill(
+                "executor_task", objective=run.task, task=_instruction(step), results=results, facts=run.facts
+            ),
+            tools=_CheckedTools(run, results),
+            steps=self._options.steps,
+            may_fail=True,
+        )
+        if loop.problem is not None:
+            return failed(step, "executor", f"the executor could not do it: {excerpt(loop.problem, 200)}", loop.problem)
+        if loop.answer is None:
+            errors = [past.error for past in loop.steps if past.error is not None and past.arguments is not None]
+            why = f"; the last error of a tool was: {excerpt(errors[-1], 200)}" if errors else ""
+            return failed(step, "executor", f"the executor did not finish within {self._options.steps} steps{why}")
+        if not loop.result.strip():
+            return failed(step, "executor", "the executor finished without a result")
+        return StepOutcome(step, loop.result)
+
+    def _results_for(self, step: PlanStep) -> str:
+        """Return the results that a step is shown: those it needs, or all there are if the plan does not say."""
+        done, longest = self._done, self._options.result_chars
+        numbers = [number for number, outcome in done.items() if outcome.ok] if step.needs is None else step.needs
+        shown = [f"Step {n} ({done[n].step.task}):\n{excerpt(done[n].result, longest)}" for n in sorted(set(numbers))]
+        return "\n\n".join(shown) or "(none)"
+
+    async def _by_call(self, step: PlanStep) -> StepOutcome:
+        """Call the tool of a step, references in its arguments turned into values, if all that it needs is there.
+
+        A step without a tool is worked out by the model from earlier results; nothing that the plan expects of it
+        counts.
+        """
+        if step.problem is not None:
+            message = f"the arguments of step {step.number} cannot be read: {step.problem.problem}"
+            return failed(step, "arguments", message, step.problem.excerpt)
+        references = step_references_in(step.arguments, (self._run.task,))
+        if references.unclear:
+            words = ", ".join(references.unclear)
+            return failed(step, "reference", f"step {step.number}: {excerpt(words, 100)} names no step", words)
+        unusable = unusable_step(step, references.numbers | set(step.needs or ()), self._done)
+        if unusable is not None:
+            return unusable
+        if step.tool is None:
+            return await self._conclude(step)
+        arguments = step.arguments
+        if references:
+            resolved = await self._resolved(step, {number: self._done[number].result for number in references.numbers})
+            if isinstance(resolved, Unreadable):
+                kind = resolved.kind if isinstance(resolved, _Unresolved) else "resolution_unreadable"
+                message = f"the references of step {step.number} could not be resolved: {resolved.problem}"
+                return failed(step, kind, message, resolved.excerpt)
+            arguments = resolved
+        if self._run.turns_left == 0:
+            return failed(step, "turns", f"step {step.number}: no turns are left, so {step.tool} was not called")
+        checked = _checked_arguments(self._run.tools.specs, step.tool, arguments)
+        if isinstance(checked, str):
+            words = json.dumps(dict(arguments), ensure_ascii=False, default=str)
+            return failed(step, "arguments", f"step {step.number}: {checked}", words)
+        result = await self._run.tools.call(step.tool, checked)
+        error = error_of(result)
+        if error is not None:
+            return failed(step, "tool", f"{step.tool}: {error}", result.text)
+        return StepOutcome(step, result.text)
+
+    async def _resolved(self, step: PlanStep, results: Mapping[int, str]) -> dict[str, Any] | Unreadable:
+        """Return a step's arguments with values in place of references to the results of these steps."""
+        longest = self._options.result_chars
+        request = self._prompts.fill(
+            "resolver",
+            task=step.task,
+            tool=step.tool or "",
+            arguments=json.dumps(dict(step.arguments), ensure_ascii=False),
+            results="\n\n".join(f"Result of step {n}:\n{excerpt(results[n], longest)}" for n in sorted(results)),
+        )
+
+        def again(problem: str) -> str:
+            self._run.count("resolution_retries")
+            return self._prompts.fill("resolver_again", problem=problem)
+
+        def read(text: str) -> dict[str, Any] | Unreadable:
+            return _read_resolution(text, step, (self._run.task,), (self._run.task, *results.values()))
+
+        found = await self._run.ask_until_read("extractor", [ChatMessage("user", request)], read, again)
+        if not isinstance(found, Unreadable):
+            self._run.note("resolution", "extractor", f"step {step.number}", step=step.number, arguments=found)
+        return found
+
+    async def _conclude(self, step: PlanStep) -> StepOutcome:
+        """Have a step without a tool worked out from the results before it."""
+        results = self._results_for(step)
+        request = self._prompts.fill("conclusion", objective=self._run.task, task=step.task, results=results)
+        reply = await self._run.ask("executor", [ChatMessage("user", request)])
+        read = read_json(reply.text)
+        if isinstance(read, Unreadable):
+            read = self._run.unreadable("executor", reply, read)
+            return failed(step, "executor", f"step {step.number} has no tool, and {read.problem}", visible(reply.text))
+        result = read.get("result")
+        if result is None or (isinstance(result, str) and not result.strip()):
+            reason = excerpt(str(read.get("problem") or "the model gave no result"), 200)
+            return failed(step, "executor", f"step {step.number} has no tool and no result: {reason}", reply.text)
+        return StepOutcome(step, result if isinstance(result, str) else json.dumps(result, ensure_ascii=False))
+
 
 class Failures:
     """What a failed episode is put down to: the first failure that nothing has made good.
@@ -253,12 +378,12 @@ class Failures:
     def put_down(self) -> None:
         """Keep the first failure of the attempt that is open, before what followed from it."""
         for error in list(self._open.values())[:1]:
-            self.add(error.component, error.message, error.excerpt)
+            self._kept.append((error.component, error.message, error.excerpt))
         self._lines, self._open = {}, {}
 
-    def add(self, component: str, message: str, words: str = "") -> None:
-        """Keep a failure until the end of the episode: the component, what is wrong, and the words in question."""
-        self._kept.append((component, message, words))
+    def add(self, component: str, message: str) -> None:
+        """Keep a component's failure until the end of the episode."""
+        self._kept.append((component, message, ""))
 
     def forget(self) -> None:
         """Drop what is kept: a later attempt came to an answer."""
@@ -268,7 +393,6 @@ class Failures:
         """Write down what is kept, in order."""
         for component, message, words in self._kept:
             self._run.note("failure", component, message, **({"excerpt": words} if words else {}))
-        self._kept.clear()
 
 
 def _is_repeated_by(step: PlanStep, other: PlanStep) -> bool:
@@ -276,127 +400,11 @@ def _is_repeated_by(step: PlanStep, other: PlanStep) -> bool:
     return step.call == other.call and (other.tool is not None or step.task == other.task)
 
 
-class _Planning:
-    """The planner and the replanner of one episode; `options` say whether each step of a plan is a call of a tool."""
-
-    def __init__(self, run: AgentRun, options: PlanAndExecuteOptions, prompts: PromptTexts) -> None:
-        self._run = run
-        self._prompts = prompts
-        self._steps_name_tools = options.executor == "direct"
-        self._longest_result = options.result_chars
-
-    async def plan(self) -> StepPlan | Unreadable:
-        """Ask for a plan of the whole task."""
-        return await self._ask("planner", (), examples=self._prompts.examples())
-
-    async def replan(
-        self, first: StepPlan, past: Sequence[StepOutcome], remaining: Sequence[PlanStep]
-    ) -> StepPlan | Unreadable:
-        """Ask what is still to be done after some steps of the first plan or a later one, or for the answer."""
-        done = frozenset(outcome.step.number for outcome in past)
-        return await self._ask(
-            "replanner",
-            done,
-            plan=_lines(first.steps),
-            past="\n".join(outcome.to_text(self._longest_result) for outcome in past),
-            remaining=_lines(remaining),
-            first_number=str(1 + max(done | {step.number for step in remaining})),
-        )
-
-    async def _ask(self, role: str, taken: Collection[int], **values: str) -> StepPlan | Unreadable:
-        specs = self._run.tools.specs
-        request = self._prompts.fill(
-            role,
-            objective=self._run.task,
-            tools=describe_tools(specs),
-            format=self._prompts.fill("format_direct" if self._steps_name_tools else "format_react"),
-            facts=self._run.facts,
-            **values,
-        )
-        tools: Sequence[ToolSpec] = specs if self._steps_name_tools else ()
-
-        def again(problem: str) -> str:
-            return self._prompts.fill("plan_again", problem=problem)
-
-        return await _asked_twice(self._run, role, request, lambda text: read_step_plan(text, tools, taken), again)
-
-
 def _lines(steps: Sequence[PlanStep]) -> str:
     return "\n".join(step.to_line() for step in steps) or "(none)"
 
 
-async def _asked_twice(
-    run: AgentRun, role: str, request: str, read: Callable[[str], Reading | Unreadable], again: Callable[[str], str]
-) -> Reading | Unreadable:
-    """Ask, and once more with what was wrong if the reply cannot be read."""
-    messages = [ChatMessage("user", request)]
-    for attempt in range(1, ATTEMPTS + 1):
-        reply = await run.ask(role, messages)
-        found = read(reply.text)
-        if not isinstance(found, Unreadable):
-            return found
-        found = run.unreadable(role, reply, found)
-        if attempt < ATTEMPTS:
-            words = excerpt(visible(reply.text), 2_000) or "(an empty reply)"
-            messages += [ChatMessage("assistant", words), ChatMessage("user", again(found.problem))]
-    return found
-
-
-class _Executor(ABC):
-    """Carries out steps."""
-
-    def __init__(self, run: AgentRun, options: PlanAndExecuteOptions, prompts: PromptTexts) -> None:
-        self._run = run
-        self._options = options
-        self._prompts = prompts
-
-    @abstractmethod
-    async def carry_out(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
-        """Carry out a step; `done` is what became of the steps before it, by number."""
-
-    def _results_for(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> str:
-        """Return the results that a step is shown: those it needs, or all there are if the plan does not say."""
-        there = [number for number, outcome in done.items() if outcome.ok]
-        numbers = there if step.needs is None else step.needs
-        longest = self._options.result_chars
-        shown = [f"Step {n} ({done[n].step.task}):\n{excerpt(done[n].result, longest)}" for n in sorted(set(numbers))]
-        return "\n\n".join(shown) or "(none)"
-
-
-class _ReActExecutor(_Executor):
-    """Each step is done by a ReAct sub-agent, which is shown the results that the step needs and has all tools."""
-
-    async def carry_out(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
-        """Run the sub-agent; its answer is the step's result."""
-        unusable = unusable_step(step, step.needs or (), done)
-        if unusable is not None:
-            return unusable
-        run, steps = self._run, self._options.steps
-        results = self._results_for(step, done)
-        loop = await react_loop(
-            run,
-            role="executor",
-            system=self._prompts.fill("executor", tools=loop_tools(run.tools)),
-            question=self._prompts.fill(
-                "executor_task", objective=run.task, task=_instruction(step), results=results, facts=run.facts
-            ),
-            tools=_CheckedTools(run, results),
-            steps=steps,
-            limit_is_failure=False,
-            may_fail=True,
-        )
-        if loop.problem is not None:
-            return failed(step, "executor", f"the executor could not do it: {excerpt(loop.problem, 200)}", loop.problem)
-        if loop.answer is None:
-            errors = [past.error for past in loop.steps if past.error is not None and past.arguments is not None]
-            why = f"; the last error of a tool was: {excerpt(errors[-1], 200)}" if errors else ""
-            return failed(step, "executor", f"the executor did not finish within {steps} steps{why}")
-        if not loop.result.strip():
-            return failed(step, "executor", "the executor finished without a result")
-        return StepOutcome(step, loop.result)
-
-
-class _CheckedTools(Toolbox):
+class _CheckedTools:
     """The tools of an episode, which refuse wrong arguments and references before anything is called.
 
     A sub-agent is shown results and passes on values. What stands in its task and in what it was shown is data, also if
@@ -404,13 +412,9 @@ class _CheckedTools(Toolbox):
     """
 
     def __init__(self, run: AgentRun, results: str) -> None:
-        self._run = run
+        self.specs = run.tools.specs
+        self._tools = run.tools
         self._data = [run.task, results]
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """The episode's tools."""
-        return self._run.tools.specs
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool if it takes the arguments, and if all of them are values."""
@@ -420,7 +424,7 @@ class _CheckedTools(Toolbox):
             checked = f"{excerpt(left[0], 100)} only stands for a result: write the value itself"
         if isinstance(checked, str):
             return ToolResult(f"Error: {checked}", checked)
-        result = await self._run.tools.call(name, checked)
+        result = await self._tools.call(name, checked)
         self._data.append(result.text)
         return result
 
@@ -431,101 +435,19 @@ def _checked_arguments(specs: Iterable[ToolSpec], name: str, arguments: Mapping[
     return arguments if spec is None else spec.checked(arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class _Unresolved(Unreadable):
-    """Why references could not be turned into values although the reply could be read."""
-
-    kind: str = "resolution_incomplete"
-
-
-class _DirectExecutor(_Executor):
-    """Each step is one call of its tool; references in its arguments are turned into values first.
-
-    A step without a tool is worked out by the model from earlier results; nothing that the plan expects of it counts.
-    """
-
-    async def carry_out(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
-        """Call the tool, if everything that it is to be passed is there."""
-        if step.problem is not None:
-            message = f"the arguments of step {step.number} cannot be read: {step.problem.problem}"
-            return failed(step, "arguments", message, step.problem.excerpt)
-        references = step_references_in(step.arguments, (self._run.task,))
-        if references.unclear:
-            words = ", ".join(references.unclear)
-            return failed(step, "reference", f"step {step.number}: {excerpt(words, 100)} names no step", words)
-        unusable = unusable_step(step, references.numbers | set(step.needs or ()), done)
-        if unusable is not None:
-            return unusable
-        if step.tool is None:
-            return await self._conclude(step, done)
-        arguments = step.arguments
-        if references:
-            resolved = await self._resolved(step, {number: done[number].result for number in references.numbers})
-            if isinstance(resolved, Unreadable):
-                kind = resolved.kind if isinstance(resolved, _Unresolved) else "resolution_unreadable"
-                message = f"the references of step {step.number} could not be resolved: {resolved.problem}"
-                return failed(step, kind, message, resolved.excerpt)
-            arguments = resolved
-        return await self._call(step, step.tool, arguments)
-
-    async def _resolved(self, step: PlanStep, results: Mapping[int, str]) -> dict[str, Any] | Unreadable:
-        """Return a step's arguments with values in place of references to the results of these steps."""
-        longest = self._options.result_chars
-        request = self._prompts.fill(
-            "resolver",
-            task=step.task,
-            tool=step.tool or "",
-            arguments=json.dumps(dict(step.arguments), ensure_ascii=False),
-            results="\n\n".join(f"Result of step {n}:\n{excerpt(results[n], longest)}" for n in sorted(results)),
-        )
-
-        def again(problem: str) -> str:
-            self._run.count("resolution_retries")
-            return self._prompts.fill("resolver_again", problem=problem)
-
-        def read(text: str) -> dict[str, Any] | Unreadable:
-            return _read_resolution(text, step, (self._run.task,), (self._run.task, *results.values()))
-
-        found = await _asked_twice(self._run, "extractor", request, read, again)
-        if not isinstance(found, Unreadable):
-            self._run.note("resolution", "extractor", f"step {step.number}", step=step.number, arguments=found)
-        return found
-
-    async def _call(self, step: PlanStep, tool: str, arguments: Mapping[str, object]) -> StepOutcome:
-        if self._run.turns_left == 0:
-            return failed(step, "turns", f"step {step.number}: no turns are left, so {tool} was not called")
-        checked = _checked_arguments(self._run.tools.specs, tool, arguments)
-        if isinstance(checked, str):
-            words = json.dumps(dict(arguments), ensure_ascii=False, default=str)
-            return failed(step, "arguments", f"step {step.number}: {checked}", words)
-        result = await self._run.tools.call(tool, checked)
-        error = error_of(result)
-        return (
-            StepOutcome(step, result.text) if error is None else failed(step, "tool", f"{tool}: {error}", result.text)
-        )
-
-    async def _conclude(self, step: PlanStep, done: Mapping[int, StepOutcome]) -> StepOutcome:
-        """Have a step without a tool worked out from the results before it."""
-        results = self._results_for(step, done)
-        request = self._prompts.fill("conclusion", objective=self._run.task, task=step.task, results=results)
-        reply = await self._run.ask("executor", [ChatMessage("user", request)])
-        read = read_json(reply.text)
-        if isinstance(read, Unreadable):
-            read = self._run.unreadable("executor", reply, read)
-            return failed(step, "executor", f"step {step.number} has no tool, and {read.problem}", visible(reply.text))
-        result = read.get("result")
-        if result is None or (isinstance(result, str) and not result.strip()):
-            reason = excerpt(str(read.get("problem") or "the model gave no result"), 200)
-            return failed(step, "executor", f"step {step.number} has no tool and no result: {reason}", reply.text)
-        return StepOutcome(step, result if isinstance(result, str) else json.dumps(result, ensure_ascii=False))
-
-
 def _instruction(step: PlanStep) -> str:
     """Return what a sub-agent is told to do; some plans name a tool although they need not."""
     if step.tool is None:
         return step.task
     given = json.dumps(dict(step.arguments), ensure_ascii=False) if step.problem is None else step.problem.excerpt
     return f"{step.task}\nThe plan suggests: {step.tool} {given}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Unresolved(Unreadable):
+    """Why references could not be turned into values although the reply could be read."""
+
+    kind: str = "resolution_incomplete"
 
 
 def _read_resolution(
@@ -535,7 +457,7 @@ def _read_resolution(
     words = excerpt(visible(text))
     read = read_json(text)
     if isinstance(read, Unreadable):
-        return Unreadable(read.problem, words)
+        return read
     if not read:
         return _Unresolved("the object is empty", words, kind="resolution_empty")
     # Some models put the arguments under that name, as in a call.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from resilisim.chat import ChatMessage
 from resilisim.errors import InvalidInputError
@@ -13,7 +13,6 @@ from resilisim.policies.llm.agents.react import (
     FINISH_FORM,
     LONGEST_OBSERVATION,
     LoopResult,
-    LoopStep,
     loop_instructions,
     react_loop,
 )
@@ -21,10 +20,8 @@ from resilisim.policies.llm.options import AgentOptions, choice, limit
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
-from resilisim.policies.llm.templates import PromptTexts
-from resilisim.policies.llm.tools import Toolbox, ToolResult, ToolSpec
+from resilisim.policies.llm.tools import ToolResult
 
-ATTEMPTS: Final = 2
 MOST_LINES: Final = 3  # of a reflection
 LONGEST_LINE: Final = 400
 NO_VERDICT: Final = "no verdict could be read"
@@ -51,6 +48,11 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
     By default all trials share the episode and its turns: what an earlier one did stays done, and its finish is kept
     back until the evaluator accepts it, or turns or trials are used up. The last answer is kept. Where each trial has a
     fresh episode, one that the environment ends is followed by the next all the same.
+
+    Example:
+        >>> from resilisim.chat import ScriptedChatModel
+        >>> Reflexion(models=ScriptedChatModel([]), reflections=1).components
+        ('agent', 'evaluator', 'reflector')
     """
 
     name = "reflexion"
@@ -65,18 +67,20 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
         Raises:
             InvalidInputError: The options want an oracle or fresh episodes, and whoever plays offers none.
         """
-        judge = self._judge(run)
+        oracle = run.oracle if self.options.evaluator == "oracle" else None
+        if self.options.evaluator == "oracle" and oracle is None:
+            raise InvalidInputError("option evaluator=oracle: whoever plays this episode offers no oracle")
         if self.options.trials == "fresh" and run.hooks.restart is None:
             raise InvalidInputError("option trials=fresh: whoever plays this episode cannot begin fresh ones")
         failures: dict[str, str] = {}
         try:
-            return await self._tried(run, judge, failures)
+            return await self._tried(run, oracle, failures)
         finally:
             # What nothing has made good, also where the episode ends in the midst of a trial.
             for component, reason in failures.items():
                 run.fail(component, reason)
 
-    async def _tried(self, run: AgentRun, judge: Judge, failures: dict[str, str]) -> str | None:
+    async def _tried(self, run: AgentRun, oracle: Callable[[], bool] | None, failures: dict[str, str]) -> str | None:
         """Run the trials; `failures` gets the components that did not do their part and have not done it since."""
         run.fresh_trials = self.options.trials == "fresh"
         reflections: list[str] = []
@@ -84,49 +88,35 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
         run.structure["trials"] = records
         answer: str | None = None
         for number in range(1, self.options.reflections + 2):
-            if number > 1 and self.options.trials == "fresh":
+            if number > 1 and run.fresh_trials:
                 await run.restart()
             record: dict[str, Any] = {"steps": [], "answer": None, "success": None}
             records.append(record)
             result = await self._try(run, reflections, record)
             answer = answer if result.answer is None else result.answer
             run.kept_answer = answer
-            if number > self.options.reflections or not self._can_try_again(run):
+            if number > self.options.reflections or (run.turns_left == 0 and not run.fresh_trials):
                 break
-            verdict = await judge.verdict(run, number, result)
+            verdict = await self._judged(run, result) if oracle is None else _verdict_of(oracle)
+            by = "llm" if oracle is None else "oracle"
+            run.note("verdict", "evaluator", verdict.reason, trial=number, success=verdict.success, by=by)
             record |= {"success": verdict.success, "reason": verdict.reason}
-            _keep_failure(failures, "evaluator", verdict.reason if verdict.is_missing else None)
+            _keep_failure(failures, "evaluator", NO_VERDICT if verdict is _MISSING else None)
             if verdict.success:
                 failures.clear()
                 return answer or ""
-            record["reflection"] = await reflect(
-                run, self.prompts, number, result, verdict, reflections, self.options.trajectory_chars
-            )
-            _keep_failure(failures, "reflector", None if record["reflection"] else NO_REFLECTION)
-            if record["reflection"]:
-                reflections.append(record["reflection"])
+            reflection = await self._reflection(run, number, result, verdict, reflections)
+            record["reflection"] = reflection
+            _keep_failure(failures, "reflector", None if reflection else NO_REFLECTION)
+            reflections += [reflection] if reflection else []
         if answer is None:
             failures["agent"] = f"no finish in {len(records)} trials"
         return answer
 
-    def _judge(self, run: AgentRun) -> Judge:
-        if self.options.evaluator == "llm":
-            return LlmJudge(self.prompts, self.options.trajectory_chars)
-        oracle = run.oracle
-        if oracle is None:
-            raise InvalidInputError("option evaluator=oracle: whoever plays this episode offers no oracle")
-        return OracleJudge(oracle)
-
-    def _can_try_again(self, run: AgentRun) -> bool:
-        return self.options.trials == "fresh" or run.turns_left != 0
-
     async def _try(self, run: AgentRun, reflections: list[str], record: dict[str, Any]) -> LoopResult:
-        def keep(step: LoopStep) -> None:
-            record["steps"].append(step.to_mapping())
-
         tools = _WhileTurnsLast(run)
         lessons = "\n\n".join(f"After trial {number}:\n{text}" for number, text in enumerate(reflections, start=1))
-        template = "trial_fresh" if self.options.trials == "fresh" else "trial"
+        template = "trial_fresh" if run.fresh_trials else "trial"
         result = await react_loop(
             run,
             role="agent",
@@ -135,12 +125,58 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
             tools=tools,
             steps=self.options.steps,
             longest_observation=self.options.observation_chars,
-            limit_is_failure=False,
             stop_when=lambda: tools.refused or run.is_over,
-            on_step=keep,
+            record=record["steps"],
         )
         record["answer"] = result.answer
         return result
+
+    async def _judged(self, run: AgentRun, result: LoopResult) -> Verdict:
+        """Have the model judge what it reads of a trial; one without an answer has failed anyway."""
+        if result.answer is None:
+            return Verdict(False, f"the trial ended without finish after {len(result.steps)} steps")
+        request = self.prompts.fill("evaluator", task=run.task, trajectory=self._latest(result), answer=result.answer)
+        verdict = await run.ask_until_read(
+            "evaluator",
+            [ChatMessage("user", request)],
+            _read_verdict,
+            lambda problem: self.prompts.fill("evaluator_again", problem=problem),
+            counter="unreadable_verdicts",
+        )
+        if isinstance(verdict, Verdict):
+            return verdict
+        run.note("warning", "evaluator", NO_VERDICT)
+        return _MISSING
+
+    async def _reflection(
+        self, run: AgentRun, trial: int, result: LoopResult, verdict: Verdict, earlier: list[str]
+    ) -> str:
+        """Return what the model makes of a failed trial, at most three lines; empty if it has nothing to say."""
+        request = self.prompts.fill(
+            "reflector",
+            task=run.task,
+            trajectory=self._latest(result),
+            answer="(none)" if result.answer is None else result.answer,
+            reason=verdict.reason,
+            reflections="\n\n".join(earlier) or "(none)",
+        )
+        reply = await run.ask("reflector", [ChatMessage("user", request)])
+        written = [line.strip() for line in visible(reply.text).splitlines() if line.strip()]
+        if not written:
+            run.note("malformed_reply", "reflector", "the reflection is empty", excerpt=excerpt(reply.text))
+            run.note("warning", "reflector", NO_REFLECTION)
+            return ""
+        if len(written) > MOST_LINES:
+            run.note("warning", "reflector", f"{len(written)} lines: the first {MOST_LINES} are kept")
+        text = "\n".join(excerpt(line, LONGEST_LINE) for line in written[:MOST_LINES])
+        run.note("reflection", "reflector", text, trial=trial)
+        run.count("reflections")
+        return text
+
+    def _latest(self, result: LoopResult) -> str:
+        """Return the steps of a trial as text; of a long one the end, which says how it came out."""
+        text, longest = "\n".join(step.to_text() for step in result.steps), self.options.trajectory_chars
+        return text if len(text) <= longest else f"[cut: {len(text) - longest:,} characters]\n{text[-longest:]}"
 
 
 def _keep_failure(failures: dict[str, str], component: str, reason: str | None) -> None:
@@ -151,23 +187,16 @@ def _keep_failure(failures: dict[str, str], component: str, reason: str | None) 
         failures.setdefault(component, reason)
 
 
-class _WhileTurnsLast(Toolbox):
+class _WhileTurnsLast:
     """The tools of an episode, which refuse what could only end it: calls when no turns are left.
 
     The environment would take such a call for the closing message, and an answer that was kept back would be lost.
-
-    Attributes:
-        refused: Whether a call was refused.
     """
 
     def __init__(self, run: AgentRun) -> None:
-        self._run = run
+        self.specs = run.tools.specs
         self.refused = False
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """The episode's tools."""
-        return self._run.tools.specs
+        self._run = run
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool if a turn is left."""
@@ -179,115 +208,18 @@ class _WhileTurnsLast(Toolbox):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A judgement of a trial.
-
-    Attributes:
-        success: Whether the task is done.
-        reason: Why, in a few words.
-        is_missing: Whether there is no judgement, so that this stands in for it.
-    """
+    """A judgement of a trial: whether the task is done, and why, in a few words."""
 
     success: bool
     reason: str
-    is_missing: bool = False
 
 
-class Judge(Protocol):
-    """Whoever judges trials; the least that is one has this method."""
-
-    async def verdict(self, run: AgentRun, trial: int, result: LoopResult) -> Verdict:
-        """Judge what happened in a trial; trials are counted from 1."""
-        ...
+_MISSING: Final = Verdict(False, NO_VERDICT)  # stands in for a judgement that could not be read
 
 
-class LlmJudge:
-    """A model judges by what it reads of the trial, at most `longest` characters."""
-
-    def __init__(self, prompts: PromptTexts, longest: int) -> None:
-        self._prompts = prompts
-        self._longest = longest
-
-    async def verdict(self, run: AgentRun, trial: int, result: LoopResult) -> Verdict:
-        """Ask the model, once more if its verdict cannot be read; a trial without an answer has failed anyway."""
-        verdict = await self._judged(run, result)
-        run.note("verdict", "evaluator", verdict.reason, trial=trial, success=verdict.success, by="llm")
-        return verdict
-
-    async def _judged(self, run: AgentRun, result: LoopResult) -> Verdict:
-        if result.answer is None:
-            return Verdict(False, f"the trial ended without finish after {len(result.steps)} steps")
-        request = self._prompts.fill(
-            "evaluator", task=run.task, trajectory=latest(result, self._longest), answer=result.answer
-        )
-        messages = [ChatMessage("user", request)]
-        for attempt in range(1, ATTEMPTS + 1):
-            reply = await run.ask("evaluator", messages)
-            read = _read_verdict(reply.text)
-            if isinstance(read, Verdict):
-                return read
-            read = run.unreadable("evaluator", reply, read, "unreadable_verdicts")
-            if attempt < ATTEMPTS:
-                words = excerpt(visible(reply.text), 2_000) or "(an empty reply)"
-                again = self._prompts.fill("evaluator_again", problem=read.problem)
-                messages = [*messages, ChatMessage("assistant", words), ChatMessage("user", again)]
-        run.note("warning", "evaluator", NO_VERDICT)
-        return Verdict(False, NO_VERDICT, is_missing=True)
-
-
-class OracleJudge:
-    """Somebody who knows whether the task is done judges; this is no measure of the agent alone."""
-
-    def __init__(self, oracle: Callable[[], bool]) -> None:
-        self._oracle = oracle
-
-    async def verdict(self, run: AgentRun, trial: int, result: LoopResult) -> Verdict:
-        """Ask the oracle, whatever the trial's answer is."""
-        success = bool(self._oracle())
-        reason = "the task is done" if success else "the task is not done"
-        run.note("verdict", "evaluator", reason, trial=trial, success=success, by="oracle")
-        return Verdict(success, reason)
-
-
-async def reflect(
-    run: AgentRun,
-    prompts: PromptTexts,
-    trial: int,
-    result: LoopResult,
-    verdict: Verdict,
-    earlier: Sequence[str],
-    longest: int,
-) -> str:
-    """Return what the model makes of a failed trial, at most three lines; empty if it has nothing to say.
-
-    Of the trial it reads at most `longest` characters, and all `earlier` reflections.
-    """
-    request = prompts.fill(
-        "reflector",
-        task=run.task,
-        trajectory=latest(result, longest),
-        answer="(none)" if result.answer is None else result.answer,
-        reason=verdict.reason,
-        reflections="\n\n".join(earlier) or "(none)",
-    )
-    reply = await run.ask("reflector", [ChatMessage("user", request)])
-    written = [line.strip() for line in visible(reply.text).splitlines() if line.strip()]
-    lines = [excerpt(line, LONGEST_LINE) for line in written[:MOST_LINES]]
-    if not lines:
-        run.note("malformed_reply", "reflector", "the reflection is empty", excerpt=excerpt(reply.text))
-        run.note("warning", "reflector", NO_REFLECTION)
-        return ""
-    if len(written) > MOST_LINES:
-        run.note("warning", "reflector", f"{len(written)} lines: the first {MOST_LINES} are kept")
-    text = "\n".join(lines)
-    run.note("reflection", "reflector", text, trial=trial)
-    run.count("reflections")
-    return text
-
-
-def latest(result: LoopResult, longest: int) -> str:
-    """Return the steps of a trial as text; of a long one the end, which says how it came out."""
-    text = result.trajectory()
-    return text if len(text) <= longest else f"[cut: {len(text) - longest:,} characters]\n{text[-longest:]}"
+def _verdict_of(oracle: Callable[[], bool]) -> Verdict:
+    """Ask somebody who knows whether the task is done; this is no measure of the agent alone."""
+    return Verdict(True, "the task is done") if oracle() else Verdict(False, "the task is not done")
 
 
 def _read_verdict(text: str) -> Verdict | Unreadable:

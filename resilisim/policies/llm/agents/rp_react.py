@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, RoleModels
 from resilisim.chat.json_answers import without_surrogates
 from resilisim.chat.middleware import PriceTable
+from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.policies.llm.agents.offloading import ExecutorToolbox, Offloading, Variables, first_tokens
-from resilisim.policies.llm.agents.react import LoopResult, LoopStep, loop_tools, react_loop, read_end
+from resilisim.policies.llm.agents.code_act import note_code
+from resilisim.policies.llm.agents.react import loop_tools, react_loop, read_end
 from resilisim.policies.llm.conversation import CONVERSATION_TOOLS
 from resilisim.policies.llm.options import AgentOptions, limit, number, text
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, visible
+from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, kept_words, visible
 from resilisim.policies.llm.run import AgentRun
-from resilisim.policies.llm.sandbox import Sandbox, SandboxLimits
-from resilisim.policies.llm.templates import NO_EXAMPLES, PromptTexts
-from resilisim.policies.llm.tools import ToolSpec
+from resilisim.policies.llm.sandbox import READ_AS_TEXT, CodeResult, JsonValue, Sandbox, SandboxLimits, value_for_code
+from resilisim.policies.llm.templates import NO_EXAMPLES
+from resilisim.policies.llm.tools import ToolResult, ToolSpec
 
 PLANNER: Final = "planner"
 EXECUTOR: Final = "executor"
 ALL: Final = "all"
 NOTHING: Final = "(none)"
 LONGEST_RESULT: Final = 8_000  # characters of an executor's answer that the planner is given
-_EXAMPLE_OF = "example_{}"  # the template with the executors' example of a tool
 _NAME = re.compile(r"[A-Za-z][\w-]{0,30}\Z")
 _ADDRESS = re.compile(r"\s*([A-Za-z][\w-]{0,30})\s*:\s*")
 
@@ -42,7 +42,6 @@ STOP: Final = (BEGIN_RESULT,)
 
 LONGEST_READ: Final = 200_000  # characters of a reply that are looked at
 LONGEST_QUESTION: Final = 4_000
-LONGEST_WORDS: Final = 2_000  # characters kept of a reply without a mark
 LONGEST_THOUGHTS: Final = 8_000  # characters kept of the thoughts before a move: their end, which it follows from
 
 _BEGIN = re.compile(r"<\|begin_search_query\|>|<finish>", re.IGNORECASE)
@@ -53,6 +52,17 @@ _ENDS = {
 _ANY_MARK = re.compile(r"<\|((?:begin|end)_search_(?:query|result))\|>|<(/?finish)\s{0,5}/?>", re.IGNORECASE)
 _THOUGHT = re.compile(r"</?think>", re.IGNORECASE)
 _THINKING = re.compile(r"<think>(.*?)(</think>|\Z)", re.DOTALL | re.IGNORECASE)
+
+PYTHON: Final = ToolSpec(
+    "python",
+    "Runs Python code and shows what it prints. It can read, change and analyse the variables that hold long outputs.",
+    {
+        "type": "object",
+        "properties": {"code": {"type": "string"}, "variables": {"type": "array"}},
+        "required": ["code"],
+    },
+)
+CALLS_ANY_TOOL: Final = "tool_call"  # who has it may also call a tool of the library by its own name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,39 +116,41 @@ class RPReAct(LlmPolicy[RPReActOptions]):
     ) -> None:
         super().__init__(models, prices=prices, **options)
         specs = _checked_specs(tools)
-        self._team = read_team(self.options.executors)
-        for executor in self._team:
+        self.team = read_team(self.options.executors)
+        for executor in self.team:
             executor.specs(specs)
         _check_names(read_tools(self.options.offload_tools) or (), specs, "option offload_tools")
 
     async def play(self, run: AgentRun) -> str | None:
         """Let the planner ask until it gives a final answer."""
-        task = _Task(self.options, self.prompts, run, self._team)
         limits = SandboxLimits(seconds=self.options.block_seconds, memory_mib=self.options.memory_mib)
         async with Sandbox(limits) as box:
+            task = _Task(self, run, Variables(box))
             try:
-                return await task.solve(Variables(box))
+                return await task.solve()
             finally:
                 # The episode may also end inside any call while the planner makes a failure good.
                 task.put_down_open_failure()
 
 
 class _Task:
-    """One task: the planner's conversation and the executors' work."""
+    """One task: the planner's conversation, and the sub-questions that executors answer, as they stand in the record.
 
-    def __init__(
-        self, options: RPReActOptions, prompts: PromptTexts, run: AgentRun, team: tuple[Executor, ...]
-    ) -> None:
-        self._options = options
-        self._prompts = prompts
+    The result of a sub-question is None while it is under way, and empty after a failure.
+    """
+
+    def __init__(self, agent: RPReAct, run: AgentRun, variables: Variables) -> None:
+        self._options = agent.options
+        self._prompts = agent.prompts
+        self._team = agent.team
         self._run = run
-        self._team = team
-        self._specs = {executor.name: executor.specs(run.tools.specs) for executor in team}
-        self._history = History(run.structure)
-        self._offloading = Offloading(options.offload_tokens, options.preview_tokens, read_tools(options.offload_tools))
+        self._variables = variables
+        self._specs = {executor.name: executor.specs(run.tools.specs) for executor in self._team}
+        self._asked: list[dict[str, Any]] = []
+        run.structure["subquestions"] = self._asked
         self._open_failure: str | None = None  # of an executor, the first that no later sub-question has made good
 
-    async def solve(self, variables: Variables) -> str | None:
+    async def solve(self) -> str | None:
         run = self._run
         messages = [ChatMessage("system", self._planner_instructions()), ChatMessage("user", run.task)]
         for step in range(1, self._options.steps + 1):
@@ -148,7 +160,7 @@ class _Task:
                 return move.answer
             if isinstance(move, Unreadable):
                 move = run.unreadable(PLANNER, reply, move)
-            answer = await self._react_to(move, variables)
+            answer = await self._react_to(move)
             messages.append(ChatMessage("assistant", written(move, reply)))
             messages.append(ChatMessage("user", f"{answer}\n\n{self._remaining(step)}"))
         self.put_down_open_failure()
@@ -161,7 +173,7 @@ class _Task:
             self._run.fail(EXECUTOR, self._open_failure)
             self._open_failure = None
 
-    async def _react_to(self, move: Query | Unreadable, variables: Variables) -> str:
+    async def _react_to(self, move: Query | Unreadable) -> str:
         """Return what the planner is told: a result between its marks, or why there is none."""
         if isinstance(move, Unreadable):
             return self._prompts.fill("invalid_format", problem=move.problem)
@@ -176,24 +188,27 @@ class _Task:
             self._run.note("invalid_action", PLANNER, refusal, excerpt=question)
             self._run.count("refused_subquestions")
             return self._prompts.fill("refused", problem=refusal)
-        result = await self._answered(executor, question, variables)
+        result = await self._answered(executor, question)
         return result_block(result) if result else f"{result_block('')}\n{self._prompts.fill('failed')}"
 
     def _refusal(self, executor: Executor, question: str) -> str | None:
-        earlier = self._history.number_of(question, executor.name)
-        if earlier is not None:
-            return f"this is the same as sub-question {earlier}, whose result you have"
-        if len(self._history.asked) >= self._options.subquestions:
+        wanted = identity(question), executor.name
+        for place, asked in enumerate(self._asked, start=1):
+            if (identity(asked["question"]), asked["executor"]) == wanted:
+                return f"this is the same as sub-question {place}, whose result you have"
+        if len(self._asked) >= self._options.subquestions:
             return f"all {self._options.subquestions} sub-questions are used"
         return None
 
-    async def _answered(self, executor: Executor, question: str, variables: Variables) -> str:
-        """Let an executor answer; empty if it does not."""
-        toolbox = ExecutorToolbox(self._run, self._specs[executor.name], variables, self._offloading, self._prompts)
-        system = self._executor_instructions(toolbox, variables)
+    async def _answered(self, executor: Executor, question: str) -> str:
+        """Let an executor answer; empty if it does not, which is its failure until a later sub-question succeeds."""
+        specs = self._specs[executor.name]
+        toolbox = ExecutorToolbox(self._run, specs, self._variables, self._options, self._preview_of)
+        system = self._executor_instructions(toolbox)
         self._run.note("subquestion", PLANNER, question, executor=executor.name)
         self._run.count("subquestions")
-        self._history.begin(question, executor.name)
+        asked: dict[str, Any] = {"question": question, "executor": executor.name, "steps": [], "result": None}
+        self._asked.append(asked)
         outcome = await react_loop(
             self._run,
             role=EXECUTOR,
@@ -201,42 +216,31 @@ class _Task:
             question=question,
             tools=toolbox,
             steps=self._options.executor_steps,
-            native=False,
-            limit_is_failure=False,  # the planner may make it good
-            on_step=self._history.add_step,
+            record=asked["steps"],
         )
         result = excerpt(outcome.result.strip(), LONGEST_RESULT)
         if result:
+            self._open_failure = None
             # The planner is told of stored outputs whatever the executor says of them.
-            stored = [variable.described(self._prompts) for variable in toolbox.stored]
-            result = "\n\n".join([result, *stored])
-        self._judge(result, outcome)
-        self._history.end(result)
+            result = "\n\n".join([result, *map(self._preview_of, toolbox.stored)])
+        else:
+            limit = f"no finish within {self._options.executor_steps} steps"
+            problem = limit if outcome.answer is None else "finish with an empty answer"
+            self._run.note("warning", EXECUTOR, problem)
+            self._open_failure = self._open_failure or problem
+        asked["result"] = result
         return result
 
-    def _judge(self, result: str, outcome: LoopResult) -> None:
-        """Hold an executor's failure until a later sub-question succeeds."""
-        if result:
-            self._open_failure = None
-            return
-        limit = f"no finish within {self._options.executor_steps} steps"
-        problem = limit if outcome.answer is None else "finish with an empty answer"
-        self._run.note("warning", EXECUTOR, problem)
-        if self._open_failure is None:
-            self._open_failure = problem
-
     def _planner_instructions(self) -> str:
+        several = len(self._team) > 1
         return self._prompts.fill(
             "planner",
             capabilities=self._capabilities(),
-            address=self._address(),
+            address=f"\n{self._prompts.fill('address', first=self._team[0].name)}\n" if several else "",
             facts=self._run.facts,
             subquestions=str(self._options.subquestions),
             examples=self._prompts.examples(),
         )
-
-    def _address(self) -> str:
-        return f"\n{self._prompts.fill('address', first=self._team[0].name)}\n" if len(self._team) > 1 else ""
 
     def _capabilities(self) -> str:
         """Return what executors can be asked for, in plain English."""
@@ -248,24 +252,31 @@ class _Task:
             parts.append("\n".join([*heading, *lines, python]))
         return "\n\n".join(parts)
 
-    def _executor_instructions(self, toolbox: ExecutorToolbox, variables: Variables) -> str:
-        kept = [f"- {stored.name} ({stored.kind}, from {stored.tool})" for stored in variables.stored]
+    def _executor_instructions(self, toolbox: ExecutorToolbox) -> str:
+        kept = [f"- {stored.name} ({stored.kind}, from {stored.tool})" for stored in self._variables.stored]
+        over = [_told(asked, self._options.offload_tokens) for asked in self._asked]
+        examples = [f"example_{spec.name}" for spec in toolbox.specs]  # one for each tool that has one
+        with_examples = self._options.examples != NO_EXAMPLES
         return self._prompts.fill(
             "executor",
             tools=loop_tools(toolbox),
             facts=self._run.facts,
-            examples=self._executor_examples(toolbox),
+            examples="\n\n".join(
+                self._prompts.fill(name) for name in examples if with_examples and name in self._prompts.texts
+            ),
             variables="\n".join(kept) or NOTHING,
-            history=self._history.to_text(self._options.offload_tokens),
+            history="\n\n".join(over) or NOTHING,
         )
 
-    def _executor_examples(self, toolbox: ExecutorToolbox) -> str:
-        """Return one example for each tool that has one."""
-        if self._options.examples == NO_EXAMPLES:
-            return ""
-        names = [_EXAMPLE_OF.format(spec.name) for spec in toolbox.specs]
-        texts = [self._prompts.fill(name) for name in names if name in self._prompts.texts]
-        return "\n\n".join(texts)
+    def _preview_of(self, variable: Variable) -> str:
+        """Return what executor and planner are told about a stored output: beginning, name, warning."""
+        return self._prompts.fill(
+            "offloaded",
+            preview=variable.preview,
+            variable=variable.name,
+            kind=variable.kind,
+            tokens=f"{variable.tokens:,}",
+        )
 
     def _remaining(self, step: int) -> str:
         """Return what is left, which the planner cannot see otherwise."""
@@ -274,38 +285,8 @@ class _Task:
         return steps if turns is None else f"{steps} The tools can be used {turns} more times."
 
 
-class History:
-    """The sub-questions of one task, in order, as they stand in the record: for the executors' prompt, too."""
-
-    def __init__(self, structure: dict[str, Any]) -> None:
-        self.asked: list[dict[str, Any]] = []
-        structure["subquestions"] = self.asked
-
-    def begin(self, question: str, executor: str) -> None:
-        """Add a sub-question; its result is None while it is under way, and empty after a failure."""
-        self.asked.append({"question": question, "executor": executor, "steps": [], "result": None})
-
-    def add_step(self, step: LoopStep) -> None:
-        """Add a step of the executor to the last sub-question."""
-        self.asked[-1]["steps"].append(step.to_mapping())
-
-    def end(self, result: str) -> None:
-        """Say what the planner is given for the last sub-question."""
-        self.asked[-1]["result"] = result
-
-    def number_of(self, question: str, executor: str) -> int | None:
-        """Return the number of the same sub-question to the same executor if it was asked before."""
-        wanted = identity(question), executor
-        earlier = [(identity(asked["question"]), asked["executor"]) for asked in self.asked]
-        return earlier.index(wanted) + 1 if wanted in earlier else None
-
-    def to_text(self, tokens: int) -> str:
-        """Return everything that is over, as an executor reads it later: of each step the beginning of its outcome."""
-        over = [_told(asked, tokens) for asked in self.asked if asked["result"] is not None]
-        return "\n\n".join(over) or NOTHING
-
-
 def _told(asked: Mapping[str, Any], tokens: int) -> str:
+    """Return a sub-question that is over as an executor reads it later: of each step the beginning of its outcome."""
     lines = [f"Question: {asked['question']}"]
     for step in asked["steps"]:
         if step["action"] in (None, "finish"):
@@ -318,13 +299,129 @@ def _told(asked: Mapping[str, Any], tokens: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """A sub-question.
+class Variable:
+    """A stored output: its name, the tool it comes from, its length in tokens, its type in Python, its beginning."""
 
-    Attributes:
-        question: Its words.
-        thought: What the planner wrote before it.
+    name: str
+    tool: str
+    tokens: int
+    kind: str
+    preview: str
+
+
+class Variables:
+    """The variables of one task. The sandbox is given them when code is run for the first time."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self.stored: list[Variable] = []
+        self._box = box
+        self._waiting: dict[str, JsonValue] = {}
+
+    def store(self, tool: str, result: ToolResult, preview: int) -> Variable:
+        """Store what a tool brought under a new name, with a preview of so many tokens."""
+        value = value_for_code(tool, result)
+        name, beginning = f"output_{len(self.stored) + 1}", first_tokens(result.text, preview)
+        self.stored.append(Variable(name, tool, estimated_tokens(result.text), type(value).__name__, beginning))
+        self._waiting[name] = value
+        return self.stored[-1]
+
+    async def run(self, code: str) -> CodeResult:
+        """Run code that can read the variables."""
+        for name in tuple(self._waiting):
+            put = await self._box.assign(name, self._waiting.pop(name))
+            if put.error is not None:
+                return CodeResult("", f"{name} does not fit into the sandbox: {put.error}", put.restarted, 0, put.kept)
+        return await self._box.run(code)
+
+
+def first_tokens(text: str, tokens: int) -> str:
+    """Return the beginning of a text that has about so many tokens."""
+    return text.encode("utf-8", "replace")[: tokens * BYTES_PER_TOKEN].decode("utf-8", "ignore")
+
+
+class ExecutorToolbox:
+    """The tools of one executor during one sub-question: its share of all, and Python on the task's variables.
+
+    Long outputs are stored in variables; their beginning is left, as `preview_of` shows it.
     """
+
+    def __init__(
+        self,
+        run: AgentRun,
+        specs: Sequence[ToolSpec],
+        variables: Variables,
+        options: RPReActOptions,
+        preview_of: Callable[[Variable], str],
+    ) -> None:
+        self.specs = (*specs, PYTHON)
+        self.stored: list[Variable] = []
+        self._run = run
+        self._names = {spec.name for spec in specs}
+        self._everybodys = {spec.name for spec in run.tools.specs}
+        self._variables = variables
+        self._options = options
+        self._preview_of = preview_of
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool, or run Python; never raises for what a model wrote."""
+        if name == PYTHON.name:
+            return await self._python(arguments)
+        if not self._may_call(name):
+            problem = f"this executor has no tool {name[:200]!r}"
+            return ToolResult(f"Error: {problem}", problem)
+        result = await self._run.tools.call(name, arguments)
+        return self._offloaded(name, result) if result.ok and self._is_long(name, result.text) else result
+
+    def _may_call(self, name: str) -> bool:
+        """Return whether a tool is the executor's; what is nobody's is one of the library, or the tools refuse it."""
+        if name in self._everybodys:
+            return name in self._names
+        return CALLS_ANY_TOOL in self._names or self._names == self._everybodys
+
+    async def _python(self, arguments: Mapping[str, Any]) -> ToolResult:
+        problem = self._wrong(arguments)
+        if problem is not None:
+            return ToolResult(f"Error: {problem}", problem)
+        result = await self._variables.run(arguments["code"])
+        note_code(self._run, EXECUTOR, result, result.reason or "", "python_runs")
+        return ToolResult(result.observation, result.reason)
+
+    def _wrong(self, arguments: Mapping[str, Any]) -> str | None:
+        """Return what is wrong with the arguments of `python`; None if nothing is."""
+        code, named = arguments.get("code"), arguments.get("variables") or []
+        if not isinstance(code, str) or not code.strip():
+            return "python needs a text 'code'"
+        if set(arguments) - {"code", "variables"}:
+            return "python takes 'code' and 'variables' and nothing else"
+        named = [named] if isinstance(named, str) else named
+        if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+            return "'variables' of python is a list of names"
+        there = [variable.name for variable in self._variables.stored]
+        missing = [name for name in named if name not in there]
+        if missing:
+            return f"there is no variable {missing[0][:100]!r}; stored outputs: {', '.join(there) or 'none yet'}"
+        return None
+
+    def _is_long(self, name: str, text: str) -> bool:
+        """Tell whether an output is stored; not what speaks about the library, of little use without its end."""
+        offered = name if name in self._names else CALLS_ANY_TOOL
+        listed = read_tools(self._options.offload_tools)
+        is_meant = offered not in READ_AS_TEXT if listed is None else offered in listed
+        return is_meant and estimated_tokens(text) > self._options.offload_tokens
+
+    def _offloaded(self, name: str, result: ToolResult) -> ToolResult:
+        """Store a long output and leave its beginning."""
+        variable = self._variables.store(name, result, self._options.preview_tokens)
+        self.stored.append(variable)
+        self._run.note("offload", EXECUTOR, variable.name, tool=name, tokens=variable.tokens)
+        self._run.count("offloads")
+        self._run.structure["variables"] = [asdict(stored) for stored in self._variables.stored]
+        return replace(result, text=self._preview_of(variable), value=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A sub-question, and what the planner wrote before it."""
 
     question: str
     thought: str = ""
@@ -385,7 +482,7 @@ def written(move: Move, reply: ChatReply) -> str:
     if isinstance(move, Query):
         told, words = [*thoughts, move.thought], f"{BEGIN_QUERY}{move.question}{END_QUERY}"
     else:
-        told, words = thoughts, excerpt(visible(reply.text), LONGEST_WORDS) or "(an empty reply)"
+        told, words = thoughts, kept_words(reply.text)
     thought = _THOUGHT.sub("", _without_marks("\n".join(part.strip() for part in told if part.strip()))).strip()
     if len(thought) > LONGEST_THOUGHTS:
         thought = f"...{thought[-LONGEST_THOUGHTS:]}"

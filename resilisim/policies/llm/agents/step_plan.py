@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from resilisim.chat.json_answers import LONGEST_READ, NotALiteral, json_value_at
+from resilisim.chat.json_answers import LONGEST_READ, NotALiteral, json_value_at, texts_in
 from resilisim.policies.llm.agents.react import read_end
 from resilisim.policies.llm.reading import (
     EXCERPT_LENGTH,
@@ -24,7 +24,7 @@ from resilisim.policies.llm.reading import (
 from resilisim.policies.llm.tools import ToolSpec
 
 # Why a step failed, and whose doing it is.
-COMPONENT_OF_ERROR: Final[Mapping[str, str]] = {
+_COMPONENT_OF_ERROR: Final[Mapping[str, str]] = {
     "arguments": "planner",  # the plan's arguments could not be read, or are none that the tool takes
     "reference": "planner",  # it needs a step that failed, does not exist or comes later
     "resolution_unreadable": "extractor",  # the reply that should have turned references into values
@@ -71,15 +71,10 @@ _ABSENT: Final[Any] = object()
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One step of a plan.
+    """One step of a plan, under a number that no other step of the attempt has, by which others refer to it.
 
-    Attributes:
-        number: By which other steps refer to it; no two steps of an episode's attempt have the same.
-        task: What there is to do.
-        needs: Steps whose results it needs; None if the plan does not say, then it is given all there are.
-        tool: The tool to call; None if the plan names none.
-        arguments: What to pass, with references to results.
-        problem: Why the plan's arguments could not be read; None if they could.
+    `needs` are the steps whose results it needs; None if the plan does not say, then it is given all there are.
+    `arguments` may hold references to results; `problem` says why those of the plan could not be read.
     """
 
     number: int
@@ -139,7 +134,7 @@ class StepError:
     @property
     def component(self) -> str:
         """The part of the agent that failed."""
-        return COMPONENT_OF_ERROR[self.kind]
+        return _COMPONENT_OF_ERROR[self.kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +152,17 @@ class StepOutcome:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return step and outcome as JSON values."""
-        mapping = {**self.step.to_mapping(), "status": "done" if self.ok else "failed"}
         if self.error is None:
-            return {**mapping, "result": self.result}
-        return {**mapping, "error": self.error.message, "kind": self.error.kind, "excerpt": self.error.excerpt}
+            return {**self.step.to_mapping(), "status": "done", "result": self.result}
+        error = {"error": self.error.message, "kind": self.error.kind, "excerpt": self.error.excerpt}
+        return {**self.step.to_mapping(), "status": "failed", **error}
 
     def to_text(self, longest: int) -> str:
         """Return step and outcome for a prompt, the result cut."""
+        said = f"Result: {excerpt(self.result, longest)}"
         if self.error is not None:
-            return f"{self.step.to_line()}\n   FAILED: {excerpt(self.error.message, longest)}"
-        return f"{self.step.to_line()}\n   Result: {excerpt(self.result, longest)}"
+            said = f"FAILED: {excerpt(self.error.message, longest)}"
+        return f"{self.step.to_line()}\n   {said}"
 
 
 def failed(step: PlanStep, kind: str, message: str, words: str = "") -> StepOutcome:
@@ -208,7 +204,7 @@ def step_references_in(value: Any, data: Sequence[str] = ()) -> StepReferences:
 
     What stands in the `data`, texts of the user and of tools, and only looks like a reference is none.
     """
-    found = [match.group() for text in _texts(value) for match in _REFERENCE.finditer(text)]
+    found = [match.group() for text, _ in texts_in(value) for match in _REFERENCE.finditer(text)]
     words = [one for one in found if not _stands_in(one, data)]
     named = {one: _REFERRED.match(one) for one in words}
     numbers = frozenset(int(match.group(1)) for match in named.values() if match is not None)
@@ -222,31 +218,14 @@ def _stands_in(words: str, data: Sequence[str]) -> bool:
     return any(whole.search(known) for known in data)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    level = [value]
-    while level:
-        entry = level.pop()
-        if isinstance(entry, str):
-            yield entry
-        elif isinstance(entry, Mapping):
-            level += [*entry.keys(), *entry.values()]
-        elif isinstance(entry, list | tuple):
-            level += entry
-
-
 def fill_in(
     given: Any, resolved: Any, of_plan: Sequence[str] = (), of_values: Sequence[str] = ()
 ) -> tuple[Any, list[str]]:
-    """Return arguments with values in place of references; the rest stays as the plan has it.
+    """Return a plan's arguments with values in place of references, and what is wrong with them.
 
-    Args:
-        given: The arguments of the plan.
-        resolved: The same with values, as a model wrote it.
-        of_plan: Texts that whoever wrote the plan had: what stands in them is no reference of the plan.
-        of_values: Texts that values come from: what stands in them is no reference that is left.
-
-    Returns:
-        The arguments, and what is wrong with them: the value at the path named is "missing", "empty" or "unresolved".
+    The values are taken from `resolved`, the same arguments as a model wrote them; the rest stays as the plan has it. A
+    value is "missing", "empty" or "unresolved" at the path named. What stands in the texts `of_plan`, which whoever
+    wrote the plan had, is no reference of the plan, and what stands in those `of_values` none that is left.
     """
     problems: list[str] = []
 
@@ -277,16 +256,11 @@ def fill_in(
 
 
 def read_step_plan(text: str, tools: Sequence[ToolSpec], taken: Collection[int] = ()) -> StepPlan | Unreadable:
-    """Read what a planner or replanner wrote: JSON, or numbered lines.
+    """Read what a planner or replanner wrote: JSON, or numbered lines, which may be calls of the tools given.
 
     A step whose arguments cannot be read is still a step of the plan, and says so; it will fail when its turn comes. An
     answer that is not the end of the reply counts only where there are no steps, and one in the midst of a sentence,
-    which may be quoted from anywhere, not at all.
-
-    Args:
-        text: The reply.
-        tools: The tools that steps call; empty if steps name none.
-        taken: Numbers of the steps that were done, which no step can have.
+    which may be quoted from anywhere, not at all. `taken` are the numbers of steps that were done.
     """
     shown = visible(text)[:LONGEST_READ]
     loose: StepPlan | None = None
@@ -451,13 +425,14 @@ def _numbered(
     if len(steps) > MOST_STEPS:
         return Unreadable(f"the plan has {len(steps)} steps: expected at most {MOST_STEPS}", excerpt(words))
     numbered: dict[int, PlanStep] = {}
-    following = 1 + max(taken, default=0)
+    latest = max(taken, default=0)
+    following = latest + 1
     for given, step in steps:
         number = following if given is None else given
         if number in numbered:
             return Unreadable(f"two steps have the number {number}", excerpt(words))
         if number in taken:
-            problem = f"step {number} was done already: other steps have numbers above {max(taken)}"
+            problem = f"step {number} was done already: other steps have numbers above {latest}"
             return Unreadable(problem, excerpt(words))
         numbered[number] = replace(step, number=number)
         following = number + 1

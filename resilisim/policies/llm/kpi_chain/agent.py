@@ -2,39 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+import copy
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeVar
 
 from resilisim.chat import ChatMessage
-from resilisim.policies.llm.kpi_chain.chain_plan import (
+from resilisim.policies.llm.kpi_chain.entities import (
+    EntitySpec,
+    Finding,
+    chunks_of,
+    evaluate_kpi,
+    merge_findings,
+    read_extraction,
+    read_reasoning,
+)
+from resilisim.policies.llm.kpi_chain.plan import (
+    DONE,
+    FAILED,
+    OUTPUT,
     PENDING,
+    TOOL_CALL,
     ChainPlan,
-    Memory,
+    PlanRules,
     PlanTask,
     Reference,
-    ReplanCounts,
-)
-from resilisim.policies.llm.kpi_chain.plan_reading import PlanRules, read_plan
-from resilisim.policies.llm.kpi_chain.worker import (
-    Done,
-    Failed,
-    KpiChainOptions,
-    Worker,
-    as_text,
-    ask_until_read,
-    shortened,
+    UnresolvedError,
+    read_plan,
+    resolve,
 )
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError, dump_yaml
+from resilisim.policies.llm.options import AgentOptions, flag, limit, number
 from resilisim.policies.llm.policy import LlmPolicy
+from resilisim.policies.llm.reading import Unreadable, excerpt, visible
 from resilisim.policies.llm.run import AgentRun
-from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, PromptTexts
-from resilisim.policies.llm.tools import describe_tools
+from resilisim.policies.llm.templates import DEFAULT_EXAMPLES
+from resilisim.policies.llm.tools import describe_tools, error_of
+
+Component = Literal["tool", "extractor", "reasoner", "planner"]
+Reading = TypeVar("Reading")
 
 _INTERPOLATION = {
     True: "A single text or number may also be written into a longer text: `<JSON_PATH>T1.name</JSON_PATH> parents`.",
     False: "A reference stands alone in its value, never within a longer text.",
 }
-_MAX_SHOWN: Final = 2_000  # characters of one text among the results that the replanner sees
+_MAX_SHOWN: Final = 2_000  # characters of one text among the results, or of a component's own words
+_MAX_REPEATED: Final = 4_000  # characters of a reply that is shown again to be put right
+_MAX_RAW_RESPONSE: Final = 8_000
+
+# Letters and number at the beginning of an id: T3 in T3a, T3b, T3_retry and T3a2, but not in T31.
+_NUMBERED = re.compile(r"([A-Za-z_-]*?[0-9]+)(?![0-9]).*\Z")
+_SEPARATED = re.compile(r"[_-]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KpiChainOptions(AgentOptions):
+    """What KPI-Chain can be told; the defaults are the paper's.
+
+    Example:
+        >>> from resilisim.policies.llm.kpi_chain import KpiChainOptions
+        >>> KpiChainOptions(theta=0.8).replans
+        3
+    """
+
+    theta: float = number(0.7, "confidence that is enough for an entity", least=0.0, most=1.0)
+    replans: int = limit(3, "how often a task and its successors (T3, T3a, T3b) may be planned anew")
+    retries: int = limit(3, "how often a component is asked again after a reply that cannot be read")
+    chunk_tokens: int = limit(3000, "tokens after which an output is extracted piece by piece", least=1)
+    interpolation: bool = flag(True, "whether a reference may stand within a longer text")
+    unite_arrays: bool = flag(False, "whether arrays found in several pieces are put together")
+    raw_response_to_replanner: bool = flag(False, "whether the replanner sees the tool's response")
+    entities: bool = flag(True, "false: tasks pass on their output as text, with no test (Plan-and-Execute)")
+    replanning: bool = flag(True, "false: the first failed task ends the episode")
+    memory: bool = flag(True, "false: later tasks get the whole outputs of earlier ones instead of entities")
 
 
 class KpiChain(LlmPolicy[KpiChainOptions]):
@@ -43,9 +85,14 @@ class KpiChain(LlmPolicy[KpiChainOptions]):
     The planner writes tasks, each with the entities that it has to find. A tool task calls its tool, the extractor
     reads the entities out of the output, and they are remembered if all are there, of their types, and sure enough; a
     reasoning task is one call of the reasoner. Later tasks refer to what is remembered. When a task fails, the
-    replanner is told why and writes the tasks that lead from there to the answer::
+    replanner is told why and writes the tasks that lead from there to the answer. Each component can have a model of
+    its own: `RoleModels(large, {"extractor": small})`.
 
-        policy = KpiChain(models=RoleModels(large, {"extractor": small}), theta=0.8)
+    Example:
+        >>> from resilisim.chat import ScriptedChatModel
+        >>> from resilisim.policies.llm.kpi_chain import KpiChain
+        >>> KpiChain(models=ScriptedChatModel([]), theta=0.8).components
+        ('planner', 'replanner', 'extractor', 'reasoner')
     """
 
     name = "kpi-chain"
@@ -55,35 +102,34 @@ class KpiChain(LlmPolicy[KpiChainOptions]):
     async def play(self, run: AgentRun) -> str | None:
         """Plan, carry out, replan; the answer is the `final_answer` of the last task."""
         state = ChainState(run, self.options)
-        planners = Planners(run, self.options, self.prompts)
-        worker = Worker(run, self.options, self.prompts, state.lookup)
+        components = Components(self, run, state)
         try:
             try:
-                state.start(*await planners.first_plan())
+                state.start(*await components.first_plan())
             except UnreadableReplyError as problem:
                 run.fail("planner", str(problem))
                 return None
             while (task := state.plan.next_task()) is not None:
-                outcome = await worker.carry_out(task)
+                outcome = await components.carry_out(task)
                 if isinstance(outcome, Done):
                     state.succeed(task, outcome)
-                elif not await self._recovers(planners, state, task, outcome):
+                elif not await self._recovers(components, state, task, outcome):
                     return None
-            state.conclude()
-            return as_text(state.plan.tasks[-1].result)
+            state.open_failures.clear()  # there is an answer: what failed on the way was made good
+            return _as_text(state.plan.tasks[-1].result)
         finally:
             # The episode may end inside any call while a failure is being made good.
             state.put_down_open_failure()
 
-    async def _recovers(self, planners: Planners, state: ChainState, task: PlanTask, outcome: Failed) -> bool:
+    async def _recovers(self, components: Components, state: ChainState, task: PlanTask, outcome: Failed) -> bool:
         """Replan after a failure; return whether there is a way on."""
         state.fail(task, outcome)
-        if not self.options.replanning or not state.counts.left(task.task_id):
+        if not self.options.replanning or not state.replans_left(task):
             state.give_up(task)
             return False
         state.spend_replan(task)
         try:
-            state.go_on(task, *await planners.continuation(state, task, outcome))
+            state.go_on(task, *await components.continuation(task, outcome))
         except UnreadableReplyError as problem:
             state.give_up(task)
             state.run.fail("replanner", str(problem))
@@ -91,145 +137,121 @@ class KpiChain(LlmPolicy[KpiChainOptions]):
         return True
 
 
-class Planners:
-    """Planner and replanner of one episode; what they write comes with warnings about what was put right."""
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A task succeeded: who brought the result (extractor, reasoner or the tool itself), what, and the whole output."""
 
-    def __init__(self, run: AgentRun, options: KpiChainOptions, prompts: PromptTexts) -> None:
-        self._run = run
-        self._options = options
-        self._prompts = prompts
-        self._tools = describe_tools(run.tools.specs)
-
-    async def first_plan(self) -> tuple[ChainPlan, tuple[str, ...]]:
-        """Ask for a plan of the whole task, or raise `UnreadableReplyError`."""
-        is_default = self._options.examples == DEFAULT_EXAMPLES
-        of_texts = is_default and not self._options.entities
-        examples = self._prompts.fill("examples_text") if of_texts else self._prompts.examples()
-        system = self._prompts.fill("planner", plan_format=self._plan_format(), examples=examples)
-        request = self._prompts.fill("planner_request", tools=self._tools, facts=self._run.facts, query=self._run.task)
-        return await self._ask("planner", system, request)
-
-    async def continuation(
-        self, state: ChainState, failed: PlanTask, outcome: Failed
-    ) -> tuple[ChainPlan, tuple[str, ...]]:
-        """Ask for the tasks that lead from a failure to the answer, or raise `UnreadableReplyError`."""
-        kept = state.plan.kept_after(failed.task_id)
-        used_ids = state.counts.used_ids
-        request = self._prompts.fill(
-            "replanner_request",
-            tools=self._tools,
-            facts=self._run.facts,
-            query=self._run.task,
-            plan=dump_yaml(state.plan_for_prompt()),
-            failed_task=failed.task_id,
-            used_ids=", ".join(used_ids),
-            kept_ids=_listed(task.task_id for task in kept if task.status == PENDING),
-            removed_ids=_listed(task.task_id for task in state.plan.tasks if task not in kept),
-            feedback=outcome.feedback,
-        )
-        system = self._prompts.fill("replanner", plan_format=self._plan_format())
-        return await self._ask("replanner", system, request, kept, used_ids)
-
-    async def _ask(
-        self, role: str, system: str, request: str, kept: tuple[PlanTask, ...] = (), used_ids: tuple[str, ...] = ()
-    ) -> tuple[ChainPlan, tuple[str, ...]]:
-        options = self._options
-        rules = PlanRules(
-            self._run.tools.specs, options.interpolation, options.entities, options.memory, kept, used_ids
-        )
-        messages = (ChatMessage("system", system), ChatMessage("user", request))
-        return await ask_until_read(
-            self._run, role, messages, lambda text: read_plan(text, rules), self._options.retries
-        )
-
-    def _plan_format(self) -> str:
-        name = "plan_format" if self._options.entities else "plan_format_text"
-        return self._prompts.fill(name, interpolation=_INTERPOLATION[self._options.interpolation])
+    component: str
+    entities: Mapping[str, Any] = field(hash=False)
+    output: str = ""
 
 
-def _listed(ids: Iterable[str]) -> str:
-    return ", ".join(ids) or "none"
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A task failed: which part of the agent, why on one line, and what the replanner is told."""
+
+    component: Component
+    reason: str
+    feedback: str
 
 
 class ChainState:
-    """Plan and memory of one episode; every change is written into the record at once."""
+    """Plan, memory and replans of one episode; every change is written into the record at once.
+
+    What a task found is remembered by task and entity, in its type. Without memory or entities (the ablations) a
+    reference stands for the whole output of its task, as text. Ids change with every continuation, so replans are
+    counted by lineage; of each lineage the first failure that was not made good is what its end would be put down to.
+    """
 
     def __init__(self, run: AgentRun, options: KpiChainOptions) -> None:
         self.run = run
         self.plan = ChainPlan()
-        self.counts = ReplanCounts(options.replans)
-        self._memory = Memory(keeps_entities=options.memory and options.entities)
-        self._open_failures: dict[str, Failed] = {}
+        self.open_failures: dict[str, Failed] = {}
+        self._keeps_entities = options.memory and options.entities
+        self._memory: dict[str, dict[str, Any]] = {}
+        self._lineages: dict[str, str] = {}
+        self._most_replans = options.replans
+        self._replans: Counter[str] = Counter()
         self._publish()
 
+    @property
+    def used_ids(self) -> tuple[str, ...]:
+        """Every id of any plan so far, in the order in which they came."""
+        return tuple(self._lineages)
+
     def lookup(self, reference: Reference) -> Any:
-        """Return what a reference stands for now, or raise `UnresolvedError`."""
-        return self._memory.lookup(reference, self.plan)
+        """Return what a reference stands for now; plans are read so that its task is done by then."""
+        entities = self._memory.get(reference.task_id, {})
+        name = reference.entity if self._keeps_entities else OUTPUT
+        if name not in entities:
+            found = ", ".join(entities) or "nothing"
+            raise UnresolvedError(f"{reference} refers to task {reference.task_id}, which found only: {found}")
+        return copy.deepcopy(entities[name])
 
     def start(self, plan: ChainPlan, warnings: Sequence[str]) -> None:
-        """Take up the first plan."""
+        """Take up the first plan, whose tasks descend from themselves."""
         self.plan = plan
+        self._lineages = {task.task_id: task.task_id for task in plan.tasks}
         self._take_up("plan", "planner", plan, warnings)
 
     def succeed(self, task: PlanTask, outcome: Done) -> None:
-        """Remember what a task found."""
-        self.plan = self.plan.done(task.task_id, outcome.entities)
-        self._memory.store(task.task_id, outcome.entities, outcome.output)
-        self._open_failures.pop(self.counts.lineage(task.task_id), None)
+        """Remember what a task found; its raw output only where nothing else is remembered."""
+        found = copy.deepcopy(dict(outcome.entities))
+        self.plan = self.plan.with_task(task.task_id, status=DONE, result=dict(outcome.entities))
+        self._memory[task.task_id] = found if self._keeps_entities else {OUTPUT: outcome.output}
+        self.open_failures.pop(self._lineages[task.task_id], None)
         self._publish()
         self.run.note("task_done", outcome.component, task.task_id, task=task.task_id)
         self.run.note("memory", "agent", task.task_id, task=task.task_id, entities=dict(outcome.entities))
 
     def fail(self, task: PlanTask, outcome: Failed) -> None:
-        """Write down that a task failed; the first failure of a lineage is what its end would be put down to."""
-        self.plan = self.plan.failed(task.task_id, outcome.reason)
-        self._open_failures.setdefault(self.counts.lineage(task.task_id), outcome)
+        """Write down that a task failed."""
+        self.plan = self.plan.with_task(task.task_id, status=FAILED, failure=outcome.reason)
+        self.open_failures.setdefault(self._lineages[task.task_id], outcome)
         self._publish()
         self.run.note("task_failed", outcome.component, outcome.reason, task=task.task_id)
 
-    def go_on(self, failed: PlanTask, continuation: ChainPlan, warnings: Sequence[str]) -> None:
-        """Put a continuation into the plan."""
-        before = {task.task_id for task in self.plan.tasks}
-        self.plan = self.plan.continued(failed.task_id, continuation)
-        removed = sorted(before - {task.task_id for task in self.plan.tasks})
-        self._take_up("replan", "replanner", continuation, warnings, failed=failed.task_id, removed=removed)
+    def replans_left(self, task: PlanTask) -> int:
+        """Return how often the task's lineage may still be planned anew."""
+        return max(0, self._most_replans - self._replans[self._lineages[task.task_id]])
 
     def spend_replan(self, task: PlanTask) -> None:
         """Count one more plan for a task's lineage."""
-        self.counts.spend(task.task_id)
+        self._replans[self._lineages[task.task_id]] += 1
         self.run.count("replans")
         self._publish()
 
+    def go_on(self, failed: PlanTask, continuation: ChainPlan, warnings: Sequence[str]) -> None:
+        """Put a continuation into the plan: what stays, then what is new."""
+        before = {task.task_id for task in self.plan.tasks}
+        self.plan = ChainPlan((*self.plan.kept_after(failed.task_id), *continuation.tasks))
+        removed = sorted(before - {task.task_id for task in self.plan.tasks})
+        earlier = dict(self._lineages)
+        self._lineages |= {task.task_id: lineage_of(task.task_id, earlier) for task in continuation.tasks}
+        self._take_up("replan", "replanner", continuation, warnings, failed=failed.task_id, removed=removed)
+
     def give_up(self, task: PlanTask) -> None:
         """Put the end of the episode down to what failed first in a task's lineage."""
-        first = self._open_failures.pop(self.counts.lineage(task.task_id))
-        self._open_failures.clear()
+        first = self.open_failures[self._lineages[task.task_id]]
+        self.open_failures.clear()
         self.run.fail(first.component, first.reason)
 
     def put_down_open_failure(self) -> None:
         """If the episode ends while a failure is being made good, put its end down to that."""
-        if self._open_failures:
-            last = next(reversed(self._open_failures.values()))
-            self._open_failures.clear()
+        for last in list(self.open_failures.values())[-1:]:
             self.run.fail(last.component, last.reason)
-
-    def conclude(self) -> None:
-        """There is an answer: what failed on the way was made good."""
-        self._open_failures.clear()
 
     def plan_for_prompt(self) -> dict[str, Any]:
         """Return the plan with statuses and what is remembered, long texts cut."""
-        remembered = self._memory.to_mapping()
         return {
             "tasks": [
-                {**task.to_mapping(), "execution_result": _cut(remembered.get(task.task_id, {}))}
+                {**task.to_mapping(), "execution_result": _cut(self._memory.get(task.task_id, {}))}
                 for task in self.plan.tasks
             ]
         }
 
     def _take_up(self, kind: str, component: str, plan: ChainPlan, warnings: Sequence[str], **details: Any) -> None:
         ids = [task.task_id for task in plan.tasks]
-        self.counts.register(ids)
         self._publish()
         self.run.note(kind, component, ", ".join(ids), tasks=ids, **details)
         for warning in warnings:
@@ -237,13 +259,233 @@ class ChainState:
 
     def _publish(self) -> None:
         self.run.structure["plan"] = self.plan.to_mapping()
-        self.run.structure["memory"] = self._memory.to_mapping()
-        self.run.structure["replans"] = self.counts.to_mapping()
+        self.run.structure["memory"] = copy.deepcopy(self._memory)
+        self.run.structure["replans"] = dict(self._replans)
+
+
+def lineage_of(task_id: str, earlier: Mapping[str, str]) -> str:
+    """Return what a task of a continuation descends from.
+
+    It inherits from the longest earlier id that its own extends: `T3a` from `T3`, `T1_2_retry` from `T1_2`,
+    `find_film_again` from `find_film`. If it extends none, letters and number at its beginning are the lineage, or
+    without a number the whole id. `earlier` has the ids of tasks of earlier plans, with their lineages.
+    """
+    extended = [known for known in earlier if task_id == known or _extends(task_id, known)]
+    if extended:
+        return earlier[max(extended, key=len)]
+    numbered = _NUMBERED.match(task_id)
+    return task_id if numbered is None else numbered[1]
+
+
+def _extends(task_id: str, earlier: str) -> bool:
+    rest = task_id.removeprefix(earlier)
+    if not rest or rest == task_id:
+        return False
+    if _NUMBERED.match(earlier) is None:  # of words, only a whole word more is an extension
+        return _SEPARATED.match(rest) is not None
+    return not (earlier[-1].isdigit() and rest[0].isdigit())
+
+
+class Components:
+    """Planner, replanner, extractor and reasoner of one episode."""
+
+    def __init__(self, agent: KpiChain, run: AgentRun, state: ChainState) -> None:
+        self._options = agent.options
+        self._prompts = agent.prompts
+        self._run = run
+        self._state = state
+        self._tools = describe_tools(run.tools.specs)
+
+    async def first_plan(self) -> tuple[ChainPlan, tuple[str, ...]]:
+        """Ask for a plan of the whole task, which comes with warnings, or raise `UnreadableReplyError`."""
+        is_default = self._options.examples == DEFAULT_EXAMPLES
+        of_texts = is_default and not self._options.entities
+        examples = self._prompts.fill("examples_text") if of_texts else self._prompts.examples()
+        system = self._prompts.fill("planner", plan_format=self._plan_format(), examples=examples)
+        request = self._prompts.fill("planner_request", tools=self._tools, facts=self._run.facts, query=self._run.task)
+        rules = self._rules()
+        return await self._ask("planner", system, request, lambda text: read_plan(text, rules))
+
+    async def continuation(self, failed: PlanTask, outcome: Failed) -> tuple[ChainPlan, tuple[str, ...]]:
+        """Ask for the tasks that lead from a failure to the answer, or raise `UnreadableReplyError`."""
+        plan, used_ids = self._state.plan, self._state.used_ids
+        kept = plan.kept_after(failed.task_id)
+        request = self._prompts.fill(
+            "replanner_request",
+            tools=self._tools,
+            facts=self._run.facts,
+            query=self._run.task,
+            plan=dump_yaml(self._state.plan_for_prompt()),
+            failed_task=failed.task_id,
+            used_ids=", ".join(used_ids),
+            kept_ids=_listed(task.task_id for task in kept if task.status == PENDING),
+            removed_ids=_listed(task.task_id for task in plan.tasks if task not in kept),
+            feedback=outcome.feedback,
+        )
+        system = self._prompts.fill("replanner", plan_format=self._plan_format())
+        rules = self._rules(kept, used_ids)
+        return await self._ask("replanner", system, request, lambda text: read_plan(text, rules))
+
+    def _plan_format(self) -> str:
+        name = "plan_format" if self._options.entities else "plan_format_text"
+        return self._prompts.fill(name, interpolation=_INTERPOLATION[self._options.interpolation])
+
+    def _rules(self, kept: tuple[PlanTask, ...] = (), used_ids: tuple[str, ...] = ()) -> PlanRules:
+        options = self._options
+        return PlanRules(self._run.tools.specs, options.interpolation, options.entities, options.memory, kept, used_ids)
+
+    async def _ask(self, role: str, system: str, request: str, read: Callable[[str], Reading]) -> Reading:
+        """Return what a component wrote, as `read` understands it, or raise `UnreadableReplyError`."""
+
+        def reading(text: str) -> Reading | Unreadable:
+            try:
+                return read(visible(text))
+            except UnreadableReplyError as error:
+                return Unreadable(str(error), excerpt(text))
+
+        def again(problem: str) -> str:
+            self._run.count(f"{role}_retries")
+            wanted = "Write the whole reply again, in the form that was asked for."
+            return f"Your reply could not be used: {problem}\n\n{wanted}"
+
+        found = await self._run.ask_until_read(
+            role,
+            [ChatMessage("system", system), ChatMessage("user", request)],
+            reading,
+            again,
+            attempts=1 + self._options.retries,
+            shown=lambda text: _shortened(visible(text), _MAX_REPEATED) or "(empty)",
+        )
+        if isinstance(found, Unreadable):
+            raise UnreadableReplyError(found.problem)
+        return found
+
+    async def carry_out(self, task: PlanTask) -> Done | Failed:
+        """Do a task whose turn it is; inputs that are null are left out."""
+        values = {given.name: given.value for given in task.inputs if given.value is not None}
+        resolution = resolve(values, self._state.lookup)
+        if resolution.problems:
+            self._run.note("warning", "agent", f"{task.task_id}: no call, as a reference could not be resolved")
+            head = f"Task {task.task_id} was not carried out: what it refers to could not be resolved."
+            return Failed("planner", "; ".join(resolution.problems), _feedback(head, resolution.problems))
+        if resolution.interpolated:
+            paths = list(resolution.interpolated)
+            self._run.note("resolution", "agent", f"{task.task_id}: written into a text", interpolated=paths)
+        if task.task_type == TOOL_CALL:
+            return await self._call_tool(task, resolution.value)
+        return await self._reason(task, resolution.value)
+
+    async def _call_tool(self, task: PlanTask, arguments: dict[str, Any]) -> Done | Failed:
+        result = await self._run.tools.call(task.tool_name, arguments)
+        error = error_of(result)
+        if error is not None:
+            head = f"Task {task.task_id} failed: the tool {task.tool_name!r} returned an error."
+            return Failed("tool", _one_line(f"{task.tool_name}: {error}"), _feedback(head, (), "Error", error))
+        if not self._options.entities:
+            return Done("tool", {task.entities[0].name: result.text}, result.text)
+        extracted = await self._extracted(task, result.text)
+        if isinstance(extracted, Failed) and self._options.raw_response_to_replanner:
+            response = _shortened(result.text, _MAX_RAW_RESPONSE)
+            feedback = f"{extracted.feedback}\nThe tool's response:\n{response}"
+            return Failed(extracted.component, extracted.reason, feedback)
+        return extracted
+
+    async def _extracted(self, task: PlanTask, response: str) -> Done | Failed:
+        chunks = chunks_of(response, self._options.chunk_tokens)
+        pieces: list[Mapping[str, Finding]] = []
+        summaries = []
+        for place, chunk in enumerate(chunks, start=1):
+            request = self._prompts.fill(
+                "extractor_request",
+                response=chunk,
+                piece=f" (piece {place} of {len(chunks)})" if len(chunks) > 1 else "",
+                description=task.description,
+                entities=dump_yaml([entity.model_dump() for entity in task.entities]),
+            )
+            try:
+                findings, summary = await self._ask_for(task, "extractor", request, read_extraction)
+            except UnreadableReplyError as problem:
+                return _never_readable(task, "extractor", problem)
+            pieces.append(findings)
+            if summary:
+                summaries.append(f"piece {place}: {summary}" if len(chunks) > 1 else summary)
+        theta = self._options.theta
+        merged = merge_findings(task.entities, pieces, theta, self._options.unite_arrays)
+        entities, problems = evaluate_kpi(task.entities, merged, theta)
+        found = {name: {"value": one.value, "confidence": one.confidence} for name, one in merged.items()}
+        verdict = "failed" if problems else "passed"
+        self._run.note("extraction", "extractor", verdict, task=task.task_id, pieces=len(pieces), candidates=found)
+        if not problems:
+            return Done("extractor", entities, response)
+        tool = f"the tool {task.tool_name!r} answered, but the test of its entities failed."
+        head = f"Task {task.task_id} failed: {tool}"
+        feedback = _feedback(head, problems, "The extractor says", "\n".join(summaries))
+        return Failed("extractor", _one_line("; ".join(problems)), feedback)
+
+    async def _reason(self, task: PlanTask, values: dict[str, Any]) -> Done | Failed:
+        inputs = [
+            {"name": given.name, "type": given.type or "any", "value": values.get(given.name)} for given in task.inputs
+        ]
+        request = {
+            "task_description": task.description,
+            "input_parameters": inputs,
+            "expected_output_entities": [entity.model_dump() for entity in task.entities],
+        }
+        filled = self._prompts.fill("reasoner_request", task=dump_yaml(request))
+        try:
+            reasoned = await self._ask_for(task, "reasoner", filled, read_reasoning)
+        except UnreadableReplyError as problem:
+            return _never_readable(task, "reasoner", problem)
+        entities, problems = evaluate_kpi(task.entities, reasoned.findings, self._options.theta)
+        if not reasoned.completed:
+            problems = ["the status is failed", *problems]
+        if not problems:
+            return Done("reasoner", entities, _as_text(entities))
+        head = f"Task {task.task_id} failed: the reasoning did not bring what was expected."
+        feedback = _feedback(head, problems, "The reasoner says", "\n".join(reasoned.steps))
+        return Failed("reasoner", _one_line("; ".join(problems)), feedback)
+
+    async def _ask_for(
+        self, task: PlanTask, role: str, request: str, read: Callable[[str, Sequence[EntitySpec]], Reading]
+    ) -> Reading:
+        return await self._ask(role, self._prompts.fill(role), request, lambda text: read(text, task.entities))
+
+
+def _listed(ids: Iterable[str]) -> str:
+    return ", ".join(ids) or "none"
+
+
+def _as_text(entities: Mapping[str, Any]) -> str:
+    """Return what a task found as a text: a single text as it is, the rest as YAML."""
+    values = list(entities.values())
+    single = values[0] if len(values) == 1 else dict(entities)
+    return single if isinstance(single, str) else dump_yaml(single)
 
 
 def _cut(value: Any) -> Any:
     if isinstance(value, str):
-        return shortened(value, _MAX_SHOWN)
+        return _shortened(value)
     if isinstance(value, Mapping):
         return {name: _cut(item) for name, item in value.items()}
     return [_cut(item) for item in value] if isinstance(value, list) else value
+
+
+def _shortened(text: str, length: int = _MAX_SHOWN) -> str:
+    """Return a text that is not longer than it may be, with a mark where it was cut."""
+    return text if len(text) <= length else f"{text[:length]} [cut: {len(text) - length:,} more characters]"
+
+
+def _one_line(text: str) -> str:
+    return _shortened(" ".join(text.split()), 500)
+
+
+def _feedback(head: str, problems: Sequence[str], who: str = "", words: str = "") -> str:
+    """Return what the replanner is told: what failed, what is wrong, and somebody's own words."""
+    said = [f"{who}: {_shortened(words)}"] if words.strip() else []
+    return "\n".join([head, *(f"- {problem}" for problem in problems), *said])
+
+
+def _never_readable(task: PlanTask, component: Component, problem: UnreadableReplyError) -> Failed:
+    head = f"Task {task.task_id} failed: no reply of the {component} could be read."
+    feedback = _feedback(head, (), "The last one", str(problem))
+    return Failed(component, _one_line(f"no readable reply: {problem}"), feedback)

@@ -1,11 +1,14 @@
-"""What a task has to find: types, findings, their test, and how its threshold trades precision for recall."""
+"""What a task has to find: types, what extractor and reasoner found, its test, and the threshold of that.
+
+The threshold trades precision for recall; `threshold_sweep` shows how.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
@@ -19,8 +22,9 @@ from pydantic import (
     model_serializer,
 )
 
+from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.kpi_chain.yaml_text import Plain, typed
+from resilisim.policies.llm.kpi_chain.yaml_text import Plain, UnreadableReplyError, typed, yaml_with
 
 STRING: Final = "string"
 NUMBER: Final = "number"
@@ -31,6 +35,7 @@ ANY: Final = "any"
 
 FINAL_ANSWER: Final = "final_answer"
 DEFAULT_THETAS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
+_CONFIDENCES: Final = ("confidence_score", "confidence_scores")
 
 _ALIASES: Final[dict[str, tuple[str, ...]]] = {
     STRING: ("string", "str", "text", "char", "date", "datetime", "time", "url", "email", "enum"),
@@ -90,13 +95,10 @@ def wanted_value(tree: Any, kind: str | None) -> Any:
 
 
 class EntitySpec(BaseModel):
-    """Something that a task has to find, as plans write it.
+    """Something that a task has to find, as plans write it, with its canonical type.
 
-    Attributes:
-        name: Its name, by which later tasks refer to it.
-        type: Canonical type.
-        description: What guides the extraction.
-        required: Whether the task fails without it; the final answer always is.
+    Later tasks refer to its name, the description guides the extraction, and unless it is `required`, which the final
+    answer always is, the task does not fail without it.
     """
 
     model_config = ConfigDict(frozen=True, str_strip_whitespace=True)
@@ -140,8 +142,7 @@ def evaluate_kpi(
 ) -> tuple[dict[str, Any], list[str]]:
     """Test what a task found: every entity is there, of its type, and found with a confidence of at least theta.
 
-    Returns:
-        What may be remembered, entity -> value, and what is wrong, a line for each entity; none if the task succeeded.
+    Returned are what may be remembered, entity -> value, and what is wrong, a line for each entity.
     """
     entities: dict[str, Any] = {}
     problems: list[str] = []
@@ -201,6 +202,110 @@ def _union(arrays: Iterable[list[Any]]) -> list[Any]:
     return united
 
 
+def chunks_of(text: str, max_tokens: int) -> tuple[str, ...]:
+    """Return a text in pieces of at most about `max_tokens`, by estimate; put together again they are the text.
+
+    Cuts are made behind line ends where possible, else behind spaces, else anywhere between two characters. An empty
+    text is one empty piece.
+    """
+    if estimated_tokens(text) <= max_tokens:
+        return (text,)
+    return tuple(_pieces(text, max_tokens * BYTES_PER_TOKEN))
+
+
+def _pieces(text: str, max_bytes: int) -> Iterator[str]:
+    start = 0
+    while start < len(text):
+        window = text[start : start + max_bytes].encode("utf-8", "replace")  # a character has at least one byte
+        end = start + max(1, len(window[:max_bytes].decode("utf-8", "ignore")))
+        if end < len(text):
+            end = _boundary(text, start, end)
+        yield text[start:end]
+        start = end
+
+
+def _boundary(text: str, start: int, end: int) -> int:
+    """Return the last good place to cut in the second half of a piece, or its end."""
+    middle = start + (end - start) // 2
+    for mark in ("\n", " "):
+        place = text.rfind(mark, middle, end)
+        if place >= 0:
+            return place + 1
+    return end
+
+
+def read_extraction(text: str, expected: Sequence[EntitySpec]) -> tuple[dict[str, Finding], str]:
+    """Return what the extractor found in one piece of an output, by entity, and why it thinks so.
+
+    Confidence is either one number for all entities or one for each. Entities that were not asked for are passed over.
+    A reply without the form that was asked for raises `UnreadableReplyError`, here and below.
+    """
+    reply = yaml_with(text, "extracted_entities", (*_CONFIDENCES, "entities_summary"))
+    values = reply["extracted_entities"] or {}
+    if not isinstance(values, dict):
+        raise UnreadableReplyError("'extracted_entities' has to be a mapping from entity name to value")
+    stated = next((reply[name] for name in _CONFIDENCES if name in reply), None)
+    findings = {entity.name: _finding(entity, values.get(entity.name), stated) for entity in expected}
+    summary = reply.get("entities_summary")
+    return findings, summary.strip() if isinstance(summary, str) else ""
+
+
+def _finding(entity: EntitySpec, value: Any, stated: Any) -> Finding:
+    is_rated = isinstance(value, dict) and entity.type != DICT and len(value) == 2 and "value" in value
+    if is_rated and (value.keys() & {"confidence", "confidence_score"}):
+        stated = value.get("confidence", value.get("confidence_score"))
+        value = value["value"]
+    is_null = is_missing(value)
+    if isinstance(stated, dict):
+        stated = stated.get(entity.name, 0.0 if is_null else None)
+    confidence = _confidence(stated, entity.name)
+    return Finding(None if is_null else wanted_value(value, entity.type), confidence)
+
+
+def _confidence(stated: Any, name: str) -> float:
+    try:
+        confidence = float(stated)
+    except (TypeError, ValueError):
+        confidence = -1.0
+    if not 0.0 <= confidence <= 1.0:
+        raise UnreadableReplyError(
+            f"'confidence_score' has to be a number from 0.0 to 1.0; for {name!r} it is {str(stated)[:50]!r}"
+        )
+    return confidence
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonerReply:
+    """What the reasoner brought: whether it says that it could, entity -> value, and how it got there."""
+
+    completed: bool
+    findings: Mapping[str, Finding] = field(hash=False)
+    steps: tuple[str, ...] = ()
+
+
+def read_reasoning(text: str, expected: Sequence[EntitySpec]) -> ReasonerReply:
+    """Return what a reply of the reasoner says; what stands before the line `execution_result:` is passed over."""
+    reply = yaml_with(text, "execution_result")
+    result = reply["execution_result"]
+    if not isinstance(result, dict):
+        raise UnreadableReplyError("'execution_result' has to be a mapping with status and outputs")
+    status = str(result.get("status")).strip().lower()
+    if status not in ("completed", "failed"):
+        raise UnreadableReplyError(f"'status' has to be completed or failed, not {status[:50]!r}")
+    outputs = result.get("outputs")
+    if outputs is None and status == "failed":
+        outputs = {}
+    if not isinstance(outputs, dict):
+        raise UnreadableReplyError("'outputs' has to be a mapping from output name to value")
+    details = reply.get("execution_details")
+    steps = details.get("reasoning_steps") if isinstance(details, dict) else None
+    return ReasonerReply(
+        status == "completed",
+        {entity.name: Finding(wanted_value(outputs.get(entity.name), entity.type)) for entity in expected},
+        tuple(map(str, steps)) if isinstance(steps, list) else (),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class LabelledExtraction:
     """One extraction of one entity, and what it should have been.
@@ -209,6 +314,11 @@ class LabelledExtraction:
         confidence: What the extractor stated, 0 to 1.
         extracted: The value; None (or the word for it) if it found none.
         gold: The true value; None if the output does not hold the entity.
+
+    Example:
+        >>> from resilisim.policies.llm.kpi_chain import LabelledExtraction
+        >>> LabelledExtraction(confidence=0.9, extracted="Kim", gold="Lee").confidence
+        0.9
     """
 
     confidence: float
@@ -227,6 +337,11 @@ class ThresholdPoint:
         present: Extractions whose true value exists.
         precision: correct / accepted; NaN if nothing is accepted.
         recall: correct / present; NaN if nothing is present.
+
+    Example:
+        >>> from resilisim.policies.llm.kpi_chain import LabelledExtraction, threshold_sweep
+        >>> threshold_sweep([LabelledExtraction(0.9, "Kim", "Kim")], [0.7])[0].recall
+        1.0
     """
 
     theta: float
@@ -244,12 +359,6 @@ def threshold_sweep(
 ) -> tuple[ThresholdPoint, ...]:
     """Return precision and recall at each threshold, to choose the option `theta` by.
 
-    So::
-
-        labelled = [LabelledExtraction(0.9, "Kim", "Kim"), LabelledExtraction(0.6, "Lee", "Kim")]
-        low, high = threshold_sweep(labelled, (0.5, 0.7))
-        assert (low.precision, high.precision) == (0.5, 1.0)
-
     Args:
         labelled: Extractions whose truth is known.
         thetas: Thresholds; an extraction is accepted at its confidence and below, as in the test of a task.
@@ -257,6 +366,12 @@ def threshold_sweep(
 
     Raises:
         InvalidInputError: A threshold or a confidence is not within 0 to 1.
+
+    Example:
+        >>> from resilisim.policies.llm.kpi_chain import LabelledExtraction, threshold_sweep
+        >>> labelled = [LabelledExtraction(0.9, "Kim", "Kim"), LabelledExtraction(0.6, "Lee", "Kim")]
+        >>> [(point.theta, point.precision) for point in threshold_sweep(labelled, (0.5, 0.7))]
+        [(0.5, 0.5), (0.7, 1.0)]
     """
     samples = list(labelled)
     for sample in samples:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from typing import Any
 
 from resilisim.chat import ScriptedChatModel, ScriptedReply
-from resilisim.policies.llm.kpi_chain.agent import KpiChain
+from resilisim.policies.llm.kpi_chain import KpiChain
 from resilisim.policies.llm.kpi_chain.yaml_text import dump_yaml
 from resilisim.policies.llm.run import AgentRun
+from tests.policies.llm import plays
 from tests.policies.llm.toolboxes import ScriptedToolbox, spec
 
 SEARCH = spec("search", "query", description="Looks things up.")
@@ -89,30 +88,18 @@ def reasoned(expect: str = "", status: str = "completed", **outputs: Any) -> Scr
     return ScriptedReply(reasoning(status, **outputs), expect, "reasoner")
 
 
-def play(script: list[Any], toolbox: Any, task: str = "the question", **options: Any) -> tuple[str | None, AgentRun]:
-    """Play a script to its end; every reply of it must have been used."""
-    model = ScriptedChatModel(script)
-    policy = KpiChain(models=model, **options)
-    run = AgentRun(task=task, tools=toolbox, models=policy.models, options=policy.options)
-    answer = asyncio.run(policy.play(run))
-    assert model.remaining == 0, "the agent asked less than the script expects"
-    json.dumps([run.structure, run.transcript.events])  # the record holds JSON values only
-    return answer, run
+def play(script: list[Any], toolbox: Any, task: str = "the question", **options: Any) -> plays.Play:
+    return plays.play(KpiChain(models=ScriptedChatModel(script), **options), toolbox, task)
 
 
 def searching(*answers: Any) -> ScriptedToolbox:
     return ScriptedToolbox([SEARCH], {"search": answers})
 
 
-def events(run: AgentRun, kind: str) -> list[dict[str, Any]]:
-    return [event for event in run.transcript.events if event["kind"] == kind]
-
-
 def statuses(run: AgentRun) -> dict[str, str]:
     return {task["task_id"]: task["execution_status"] for task in run.structure["plan"]["tasks"]}
 
 
-def requests_of(run: AgentRun, role: str) -> list[str]:
+def requests_of(played: plays.Play, role: str) -> list[str]:
     """The last message of every request of a component."""
-    table = run.transcript.messages
-    return [table[call["messages"][-1]]["content"] for call in run.transcript.calls if call["role"] == role]
+    return [request.messages[-1].content for request in played.model.requests if request.role == role]

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from resilisim.chat.types import estimated_tokens
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.kpi_chain import LabelledExtraction, threshold_sweep
-from resilisim.policies.llm.kpi_chain.entities import EntitySpec, Finding, evaluate_kpi, merge_findings
-from resilisim.policies.llm.kpi_chain.worker import chunks_of, read_extraction, read_reasoning
+from resilisim.policies.llm.kpi_chain.entities import (
+    EntitySpec,
+    Finding,
+    canonical_type,
+    chunks_of,
+    evaluate_kpi,
+    merge_findings,
+    read_extraction,
+    read_reasoning,
+)
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
 from tests.policies.llm.kpi_chain.chains import extraction, reasoning
 
@@ -38,6 +46,26 @@ def test_cuts_are_made_at_line_ends_then_at_spaces():
     assert chunks_of("short", 3000) == ("short",)
     assert len(chunks_of("word " * 2400, 3000)) == 1, "12,000 bytes are 3,000 tokens"
     assert len(chunks_of("word " * 2401, 3000)) == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("int", "number"),
+        ("Float", "number"),
+        ("list", "array"),
+        ("list[str]", "array"),
+        ("array of strings", "array"),
+        ("object", "dict"),
+        ("dict[str, int]", "dict"),
+        ("bool", "boolean"),
+        ("text", "string"),
+        ("string (optional)", "string"),
+        ("banana", None),
+    ],
+)
+def test_types_have_aliases(word, kind):
+    assert canonical_type(word) == kind
 
 
 def test_reading_in_prose_and_fences():

@@ -6,7 +6,7 @@ import pytest
 
 from resilisim.chat import ScriptedChatModel
 from resilisim.policies.llm.kpi_chain import KpiChain
-from resilisim.policies.llm.kpi_chain.plan_reading import PlanRules, read_plan
+from resilisim.policies.llm.kpi_chain.plan import PlanRules, read_plan
 from tests.policies.llm.kpi_chain.chains import extracted, planned, play, searching, tool_task
 from tests.policies.llm.toolboxes import spec
 
@@ -74,16 +74,11 @@ def test_every_clause_is_there(role, clause):
     assert clause in filled(role)
 
 
-def system_of(run, role):
-    call = next(call for call in run.transcript.calls if call["role"] == role)
-    return run.transcript.messages[call["messages"][0]]["content"]
-
-
 SCRIPT = [planned(tool_task("T1", "it", "final_answer")), extracted(0.9, final_answer="x")]
 
 
 def test_what_interpolation_means_is_said():
-    said = [system_of(play(SCRIPT, searching("here"), interpolation=on)[1], "planner") for on in (True, False)]
+    said = [play(SCRIPT, searching("here"), interpolation=on).system(0) for on in (True, False)]
     assert "may also be written into a longer text" in said[0]
     assert "never within a longer text" in said[1]
 

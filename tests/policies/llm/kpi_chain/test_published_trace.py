@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from resilisim.chat import ScriptedChatModel, ScriptedReply
 from resilisim.policies.llm.kpi_chain.agent import KpiChain
 from resilisim.policies.llm.run import AgentRun
-from tests.policies.llm.kpi_chain.chains import answer_task, entity, events, plan_of, ref, statuses, tool_task
+from tests.policies.llm.kpi_chain.chains import answer_task, entity, plan_of, ref, statuses, tool_task
+from tests.policies.llm.plays import Play
 from tests.policies.llm.toolboxes import ScriptedToolbox, spec
 
 QUESTION = "What government position was held by the woman who portrayed Corliss Archer in the film Kiss and Tell?"
@@ -87,11 +90,12 @@ SCRIPT = [
 ]
 
 
-def replay():
-    """Play the trace, and keep plan and memory as they stood at every call of tool and model."""
+@pytest.fixture(scope="module")
+def trace():
+    """The trace played, and plan and memory as they stood at every call of tool and model."""
     snapshots = []
-    model = ScriptedChatModel(SCRIPT)
-    policy = KpiChain(models=model)
+    policy = KpiChain(models=ScriptedChatModel(SCRIPT))
+    model = policy.models.default
     toolbox = ScriptedToolbox([WIKIPEDIA], {"wikipedia_search": [FILM_ARTICLE, CAREER_ARTICLE, OFFICE_ARTICLE]})
     run = AgentRun(task=QUESTION, tools=toolbox, models=policy.models, options=policy.options)
     ask, call = model.complete, toolbox.call
@@ -108,43 +112,30 @@ def replay():
         return await call(name, arguments)
 
     model.complete, toolbox.call = watched_ask, watched_call
-    answer = asyncio.run(policy.play(run))
+    played = Play(asyncio.run(policy.play(run)), run, model, toolbox)
     keep("end")
-    return answer, run, model, toolbox, snapshots
+    return played, snapshots
 
 
-def test_the_answer_and_the_calls():
-    answer, run, model, toolbox, snapshots = replay()
-    assert answer == "Chief of Protocol"
-    assert [what for what, _, _ in snapshots] == [
-        "planner",
-        "tool",
-        "extractor",
-        "tool",
-        "extractor",
-        "replanner",
-        "tool",
-        "extractor",
-        "reasoner",
-        "end",
+def test_the_answer_and_the_calls(trace):
+    played, snapshots = trace
+    assert played.answer == "Chief of Protocol"
+    first, second = ["planner", "tool", "extractor", "tool", "extractor"], ["replanner", "tool", "extractor"]
+    assert [what for what, _, _ in snapshots] == [*first, *second, "reasoner", "end"]
+    assert len(played.model.requests) == 6, "calls of tools are none of a model"
+    assert played.model.remaining == 0
+    assert [arguments for _, arguments in played.calls] == [
+        {"query": "Kiss and Tell Corliss Archer"},
+        {"query": "Shirley Temple"},
+        {"query": "Shirley Temple diplomat government position Chief of Protocol Ambassador"},
     ]
-    assert len(model.requests) == 6, "calls of tools are none of a model"
-    assert model.remaining == 0
-    assert toolbox.calls == [
-        ("wikipedia_search", {"query": "Kiss and Tell Corliss Archer"}),
-        ("wikipedia_search", {"query": "Shirley Temple"}),
-        (
-            "wikipedia_search",
-            {"query": "Shirley Temple diplomat government position Chief of Protocol Ambassador"},
-        ),
-    ]
-    assert dict(run.transcript.counters) == {"replans": 1}
-    assert run.structure["replans"] == {"T2": 1}
-    assert run.transcript.first_failure() is None, "what failed was made good"
+    assert played.counters == {"replans": 1}
+    assert played.structure["replans"] == {"T2": 1}
+    assert played.failures == [], "what failed was made good"
 
 
-def test_memory_and_statuses_after_each_step():
-    snapshots = replay()[-1]
+def test_memory_and_statuses_after_each_step(trace):
+    _, snapshots = trace
     first = {"T1": {"actress_name": "Shirley Temple"}}
     second = {**first, "T2a": {"government_position": "Chief of Protocol"}}
     third = {**second, "T3a": {"final_answer": "Chief of Protocol"}}
@@ -161,8 +152,8 @@ def test_memory_and_statuses_after_each_step():
     ]
 
 
-def test_the_confidences_are_those_of_the_extractor():
-    found = [event["details"]["candidates"] for event in events(replay()[1], "extraction")]
+def test_the_confidences_are_those_of_the_extractor(trace):
+    found = [event["details"]["candidates"] for event in trace[0].events("extraction")]
     assert found == [
         {"actress_name": {"value": "Shirley Temple", "confidence": 0.95}},
         {"government_position": {"value": None, "confidence": 0.15}},
@@ -170,9 +161,9 @@ def test_the_confidences_are_those_of_the_extractor():
     ]
 
 
-def test_what_the_replanner_is_told():
-    _, _, model, _, _ = replay()
-    request = next(request for request in model.requests if request.role == "replanner").messages[-1].content
+def test_what_each_component_is_told(trace):
+    played, _ = trace
+    request = played.told(3)
     assert QUESTION in request
     assert "- wikipedia_search(query: string): Finds articles of an encyclopedia" in request
     assert "## Failed task\n\nT2\n" in request
@@ -182,13 +173,7 @@ def test_what_the_replanner_is_told():
     assert "actress_name: Shirley Temple" in request, "what succeeded is shown with its results"
     assert "Only the word diplomat, no office" in request, "the extractor's reasons"
     assert CAREER_ARTICLE not in request, "the raw response is not passed on"
-
-
-def test_what_the_extractor_and_the_reasoner_are_told():
-    _, _, model, _, _ = replay()
-    extraction = model.requests[4].messages[-1].content
-    assert "Look up the diplomatic career of the actress with a narrower query" in extraction
-    assert '"diplomat" alone is none.' in extraction
-    reasoning = model.requests[5].messages[-1].content
-    assert "JSON_PATH" not in reasoning
-    assert "name: final_answer" in reasoning
+    assert "Look up the diplomatic career of the actress with a narrower query" in played.told(4)
+    assert '"diplomat" alone is none.' in played.told(4)
+    assert "JSON_PATH" not in played.told(5)
+    assert "name: final_answer" in played.told(5)

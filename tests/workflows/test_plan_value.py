@@ -1,24 +1,26 @@
-"""Costs of plans: exact values, and a cache that never takes one plan for another."""
+"""What plans are worth: exact values, a cache that takes no plan for another, and the table of what flaws cost."""
 
 from __future__ import annotations
 
 import json
+import math
+import statistics
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resilisim import benchmark_tasks
 from resilisim.errors import InvalidInputError
 from resilisim.simulator import BenchmarkLaw, EndRules, build_problem
 from resilisim.simulator.exact import known_probabilities, obey_plan
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
-from resilisim.workflows import Step
+from resilisim.workflows import ExactPlanner, Step
 from resilisim.workflows import plan_value as module
-from resilisim.workflows.plan_value import CostCalculator, PlanCosts
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Perturber
+from resilisim.workflows.plan_value import SOUND, CostCalculator, PlanCosts, costs_of_tasks, flaw_cost_table
 
-CERTAIN = BenchmarkLaw(base=1.0)
-HALF = BenchmarkLaw(0.5, 1.0, 1.0, 1.0)
 LIBRARY = ToolLibrary(
     [
         Tool("read", "Reads.", (Parameter("source"), Parameter("limit", "integer", required=False))),
@@ -29,8 +31,8 @@ LIBRARY = ToolLibrary(
 READ, PARSE, WRITE = Step("read", {"source": "a"}), Step("parse", {"data": {}}), Step("write")
 
 
-def calculator(law: BenchmarkLaw = CERTAIN, turns: int = 10, library: ToolLibrary = LIBRARY) -> CostCalculator:
-    return CostCalculator(library, law, EndRules(turns))
+def calculator(law: BenchmarkLaw | None = None, turns: int = 10) -> CostCalculator:
+    return CostCalculator(LIBRARY, law, EndRules(turns))
 
 
 @pytest.mark.parametrize(
@@ -55,17 +57,9 @@ def test_certain_tools_in_four_turns(steps, obey, coverage):
 
 
 def test_half_of_all_calls_succeed():
-    # Two steps in three turns: at least two successes among three fair throws.
-    found = calculator(HALF, turns=3).costs(("read", "parse"), (READ, PARSE))
-    assert found.obey == 0.5
-    # Shares: none 1/8, one 3/8, both 1/2.
-    assert found.obey_coverage == 0.5 * 3 / 8 + 0.5
-    assert found.deviate == 0.5
-    assert found.price_of_obedience == 0.0
-    assert found.to_mapping() == {"obey": 0.5, "obey_coverage": 0.6875, "deviate": 0.5}
-
-
-def test_the_price_of_obedience():
+    # Two steps in three turns: at least two successes among three fair throws; none 1/8, one 3/8, both 1/2.
+    found = calculator(BenchmarkLaw(0.5, 1.0, 1.0, 1.0), turns=3).costs(("read", "parse"), (READ, PARSE))
+    assert found.to_mapping() == {"obey": 0.5, "obey_coverage": 0.5 * 3 / 8 + 0.5, "deviate": 0.5}
     assert PlanCosts(0.25, 0.5, 0.75).price_of_obedience == 0.5
 
 
@@ -78,8 +72,7 @@ def test_the_defaults_are_the_benchmark():
     ]
     found = CostCalculator().costs(required, steps)
     # The third reference task of the specification, with the rule of consecutive failures.
-    assert found.obey == pytest.approx(0.685497, abs=1e-6)
-    assert found.deviate == pytest.approx(0.923321, abs=1e-6)
+    assert (found.obey, found.deviate) == (pytest.approx(0.685497, abs=1e-6), pytest.approx(0.923321, abs=1e-6))
 
 
 @pytest.mark.parametrize(
@@ -102,46 +95,25 @@ PLANS = st.lists(st.tuples(st.sampled_from(LIBRARY.names), PARAMETERS), max_size
 LISTS = st.lists(st.sampled_from(LIBRARY.names), min_size=1, max_size=3, unique=True)
 
 
-def by_definition(required: list[str], steps: list[Step], law: BenchmarkLaw) -> PlanCosts:
-    problem = build_problem(LIBRARY, required, law, EndRules())
-    refused = [bool(check_parameters(LIBRARY[step.tool], step.parameters, "strict")) for step in steps]
-    obeyed = obey_plan(problem, [LIBRARY.index(step.tool) for step in steps], refused)
-    return PlanCosts(obeyed.success, obeyed.coverage, known_probabilities(problem))
-
-
 @given(work=st.lists(st.tuples(LISTS, PLANS), max_size=12), kept=st.sampled_from([1, 2, 65536]))
 def test_no_plan_is_taken_for_another(work, kept):
     """Steps are made anew and dropped each time, so that their identities are given to others, which differ."""
-    law = BenchmarkLaw()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "KEPT_RESULTS", kept)
-        used = CostCalculator(LIBRARY, law)
+        used = calculator()
         for required, plan in [*work, *work]:
             steps = [Step(tool, json.loads(parameters)) for tool, parameters in plan]
-            assert used.costs(required, steps) == by_definition(required, steps, law)
+            problem = build_problem(LIBRARY, required)
+            refused = [bool(check_parameters(LIBRARY[step.tool], step.parameters, "strict")) for step in steps]
+            obeyed = obey_plan(problem, [LIBRARY.index(step.tool) for step in steps], refused)
+            expected = PlanCosts(obeyed.success, obeyed.coverage, known_probabilities(problem))
+            assert used.costs(required, steps) == expected
             del steps
-
-
-def test_identities_that_come_again(monkeypatch):
-    monkeypatch.setattr(module, "KEPT_RESULTS", 1)
-    used, identities, repeated = calculator(), set(), 0
-    for number in range(200):
-        step = Step("read", {"source": "a"} if number % 2 else {"source": 1})
-        repeated += id(step) in identities
-        identities.add(id(step))
-        assert used.costs(("read",), (step, PARSE)).obey == number % 2
-        del step
-    assert repeated > 0
 
 
 def test_equal_work_is_done_once(monkeypatch):
     calls = []
-
-    def counted(*key):
-        calls.append(key)
-        return obey_plan(*key)
-
-    monkeypatch.setattr(module, "obey_plan", counted)
+    monkeypatch.setattr(module, "obey_plan", lambda *key: calls.append(key) or obey_plan(*key))
     used = calculator()
     for parameters in ({"source": "a"}, {"source": "b"}, {"source": "a", "limit": 3}):
         used.costs(("read", "parse"), (Step("read", parameters), PARSE))
@@ -152,18 +124,48 @@ def test_equal_work_is_done_once(monkeypatch):
     assert len(calls) == 4
 
 
-def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr(module, "KEPT_RESULTS", 3)
-    used = calculator()
-    for required in (("read",), ("parse",), ("write",), ("read", "parse"), ("parse", "read")):
-        for step in (READ, PARSE, WRITE, Step("read"), Step("parse")):
-            used.costs(required, (step,))
-    sizes = (used._ceiling.cache_info().currsize, used._obeyed.cache_info().currsize, len(used._refused))
-    assert sizes == (3, 3, 3)
+TASKS = benchmark_tasks()[::250]
 
 
-def test_libraries_with_the_same_names_do_not_meet():
-    strict = ToolLibrary([Tool("read", "Reads.", (Parameter("source", constraints={"minLength": 5}),))])
-    loose = ToolLibrary([Tool("read", "Reads.", (Parameter("source"),))])
-    assert calculator(library=strict).costs(("read",), (READ,)).obey == 0.0
-    assert calculator(library=loose).costs(("read",), (READ,)).obey == 1.0
+def test_a_row_is_the_mean_over_the_tasks_that_carry_the_flaw():
+    done: list[int] = []
+    rows = flaw_cost_table(TASKS, seed=5, progress=done.append)
+    assert sum(done) == len(TASKS)
+    assert len(rows) == 1 + sum(len(methods) for methods in FLAW_METHODS.values()) * len(SEVERITIES)
+    planner, perturber, costs = ExactPlanner(), Perturber(), CostCalculator()
+    plans = [(task.required_tools, planner.plan(task)) for task in TASKS]
+    for row in rows[1::7]:
+        names = [(row.flaw, row.severity, row.method)]
+        carried = [
+            (costs.costs(required, flawed.workflow.steps), len(flawed.edits))
+            for required, sound in plans
+            for _, flawed in perturber.carried(sound, required, names, seed=5)
+        ]
+        assert (row.num_tasks, row.num_tasks + row.num_refused) == (len(carried), len(TASKS))
+        coverage = [one.obey_coverage for one, _ in carried]
+        assert row.obey == pytest.approx(statistics.fmean(one.obey for one, _ in carried), abs=1e-12)
+        assert row.obey_coverage == pytest.approx(statistics.fmean(coverage), abs=1e-12)
+        assert row.price == pytest.approx(statistics.fmean(one.price_of_obedience for one, _ in carried), abs=1e-12)
+        assert row.edits == pytest.approx(statistics.fmean(edits for _, edits in carried))
+        error = statistics.stdev(coverage) / math.sqrt(len(coverage))
+        assert row.coverage_interval == pytest.approx(1.959964 * error)
+    sound = rows[0]
+    assert (sound.flaw, sound.method, sound.severity) == SOUND
+    assert (sound.num_tasks, sound.harmless, sound.edits) == (len(TASKS), 1.0, 0.0)
+    assert sound.obey == pytest.approx(sound.sound_obey)
+    assert 0.0 < sound.obey < sound.deviate
+
+
+def test_a_mean_over_one_task_has_no_interval_and_over_none_no_value():
+    single = next(task for task in benchmark_tasks() if len(task.required_tools) == 1)
+    rows = {(row.flaw, row.method, row.severity): row for row in flaw_cost_table([single])}
+    assert math.isnan(rows[SOUND].obey_interval)
+    refused = rows["missing_step", "middle_step_removal", "light"]
+    assert (refused.num_tasks, refused.num_refused) == (0, 1)
+    assert math.isnan(refused.obey)
+    assert math.isnan(refused.harmless)
+
+
+def test_several_processes_give_the_same_costs_in_the_same_order():
+    tasks = benchmark_tasks()[:45]
+    assert list(costs_of_tasks(tasks, workers=2)) == list(costs_of_tasks(tasks))

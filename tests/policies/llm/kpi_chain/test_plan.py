@@ -1,4 +1,4 @@
-"""Reading plans: every rule that a plan can break, in words that a model can act on, and what is put right."""
+"""Plans: references, what is left after a failure, and reading them: what a plan can break, and what is put right."""
 
 from __future__ import annotations
 
@@ -6,15 +6,184 @@ import pytest
 from hypothesis import given as given_by_hypothesis
 from hypothesis import strategies as st
 
-from resilisim.policies.llm.kpi_chain.chain_plan import FINAL_ANSWER, OUTPUT, REASONING, TOOL_CALL
-from resilisim.policies.llm.kpi_chain.plan_reading import MAX_TASKS, PlanRules, read_plan
+from resilisim.policies.llm.kpi_chain.agent import lineage_of
+from resilisim.policies.llm.kpi_chain.entities import FINAL_ANSWER
+from resilisim.policies.llm.kpi_chain.plan import (
+    MAX_TASKS,
+    OUTPUT,
+    REASONING,
+    TOOL_CALL,
+    PlanRules,
+    Reference,
+    UnresolvedError,
+    has_references,
+    is_interpolated,
+    read_plan,
+    references_in,
+    resolve,
+)
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
+from tests.guards import no_endless_work
 from tests.policies.llm.kpi_chain.chains import SEARCH, answer_task, entity, given, plan_of, ref, tool_task
 from tests.policies.llm.toolboxes import spec
 
 RULES = PlanRules(specs=(SEARCH, spec("add", "a", "b", note="string")))
 FIRST = tool_task("T1", "it", "name")
 LAST = answer_task("T2", "T1.name")
+
+VALUES = {"name": "Kim", "year": 1999, "names": ["a", "b"], "place": {"x": 1}, "none": [], "blank": "", "yes": True}
+
+
+def lookup(reference):
+    if reference.task_id != "T1" or reference.entity not in VALUES:
+        raise UnresolvedError(f"{reference}: task {reference.task_id}")
+    return VALUES[reference.entity]
+
+
+@pytest.mark.parametrize(
+    ("value", "resolved"),
+    [
+        ("plain", "plain"),
+        (ref("T1.name"), "Kim"),
+        (f"  {ref(' T1.year ')}\n", 1999),
+        (ref("$.T1.year"), 1999),
+        ("<json_path>T1.year</json_path>", 1999),
+        (ref("T1.names"), ["a", "b"]),
+        (ref("T1.names[*]"), ["a", "b"]),
+        (ref("T1.place"), {"x": 1}),
+        (ref("T1.none[*]"), []),
+        (ref("T1.blank"), ""),
+        ({"a": {"b": [1, {"c": ref("T1.year")}]}}, {"a": {"b": [1, {"c": 1999}]}}),
+        ([ref("T1.name"), [ref("T1.names[*]")]], ["Kim", [["a", "b"]]]),
+        (f"{ref('T1.name')} ({ref('T1.year')}, {ref('T1.yes')})", "Kim (1999, true)"),
+        (f"{ref('T1.name')}{ref('T1.name')}", "KimKim"),
+        ({"x": None, "y": 1.5}, {"x": None, "y": 1.5}),
+    ],
+)
+def test_references_become_values_in_their_types(value, resolved):
+    resolution = resolve(value, lookup)
+    assert resolution.problems == ()
+    assert resolution.value == resolved
+    assert type(resolution.value) is type(resolved)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (ref("T9.name"), "task T9"),
+        ({"deep": [ref("T9.name")]}, "task T9"),
+        (ref("T1.unknown"), "T1.unknown"),
+        (ref("T1"), "cannot be read"),
+        (ref("T1."), "cannot be read"),
+        (ref(""), "cannot be read"),
+        (ref("T1.names[0]"), "cannot be read"),
+        (ref("T1.place.x"), "cannot be read"),
+        ("<JSON_PATH>T1.name", "without its partner"),
+        ("T1.name</JSON_PATH>", "without its partner"),
+        (f"<JSON_PATH>{ref('T1.name')}", "without its partner"),
+        (ref(ref("T1.name")), "without its partner"),
+        (ref("T1.na<me"), "without its partner"),
+        ({ref("T1.name"): 1}, "can only stand in values"),
+        (ref("T1.name[*]"), "no array"),
+        (f"all of {ref('T1.names')}", "no single value"),
+        (f"in {ref('T1.place')}", "no single value"),
+    ],
+)
+def test_what_cannot_be_resolved_has_a_problem_and_no_value(value, problem):
+    resolution = resolve(value, lookup)
+    assert resolution.value is None
+    assert any(problem in line for line in resolution.problems)
+
+
+def test_what_memory_puts_in_is_not_looked_at_again():
+    text = f"see {ref('T1.year')}"
+    assert resolve(ref("T1.name"), lambda _: text).value == text
+    assert resolve(f"({ref('T1.name')})", lambda _: text).value == f"({text})"
+
+
+@given_by_hypothesis(
+    st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+)
+def test_values_without_tags_stay_what_they_are(value):
+    if not has_references(value):
+        assert resolve(value, lookup).value == value
+
+
+@given_by_hypothesis(st.text("<>/JSON_PATHT1.name[*] \n", max_size=120))
+def test_no_text_passes_on_a_tag_that_was_not_resolved(text):
+    resolution = resolve(text, lambda _: "x")
+    assert resolution.problems or not has_references(resolution.value)
+
+
+def test_many_tags_without_a_partner_are_found_out_in_time():
+    with no_endless_work():
+        for text in ("<JSON_PATH>" * 50_000, "<" * 500_000, "<" + " " * 500_000, "</JSON_PATH>" * 50_000):
+            assert resolve([text], lookup).problems or "JSON" not in text
+
+
+def test_finding_references():
+    assert references_in([ref("T1.a"), {"k": f"x {ref('T2.b[*]')}"}])[0] == [
+        Reference("T1", "a"),
+        Reference("T2", "b", is_array=True),
+    ]
+    assert not is_interpolated(ref("T1.a"))
+    assert is_interpolated({"k": [f"x {ref('T1.a')}"]})
+    assert is_interpolated(ref("T1.a") + ref("T1.b"))
+
+
+@pytest.mark.parametrize(
+    ("task_id", "lineage"),
+    [
+        ("T3", "T3"),
+        ("T3a", "T3"),
+        ("T3b", "T3"),
+        ("T3ab", "T3"),
+        ("T3a2", "T3"),
+        ("T3_retry", "T3"),
+        ("T3-2", "T3"),
+        ("T31", "T31"),
+        ("T31a", "T31"),
+        ("task_2b", "task_2"),
+        ("3a", "3"),
+        ("find_film", "find_film"),
+        ("find_film_again", "find_film"),
+        ("find_film_2", "find_film"),
+        ("find_filmography", "find_filmography"),
+        ("T1", "T1"),
+        ("T1a", "T1"),
+        ("T4_1a", "T4_1"),
+        ("T4_1_2", "T4_1"),
+        ("T4_2-retry", "T4_2"),
+        ("T4_12", "T4"),
+        ("T4_3", "T4"),
+        ("T5ab", "T5"),
+        ("T6bc", "T6b"),
+    ],
+)
+def test_the_lineage_of_a_continuations_id(task_id, lineage):
+    earlier = {name: name for name in ("find_film", "T1", "T4_1", "T4_2", "T6a", "T6b")}
+    assert lineage_of(task_id, {**earlier, "T5a": "T5"}) == lineage
+
+
+@pytest.mark.parametrize(
+    ("failed", "kept"),
+    [
+        ("T1", ["T1", "T3"]),
+        ("T2", ["T1", "T2", "T3"]),
+        ("T3", ["T1", "T2", "T3"]),
+        ("T5", ["T1", "T2", "T3", "T4", "T5"]),
+    ],
+)
+def test_what_stays_when_a_task_fails(failed, kept):
+    text = plan_of(
+        tool_task("T1", "a", "x"),
+        tool_task("T2", ref("T1.x"), "y", needs=("T1",)),
+        tool_task("T3", "c", "z"),
+        tool_task("T4", f"{ref('T2.y')} {ref('T3.z')}", "w", needs=("T2", "T3")),
+        answer_task("T5", "T3.z"),
+    )
+    plan = read_plan(text, PlanRules())[0].with_task(failed, status="failed", failure="why")
+    assert [task.task_id for task in plan.kept_after(failed)] == kept
 
 
 def test_a_plan_is_read_whole():
@@ -221,8 +390,12 @@ def test_without_entities_every_task_brings_its_output():
 
 def continuation_rules():
     first, last = read_plan(plan_of(FIRST, LAST), RULES)[0].tasks
-    failed = read_plan(plan_of(tool_task("T3", "x", "final_answer")), RULES)[0].failed("T3", "why").tasks[0]
-    done = read_plan(plan_of(FIRST, LAST), RULES)[0].done("T1", {"name": "Kim"}).tasks[0]
+    failed = (
+        read_plan(plan_of(tool_task("T3", "x", "final_answer")), RULES)[0]
+        .with_task("T3", status="failed", failure="why")
+        .tasks[0]
+    )
+    done = read_plan(plan_of(FIRST, LAST), RULES)[0].with_task("T1", status="done", result={"name": "Kim"}).tasks[0]
     return PlanRules(specs=(SEARCH,), kept=(done, failed), used_ids=(first.task_id, last.task_id, "T3"))
 
 
