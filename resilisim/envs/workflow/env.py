@@ -184,9 +184,10 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         core = self.core
         if self._fields["needs_reset"][0]:
             raise RuntimeError("the episode has ended, or none was begun: call reset first")
-        if not isinstance(action, (int, np.integer)) or not 0 <= action < self._num_actions:
+        given: object = action
+        if not isinstance(given, (int, np.integer)) or not 0 <= given < self._num_actions:
             raise InvalidInputError(f"action {action!r}: expected 0 to {self._num_actions - 1}")
-        self._action[0] = action
+        self._action[0] = given
         step_environments(
             self._action,
             outcome,

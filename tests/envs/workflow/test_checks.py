@@ -141,6 +141,7 @@ def test_bad_resets_and_actions_are_refused(env, batch):
         (env.reset, {"options": {"task": TASKS[2] + "x"}}, f"did you mean '{TASKS[2]}'?"),
         (env.step, {"action": 283}, "action 283: expected 0 to 282"),
         (env.step, {"action": -1}, "action -1: expected 0 to 282"),
+        (env.step, {"action": 2.5}, "action 2.5: expected 0 to 282"),
         (batch.reset, {"options": {"task": [0] * 4}}, "did you mean 'tasks'?"),
         (batch.reset, {"seed": [0, 1, 2, -1]}, "seed is -1: expected at least 0"),
         (batch.reset, {"seed": [0, 1, 2]}, "3 seeds for 4 environments"),

@@ -89,13 +89,6 @@ def test_another_library_never_meets_the_table() -> None:
         assert row.tolist() == np.array(match(task.description, OTHER_LIBRARY.names), dtype=np.float32).tolist()
 
 
-def test_scores_of_own_tasks_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = dataclasses.replace(OWN_TASK, description="Send a note to the team about the count of the tickets.")
-    before = resolve_similarity("auto", LIBRARY, [task])
-    monkeypatch.setattr(default_retriever(LIBRARY), "similarities", None)
-    assert (resolve_similarity("auto", LIBRARY, [task]) == before).all()
-
-
 def test_none_gives_zeros_and_a_function_is_asked_for_each_description():
     assert not resolve_similarity(None, LIBRARY, TASKS[:3]).any()
 

@@ -35,17 +35,6 @@ def assert_same(one, other):
         np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("options", [{}, TRAINING])
-@pytest.mark.parametrize("mode", ["SAME_STEP", "NEXT_STEP"])
-def test_the_same_seed_gives_the_same_episodes(options, mode):
-    shown = []
-    for seed in (7, 7, 8):
-        envs = WorkflowVectorEnv(8, tasks=TASKS, autoreset_mode=mode, **options)
-        shown.append(play(envs, envs.reset(seed=seed)[0], 50))
-    assert_same(shown[0], shown[1])
-    assert any(not np.array_equal(*pair) for pair in zip(shown[0], shown[2], strict=False))
-
-
 def test_a_reset_without_a_seed_goes_on_with_the_sequence():
     envs, one = WorkflowVectorEnv(2, tasks=TASKS), WorkflowEnv(tasks=TASKS)
     envs.reset(seed=4)
@@ -145,25 +134,3 @@ def test_a_saved_state_of_another_size_is_refused():
     for arrays, words in ((saved, r"expected the shape \(2"), ({}, "got nothing")):
         with pytest.raises(InvalidInputError, match=words):
             WorkflowVectorEnv(2, tasks=TASKS).set_state(arrays)
-
-
-def test_infos_of_the_end_are_there_when_an_episode_ends_and_only_then():
-    envs = WorkflowVectorEnv(32, tasks=TASKS, autoreset_mode="SAME_STEP")
-    observations, _ = envs.reset(seed=0)
-    generator = np.random.default_rng(0)
-    returns = np.zeros(32)
-    for _ in range(60):
-        actions = random_actions(observations["action_mask"], generator)
-        steps, tasks = observations["task"][:, columns.STEPS_USED].astype(int), envs.core.episodes["task"].copy()
-        observations, rewards, terminated, _, infos = envs.step(actions)
-        returns += rewards
-        assert ("success" in infos) == terminated.any()
-        if terminated.any():
-            np.testing.assert_array_equal(infos["_success"], terminated)
-            np.testing.assert_array_equal(infos["steps"][terminated], steps[terminated] + 1)
-            np.testing.assert_array_equal(infos["task"][terminated], tasks[terminated])
-            np.testing.assert_array_equal(infos["episode_return"][terminated], returns[terminated])
-            np.testing.assert_array_equal(infos["final_info"]["score"], infos["score"])
-            assert not infos["final_obs"]["tools"][~terminated].any()
-            assert (observations["task"][terminated, columns.STEPS_USED] == 0).all()
-        returns[terminated] = 0.0

@@ -136,19 +136,6 @@ def test_reasons_claim_nothing_that_a_policy_does_not_know(folder, acting_as):
     )
 
 
-def test_a_policy_that_loops_gives_a_plan_all_the_same(folder, acting_as):
-    acting_as(first_tool_for_ever)
-    one = next(
-        one
-        for one in benchmark_tasks()
-        if "utility_notifier" in one.required_tools or "network_poster" in one.required_tools
-    )
-    workflow = PolicyPlanner(folder, rules=EndRules(max_turns=4)).plan(one)
-    assert workflow.tools == default_library().names[:4]
-    assert workflow.predicted_success_probability == 0.0
-    assert workflow.steps[0].reason.startswith("not on the task's list, ") or workflow.tools[0] in one.required_tools
-
-
 def test_alternatives_are_similar_tools_or_the_next_calls(folder, acting_as):
     acting_as(first_tool_for_ever)
     names = default_library().names
