@@ -220,6 +220,10 @@ def test_an_episode_that_ends_inside_a_call_leaves_plan_and_memory_as_they_stand
     assert played.failures == [], "nothing had failed"
     played = play([ONE_STEP, AGAIN], searching(DOWN, EpisodeEnded()))
     assert components(played, "failure") == ["tool"], "it was being made good"
+    later = tool_task("T2a", ref("T1a.name"), "final_answer")
+    recovery = replanned(tool_task("T1a", "again", "name"), later)
+    played = play([plan, recovery, KIM], searching(DOWN, "one", EpisodeEnded()))
+    assert played.failures == [], "it was made good"
 
 
 def test_a_broken_endpoint_is_no_failure_of_the_agent():
