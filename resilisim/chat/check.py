@@ -71,15 +71,9 @@ class ModelReport:
 
 
 async def check_model(model: ChatModel, *, seconds_per_check: float = DEFAULT_SECONDS_PER_CHECK) -> ModelReport:
-    """Try out a model: first whether it answers at all, then everything else at once.
+    """Try out a model that keeps no answers: first whether it answers at all, then everything else at once.
 
-    Args:
-        model: One that keeps no answers, or its speed and its repetitions mean nothing.
-        seconds_per_check: How long each check may take.
-
-    Raises:
-        InfrastructureError: It does not answer, not in time, or without a text.
-        InvalidInputError: The endpoint refuses key, model or request.
+    One that does not answer, not in time or without a text is an `InfrastructureError`.
     """
     try:
         async with asyncio.timeout(seconds_per_check):

@@ -401,11 +401,7 @@ class PriceTable:
 
     @classmethod
     def read(cls, path: Path | str) -> PriceTable:
-        """Read a table from a JSON file: {"openai:gpt-4o-mini": {"prompt": 0.15, "completion": 0.60}}.
-
-        Raises:
-            InvalidInputError: The file cannot be read, or is no table of prices.
-        """
+        """Read a table from a JSON file: {"openai:gpt-4o-mini": {"prompt": 0.15, "completion": 0.60}}."""
         source = f"price table {str(path)!r}"
         values = read_json(read_text(Path(path), "price table"), source)
         return cls(validated(dict[str, Price], values, source))
@@ -413,10 +409,7 @@ class PriceTable:
     def cost(self, model_name: str, usage: TokenUsage, cached_prompt_tokens: int = 0) -> float | None:
         """Return what tokens cost in US dollars; None if the table does not know the model.
 
-        Args:
-            model_name: The name of the chat model that answered.
-            usage: The tokens that were paid for.
-            cached_prompt_tokens: How many of the prompt's tokens the endpoint had kept.
+        Of the prompt, `cached_prompt_tokens` are those that the endpoint had kept.
         """
         if model_name.partition(":")[0] in FREE_KINDS and model_name not in self.prices:
             return 0.0

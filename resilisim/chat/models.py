@@ -213,11 +213,7 @@ class RoleModels:
 
 
 def split_specs(specs: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Split texts into the default models and the models of single components.
-
-    Raises:
-        InvalidInputError: A role is unknown or named twice, a default is named twice, or there is none.
-    """
+    """Split texts into the default models and the models of single components."""
     defaults: list[str] = []
     by_role: dict[str, str] = {}
     for text in specs:

@@ -470,12 +470,12 @@ class OpenAIChatModel:
             if isinstance(outcome, ChatReply):
                 return dataclasses.replace(outcome, attempts=attempt)
             if not outcome.is_passing:
-                self._refuse(outcome, attempt)
+                raise self._error(outcome, attempt)
             if draws is None:
                 draws = Draws("resilisim/chat/backoff", content_hash(request.content()))
             wait = self._settings.retry.wait_before_retry(attempt, outcome.demanded, draws)
             if wait is None or attempt > self._settings.retry.retries:
-                self._give_up(outcome, attempt)
+                raise self._error(outcome, attempt)
             await self._sleep(wait)
             attempt += 1
 
@@ -549,30 +549,23 @@ class OpenAIChatModel:
         is_overflow = tells_context_overflow(status, f"{error_code(error.body)} {error_message(error.body)}")
         return _Failure(words, status, is_passing(status), demanded_wait(error.response.headers), is_overflow)
 
-    def _refuse(self, failure: _Failure, attempt: int) -> NoReturn:
-        """Raise what a failure means that no retry can mend."""
-        status = failure.status or 0
-        if not 400 <= status < 500:
-            self._give_up(failure, attempt)
-        place = self._endpoint.url
+    def _error(self, failure: _Failure, attempt: int) -> Exception:
+        """Return what a failure means that no retry can mend, or that the last one has not."""
+        status, place = failure.status or 0, self._endpoint.url
+        if failure.is_passing or not 400 <= status < 500:
+            what = failure.reason if failure.status is None else f"status {status}{failure.tail}"
+            if failure.demanded is not None and failure.demanded > self._settings.retry.longest_demand:
+                longest = self._settings.retry.longest_demand
+                what += f"; it asks to wait {failure.demanded:.0f} s, more than {longest:g} s"
+            times = "once" if attempt == 1 else f"{attempt} times"
+            return EndpointError(f"{place} does not answer ({what}); asked {times}", failure.status, attempt)
         if status in (401, 403):
             text = f"{place} refuses the key (status {status}): expected a valid one in {API_KEY_VARIABLE}"
         elif status == 404:
             text = f"{place} knows no model {self.model!r}, or is no such endpoint (status 404{failure.tail})"
         else:
             text = f"{place} refuses the request (status {status}{failure.tail})"
-        if failure.is_overflow:
-            raise ContextOverflowError(text, status)
-        raise RequestRefusedError(text, status)
-
-    def _give_up(self, failure: _Failure, attempt: int) -> NoReturn:
-        """Raise what a failure means after the last attempt."""
-        what = failure.reason if failure.status is None else f"status {failure.status}{failure.tail}"
-        if failure.demanded is not None and failure.demanded > self._settings.retry.longest_demand:
-            what += f"; it asks to wait {failure.demanded:.0f} s, more than {self._settings.retry.longest_demand:g} s"
-        times = "once" if attempt == 1 else f"{attempt} times"
-        text = f"{self._endpoint.url} does not answer ({what}); asked {times}"
-        raise EndpointError(text, failure.status, attempt)
+        return (ContextOverflowError if failure.is_overflow else RequestRefusedError)(text, status)
 
 
 async def _shorten_error(response: Any) -> None:

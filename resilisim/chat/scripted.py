@@ -96,11 +96,7 @@ class ScriptedChatModel:
         self._script = tuple(script)
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """Answer with the next line of the script.
-
-        Raises:
-            ScriptError: The script has no more lines, or the next one expects another request.
-        """
+        """Answer with the next line of the script; `ScriptError` if there is none, or if it expects another request."""
         place = len(self.requests)
         self.requests.append(request)
         if place >= len(self._script):
@@ -224,11 +220,7 @@ class FileScriptedChatModel:
         self._asked_in_order = 0
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """Answer with the line that the request's scope names, else with the next one.
-
-        Raises:
-            ScriptFileError: The script has no such line, or the line expects another request.
-        """
+        """Answer with the line that the request's scope names, else with the next one."""
         place = call_number(request.cache_scope)
         if place is None:
             place = self._asked_in_order

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -36,20 +36,16 @@ class Seen:
 class Answer:
     """What goes back.
 
-    Attributes:
-        status: HTTP status.
-        body: The bytes of the body.
-        headers: Besides Content-Type and Content-Length.
-        sent_bytes: How much of the body is really sent before the connection is closed; None sends all.
-        kind: "answer"; "close" closes without a byte; "hang" never sends one; "drip" sends a byte of the body now
-            and then; "endless" repeats the body until the client hangs up.
+    `sent_bytes` is how much of the body is really sent before the connection is closed; None sends all. The kind
+    "close" closes without a byte, "hang" never sends one, "drip" sends one every 4 ms, and "endless" repeats the body
+    until the client hangs up.
     """
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     sent_bytes: int | None = None
-    kind: str = "answer"
+    kind: Literal["answer", "close", "hang", "drip", "endless"] = "answer"
 
 
 def completion(text: str | None, **more: Any) -> Answer:
@@ -100,7 +96,7 @@ def empty_body() -> Answer:
 def cut_stream(text: str = "an answer that does not arrive whole") -> Answer:
     """A completion of which half is sent."""
     whole = completion(text)
-    return Answer(200, whole.body, whole.headers, sent_bytes=len(whole.body) // 2)
+    return replace(whole, sent_bytes=len(whole.body) // 2)
 
 
 def nothing() -> Answer:
@@ -115,8 +111,7 @@ def hanging() -> Answer:
 
 def dripping(text: str = "slowly") -> Answer:
     """A completion of which a byte is sent every 4 ms."""
-    whole = completion(text)
-    return Answer(200, whole.body, whole.headers, kind="drip")
+    return replace(completion(text), kind="drip")
 
 
 def endless(part: bytes = b"again and " * 10_000) -> Answer:
@@ -140,18 +135,12 @@ def in_turn(*answers: Answer) -> Answerer:
 
 
 class LoopbackServer:
-    """The server; a thread for each connection.
-
-    Attributes:
-        requests: Everything that was asked, in the order in which it came.
-        most_in_flight: The largest number of requests that were being answered at once.
-        bytes_of_endless: How much of endless answers was sent.
-    """
+    """The server; a thread for each connection."""
 
     def __init__(self, answerer: Answerer) -> None:
-        self.requests: list[Seen] = []
+        self.requests: list[Seen] = []  # everything that was asked, in the order in which it came
         self.most_in_flight = 0
-        self.bytes_of_endless = 0
+        self.bytes_of_endless = 0  # that were sent
         self.stopping = threading.Event()
         self._answerer = answerer
         self._in_flight = 0
@@ -220,29 +209,21 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         if answer.kind == "endless":
             self.end_headers()
-            self._send_again_and_again(answer.body)
+            self.close_connection = True
+            while not self.server.owner.stopping.is_set():
+                self.wfile.write(answer.body)  # raises when the client has hung up
+                self.server.owner.bytes_of_endless += len(answer.body)
             return
         self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         if answer.kind == "drip":
-            self._send_byte_by_byte(answer.body)
-            return
-        self.wfile.write(answer.body[: answer.sent_bytes])
-        if answer.sent_bytes is not None:
-            self.close_connection = True
-
-    def _send_again_and_again(self, part: bytes) -> None:
-        self.close_connection = True
-        while not self.server.owner.stopping.is_set():
-            self.wfile.write(part)  # raises when the client has hung up
-            self.server.owner.bytes_of_endless += len(part)
-
-    def _send_byte_by_byte(self, body: bytes) -> None:
-        for byte in body:
-            if self.server.owner.stopping.wait(0.004):
-                self.close_connection = True
-                return
-            self.wfile.write(bytes([byte]))
+            for byte in answer.body:
+                if self.server.owner.stopping.wait(0.004):
+                    break
+                self.wfile.write(bytes([byte]))
+        else:
+            self.wfile.write(answer.body[: answer.sent_bytes])
+        self.close_connection = answer.sent_bytes is not None or answer.kind == "drip"
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Say nothing."""

@@ -85,7 +85,7 @@ def test_each_lack_is_told_and_the_rest_stays(lack, name, passed, words):
     assert sum(other is not True for other, _ in found.values()) == 1
 
 
-def test_what_fails_at_one_check_is_a_finding():
+def test_what_fails_at_one_check_is_a_finding_and_a_model_that_does_not_work_an_error():
     class Picky(Able):
         async def complete(self, request):
             if request.tools:
@@ -101,17 +101,11 @@ def test_what_fails_at_one_check_is_a_finding():
     assert found["stop sequences"] == (False, "down for a moment")
     assert found["JSON answers"] == (False, "no answer within 0.2 s")
     assert report.protocols == ("text",)
-
-
-def test_a_model_that_does_not_work_is_an_error():
-    class Slow(Able):
-        async def complete(self, request):
-            await asyncio.sleep(60)
-
-    with pytest.raises(EndpointError, match=r"openai:able gives no answer within 0\.05 s"):
-        checked(Slow(), seconds_per_check=0.05)
-    silent = Able()
+    slow, silent = Able(), Able()
+    slow.complete = lambda request: asyncio.sleep(60)
     silent.count = " \n"
+    with pytest.raises(EndpointError, match=r"openai:able gives no answer within 0\.05 s"):
+        checked(slow, seconds_per_check=0.05)
     with pytest.raises(EndpointError, match="answers without a text"):
         checked(silent)
 

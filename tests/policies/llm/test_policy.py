@@ -15,7 +15,7 @@ import pytest
 from resilisim.chat import ChatMessage, RoleModels, ScriptedChatModel
 from resilisim.chat.scripted import ScriptError
 from resilisim.errors import InfrastructureError, InvalidInputError
-from resilisim.evaluation.episode.play import play_agent_episode, play_episode
+from resilisim.evaluation.episode.play import play_agent_episode
 from resilisim.policies.llm.agents.react import ReAct
 from resilisim.tasks import Task
 from tests.policies.llm.acting import (
@@ -28,7 +28,7 @@ from tests.policies.llm.acting import (
     in_session,
     without_identity,
 )
-from tests.policies.llm.playing import PARSER, READER, TASK, environment, play_scripted, scripted
+from tests.policies.llm.playing import PARSER, READER, TASK, environment, play_scripted
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -52,66 +52,48 @@ def test_by_hand_and_by_the_player_it_is_the_same_episode(protocol):
     assert (part["answer"], part["ended_by"], part["oracle"], part["restarts"]) == ("both", "answer", False, 0)
 
 
-def test_one_policy_plays_many_episodes_one_after_the_other():
-    policy = Acting(both_tools, *["yes"] * 8)
+def test_one_policy_plays_many_episodes_by_hand_and_by_the_player_also_after_close():
+    policy = Acting(both_tools, *["yes"] * 12)
     first, second = by_hand(policy), by_hand(policy)
     assert first == second == [f"<tool_call>{READER}</tool_call>", f"<tool_call>{PARSER}</tool_call>", "<finish/>"]
-    records = [play_scripted(policy)["agent"] for _ in range(2)]
-    assert records[0] == records[1]
-    policy.close()
-    policy.close()
-
-
-def test_episodes_of_one_policy_ask_with_different_seeds():
-    policy = Acting(both_tools, *["yes"] * 6)
     for seed in (0, 0, 1):
         play_scripted(policy, seed=seed)
-    seeds = [request.seed for request in policy.models.default.requests]
+    seeds = [request.seed for request in policy.models.default.requests[4:]]
     assert seeds[:2] == seeds[2:4]
-    assert len(set(seeds)) == 4
+    assert len(set(seeds)) == 4, "by task and seed"
+    policy.close()
+    policy.close()
+    assert by_hand(policy)[-1] == "<finish/>"
 
 
 async def deaf(run):
     """Goes on for ever and swallows whatever is an Exception."""
-    while True:
-        try:
-            run.count("calls")
-            await run.tools.call("tool_info", {"name": f"x{run.turn}"})
-        except Exception:
-            run.count("swallowed")
+    try:
+        while True:
+            try:
+                run.count("calls")
+                await run.tools.call(*((READER, {}) if run.turns_at_start == 9 else ("tool_info", {"name": "x"})))
+            except Exception:
+                run.count("swallowed")
+    finally:
+        await asyncio.sleep(0)
+        run.structure["closed"] = True
 
 
 @pytest.mark.parametrize(
     ("options", "ended_by"),
-    [({"max_turns": 3}, "turns"), ({"base": 1e-9, "max_turns": 9}, "consecutive_failures")],
+    [
+        ({"max_turns": 3}, "turns"),
+        ({"base": 1e-9, "max_turns": 9}, "consecutive_failures"),
+    ],
 )
-def test_the_environment_ends_the_episode_under_the_agent(options, ended_by):
-    async def failing(run):
-        while True:
-            try:
-                run.count("calls")
-                await run.tools.call(READER, {})
-            except Exception:
-                run.count("swallowed")
-
-    record = play_scripted(Acting(deaf if ended_by == "turns" else failing), **options)
+def test_the_environment_ends_the_episode_under_the_agent_and_what_it_does_then_is_done(options, ended_by):
+    record = play_scripted(Acting(deaf), **options)
     assert record["ended_by"] == ended_by
     part = record["agent"]
-    assert part["ended_by"] == "environment"
-    assert part["answer"] is None
+    assert (part["ended_by"], part["answer"], part["structure"]) == ("environment", None, {"closed": True})
     assert part["counters"] == {"calls": len(record["steps"])}
-    assert without_identity(in_session(Acting(deaf if ended_by == "turns" else failing), **options)) == part
-
-
-def test_what_an_agent_does_at_the_end_is_still_done():
-    async def tidy(run):
-        try:
-            await deaf(run)
-        finally:
-            await asyncio.sleep(0)
-            run.structure["closed"] = True
-
-    assert play_scripted(Acting(tidy), max_turns=2)["agent"]["structure"] == {"closed": True}
+    assert without_identity(in_session(Acting(deaf), **options)) == part
 
 
 def test_a_limit_of_the_agent_ends_the_episode():
@@ -154,44 +136,30 @@ def test_native_calls_need_both_the_environment_and_the_agent(protocol, uses_nat
     assert record["protocol"] == record["agent"]["protocol"] == ("native" if native else "text")
 
 
-def test_the_task_is_told_without_tags_and_the_prompt_whole():
-    async def look(run):
-        assert TASK["description"] in run.task
-        assert "<tool_call>" in run.prompt
-        assert "<tool_call>" not in run.task
-        return "seen"
-
-    assert play_scripted(Acting(look))["agent"]["answer"] == "seen"
-
-
-def test_asking_the_oracle_marks_the_record():
+def test_what_an_agent_gets_beyond_the_prompt_marks_the_record():
     async def ask_oracle(run):
         before = run.oracle()
         await both_tools(run)
         return f"{before} {run.oracle()}"
 
-    record = play_scripted(Acting(ask_oracle, "yes", "yes"))
-    assert record["agent"]["answer"] == "False True"
-    assert record["agent"]["oracle"]
-    assert record["privileged"]
-    plain = play_scripted(Acting(both_tools, "yes", "yes"))
-    assert not plain["agent"]["oracle"]
-    assert not plain["privileged"]
-
-
-def test_a_fresh_episode_marks_the_record():
     async def twice(run):
+        assert TASK["description"] in run.task
+        assert "<tool_call>" in run.prompt
+        assert "<tool_call>" not in run.task
         await run.tools.call(READER, {})
         assert run.turns_left == 9
         prompt = await run.restart()
         assert (prompt, run.turn, run.turns_left) == (run.prompt, 0, 10)
         return await both_tools(run)
 
-    record = play_scripted(Acting(twice, "yes", "yes"))
-    assert record["outcome"] == 1
-    assert record["agent"]["restarts"] == 1
-    assert not record["privileged"], "it was told nothing that others are not"
-    assert [step["attempt"] for step in record["steps"]] == [1, 1, None]
+    asked = play_scripted(Acting(ask_oracle, "yes", "yes"))
+    assert (asked["agent"]["answer"], asked["agent"]["oracle"], asked["privileged"]) == ("False True", True, True)
+    again = play_scripted(Acting(twice, "yes", "yes"))
+    assert (again["outcome"], again["agent"]["restarts"]) == (1, 1)
+    assert [step["attempt"] for step in again["steps"]] == [1, 1, None]
+    plain = play_scripted(Acting(both_tools, "yes", "yes"))
+    for record in (again, plain):  # a fresh episode tells nothing that others are not told
+        assert (record["agent"]["oracle"], record["privileged"]) == (False, False)
 
 
 # What would let an agent see more than the prompt and the replies say.
@@ -265,25 +233,18 @@ def test_the_identity_of_an_episode_tells_neither_task_nor_seed():
 
 
 def test_the_record_is_json_and_names_what_it_was_made_with():
-    record = play_scripted(Acting(both_tools, "yes \ud800", "yes", max_llm_calls="5"))
+    policy = Acting(both_tools, "yes \ud800", "yes", max_llm_calls="5")
+    policy.name = "acting[max_llm_calls=5]"
+    record = play_scripted(policy)
+    assert record["policy"] == "acting[max_llm_calls=5]"
     part = json.loads(json.dumps(record["agent"], allow_nan=False))
-    assert part["schema"] == "resilisim-agent-1"
-    assert part["architecture"] == "acting"
+    assert (part["schema"], part["architecture"]) == ("resilisim-agent-1", "acting")
     assert part["options"]["max_llm_calls"] == 5
     assert part["models"] == {"default": "scripted"}
     assert part["components"]["agent"]["calls"] == 2
     assert part["first_failure"] is None
     assert [event["kind"] for event in part["events"]] == ["answer"]
     assert [call["turn"] for call in part["calls"]] == [0, 1]
-
-
-def test_the_architecture_is_named_also_under_another_name():
-    policy = Acting(both_tools, "yes", "yes")
-    policy.name = "acting[max_llm_calls=100]"
-    env = environment()
-    record = play_episode(env, policy, Task.from_mapping(TASK, env.library), "optimal", 0)
-    assert record["policy"] == "acting[max_llm_calls=100]"
-    assert record["agent"]["architecture"] == "acting"
 
 
 def test_what_is_wrong_with_its_arguments_is_told():
@@ -307,28 +268,16 @@ def test_after_its_answer_it_says_so_again_and_after_giving_up_it_stays_silent()
         assert [policy.act(observation, info) for _ in range(2)] == [action, action]
 
 
-def test_an_exception_is_raised_and_raised_again():
-    async def break_down(run):
-        await run.tools.call(READER, {})
-        raise KeyError("a bug")
-
-    policy = Acting(break_down)
+@pytest.mark.parametrize("error", [InfrastructureError("down"), InvalidInputError("no such model"), ScriptError("x")])
+def test_what_is_raised_is_raised_again_and_the_policy_can_still_be_used(error):
+    policy = Acting(both_tools, "yes", error, "yes", "yes")
     env, observation, info = begin()
     policy.reset(observation, info)
     observation, _, info = advance(env, policy.act(observation, info))
     for _ in range(2):
-        with pytest.raises(KeyError, match="a bug"):
+        with pytest.raises(type(error)):
             policy.act(observation, info)
-    assert by_hand(Acting(both_tools, "yes", "yes"))[-1] == "<finish/>"
-    policy.does = both_tools
-    policy.models = RoleModels(scripted("yes", "yes"))
     assert by_hand(policy)[-1] == "<finish/>"
-
-
-@pytest.mark.parametrize("error", [InfrastructureError("down"), InvalidInputError("no such model"), ScriptError("x")])
-def test_what_the_model_raises_is_raised_by_act_and_by_the_player(error):
-    with pytest.raises(type(error)):
-        by_hand(Acting(both_tools, "yes", error))
     with pytest.raises(type(error)):
         play_scripted(Acting(both_tools, "yes", error))
 
@@ -339,7 +288,8 @@ def test_act_before_reset_is_a_bug():
         policy.act("prompt", {})
 
 
-def test_reset_in_the_middle_drops_the_old_loop():
+@pytest.mark.parametrize("how", ["reset", "close", "del"])
+def test_an_episode_may_be_dropped_in_the_middle(how):
     endings = []
 
     async def watched(run):
@@ -348,40 +298,16 @@ def test_reset_in_the_middle_drops_the_old_loop():
         finally:
             endings.append(len(run.transcript.calls))
 
-    policy = Acting(watched, *["yes"] * 5)
-    for _ in range(2):
-        _, observation, info = begin()
-        policy.reset(observation, info)
-        policy.act(observation, info)
-    assert by_hand(policy)[-1] == "<finish/>"
-    assert endings == [1, 1, 2]
-
-
-@pytest.mark.parametrize("closed", [True, False])
-def test_a_policy_may_be_dropped_in_the_middle(closed):
-    endings = []
-
-    async def watched(run):
-        try:
-            await run.tools.call(READER, {})
-        finally:
-            endings.append("ended")
-
-    policy = Acting(watched)
+    policy = Acting(watched, *["yes"] * 3)
     _, observation, info = begin()
     policy.reset(observation, info)
     policy.act(observation, info)
-    if closed:
+    if how == "reset":
+        assert by_hand(policy)[-1] == "<finish/>"
+    if how == "close":
         policy.close()
     del policy
-    assert endings == ["ended"]
-
-
-def test_a_policy_can_be_used_again_after_close():
-    policy = Acting(both_tools, *["yes"] * 4)
-    by_hand(policy)
-    policy.close()
-    assert by_hand(policy)[-1] == "<finish/>"
+    assert endings == ([1, 2] if how == "reset" else [1])
 
 
 def test_nothing_that_an_agent_puts_on_itself_gets_into_the_next_episode():

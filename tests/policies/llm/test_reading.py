@@ -110,12 +110,6 @@ def test_every_form_of_finish_ends(text, answer):
     assert read(text) == ("finish", {} if answer is None else {"answer": answer})
 
 
-def test_a_bracket_that_is_never_closed_is_refused():
-    refused = read_action("Action: search[x y", TOOLS)
-    assert isinstance(refused, Unreadable)
-    assert "never closed" in refused.problem
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -131,33 +125,30 @@ def test_nested_arguments(text, expected):
     assert read(text) == ("call", {"name": "a", "parameters": expected})
 
 
-def test_values_without_names_go_to_parameters_in_their_order():
-    assert read("Action: count(3, True)") == ("count", {"limit": 3, "exact": True})
-    assert read("Action: count(3, exact=False)") == ("count", {"limit": 3, "exact": False})
-    assert isinstance(read_action("Action: count(1, 2, 3)", TOOLS), Unreadable)
-    assert isinstance(read_action("Action: unheard_of(1)", TOOLS), Unreadable)
-
-
-def test_a_bare_text_for_a_tool_with_one_text():
-    assert read("Action: finish[42]") == ("finish", {"answer": "42"})
-    assert read("Action: finish The answer is (4).") == ("finish", {"answer": "The answer is (4)."})
-    assert read("Action: finish (probably) 4") == ("finish", {"answer": "(probably) 4"})
-    assert read("Action: search[What's [new]?]") == ("search", {"query": "What's [new]?"})
-    assert read("Final Answer: it is\n4\nThought: done") == ("finish", {"answer": "it is\n4"})
-    assert read("Action: call a") == ("call", {"name": "a"})  # the only parameter that is needed, and a single word
-    assert isinstance(read_action("Action: call a with b", TOOLS), Unreadable)
-
-
-def test_code_in_a_fence_is_taken_as_it_is():
-    code = "(a, b) = 1, 2\nfor x in {a, b}:\n    print(x)"
-    assert read(f"Thought: now\nAction: python\n```python\n{code}\n```\nDone") == ("python", {"code": code})
-    assert read("Action: python\n```python\n{1: 2}.get(1)\n```") == ("python", {"code": "{1: 2}.get(1)"})
-
-
-def test_names_are_found_whatever_their_case_and_unknown_ones_are_kept():
-    assert read("Action: FINISH[4]") == ("finish", {"answer": "4"})
-    assert read('Action: file.reader-2 {"a": 1}') == ("file.reader-2", {"a": 1})
-    assert read("Action: nothing_like_it") == ("nothing_like_it", {})
+@pytest.mark.parametrize(
+    ("text", "name", "arguments"),
+    [
+        ("Action: count(3, True)", "count", {"limit": 3, "exact": True}),
+        ("Action: count(3, exact=False)", "count", {"limit": 3, "exact": False}),
+        ("Action: finish[42]", "finish", {"answer": "42"}),
+        ("Action: FINISH[4]", "finish", {"answer": "4"}),
+        ("Action: finish The answer is (4).", "finish", {"answer": "The answer is (4)."}),
+        ("Action: finish (probably) 4", "finish", {"answer": "(probably) 4"}),
+        ("Action: search[What's [new]?]", "search", {"query": "What's [new]?"}),
+        ("Final Answer: it is\n4\nThought: done", "finish", {"answer": "it is\n4"}),
+        ("Action: call a", "call", {"name": "a"}),  # the only parameter that is needed, and a single word
+        ('Action: file.reader-2 {"a": 1}', "file.reader-2", {"a": 1}),
+        ("Action: nothing_like_it", "nothing_like_it", {}),
+        ("Action: python\n```python\n{1: 2}.get(1)\n```", "python", {"code": "{1: 2}.get(1)"}),
+        (
+            "Thought: now\nAction: python\n```python\n(a, b) = 1, 2\nfor x in {a, b}:\n    print(x)\n```\nDone",
+            "python",
+            {"code": "(a, b) = 1, 2\nfor x in {a, b}:\n    print(x)"},
+        ),
+    ],
+)
+def test_values_without_names_bare_texts_code_and_names_in_any_case(text, name, arguments):
+    assert read(text) == (name, arguments)
 
 
 def test_the_thought_is_what_stands_before_the_action():
@@ -210,6 +201,8 @@ def test_replies_without_an_action(text, problem):
         "{'query': {1, 2}}",
         '```json\n{"query": \n```',
         '(query="x" limit=3)',
+        "(1, 2, 3, 4)",
+        " a with b",
     ],
 )
 def test_unreadable_arguments_are_never_an_empty_object(arguments):
@@ -230,6 +223,8 @@ def test_arguments_of_native_calls():
         assert isinstance(refused, Unreadable), raw
         assert refused.excerpt
     assert "array" in read_arguments("[1]").problem
+    for text, problem in (("Action: search[x y", "never closed"), ("Action: unheard_of(1)", "without the names")):
+        assert problem in read_action(text, TOOLS).problem
 
 
 def test_visible_text():

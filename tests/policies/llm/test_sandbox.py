@@ -30,32 +30,41 @@ from resilisim.policies.llm.sandbox import (
 from tests.guards import no_endless_wait
 from tests.policies.llm.processes import live_children
 
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**63)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(codec="utf-8"), max_size=20),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
+QUICK = SandboxLimits(seconds=0.3)
+PATIENT = SandboxLimits(seconds=5)
 
 
-def run(*blocks: str, limits: SandboxLimits | None = None, prelude: str = "", **functions) -> list[CodeResult]:
+@pytest.fixture(autouse=True)
+def _no_process_is_left():
+    before = live_children()
+    yield
+    assert live_children() <= before
+
+
+def in_sandbox(use, limits: SandboxLimits | None = None, prelude: str = "", **functions):
+    """Do something with a sandbox, and close it."""
+
     async def play():
         async with Sandbox(limits, functions, prelude) as box:
-            return [await box.run(block) for block in blocks]
+            return await use(box)
 
     return asyncio.run(play())
+
+
+def run(*blocks: str, limits: SandboxLimits = QUICK, prelude: str = "", **functions) -> list[CodeResult]:
+    async def use(box):
+        return [await box.run(block) for block in blocks]
+
+    return in_sandbox(use, limits, prelude, **functions)
+
+
+async def echo(positional, named):
+    return {"positional": positional, "named": named}
 
 
 def test_names_stay_for_later_blocks():
     results = run("import math\nx = 3\ndef double(n):\n  return 2 * n", "print(double(x))", "math.floor(x + 0.5)")
     assert [result.output for result in results] == ["", "6\n", "3"]
-    assert results[0].observation == NO_OUTPUT
 
 
 def test_what_is_shown_is_what_was_printed_or_else_the_last_value():
@@ -71,39 +80,23 @@ def test_an_error_is_a_short_traceback_after_what_was_printed():
     assert not result.restarted
 
 
-def test_functions_are_called_with_json_and_answer_with_json():
-    async def add(positional, named):
-        assert positional == [1, [2, None]]
-        assert named == {"b": {"c": 1.5}}
-        return {"sum": [3]}
-
-    (result,) = run("add(1, (2, None), b={'c': 1.5})['sum'][0] + 1", add=add)
-    assert result.output == "4"
-    assert result.calls == 1
-
-
-@pytest.mark.parametrize("call", ["tool(2)", "await tool(2)", "await asyncio.wait_for(tool(2), 3)"])
-def test_functions_may_be_awaited_though_they_need_not(call):
-    async def tool(positional, named):
-        return positional[0] + 1
-
-    (result,) = run(f"import asyncio\n{call}", tool=tool)
-    if "wait_for" in call:
-        assert result.error is not None
-    else:
-        assert result.output == "3"
-
-
-def test_functions_reach_code_within_functions_comprehensions_and_other_names():
+@pytest.mark.parametrize(
+    ("code", "output"),
+    [
+        ("tool(2)", "20"),
+        ("await tool(2)", "20"),
+        ("import asyncio\nawait asyncio.wait_for(tool(2), 3)", ""),
+        ("f = tool\ndef g(n):\n  return [tool(i) for i in range(n)]\ng(3)", "[0, 10, 20]"),
+        ("async def h():\n  return await tool(7)\nawait h()", "70"),
+    ],
+)
+def test_functions_are_reached_from_anywhere_and_may_be_awaited_though_they_need_not(code, output):
     async def tool(positional, named):
         return positional[0] * 10
 
-    _defined, result = run(
-        "f = tool\ndef g(n):\n  return [tool(i) for i in range(n)]\nasync def h():\n  return await f(7)",
-        "(g(3), await h())",
-        tool=tool,
-    )
-    assert result.output == "([0, 10, 20], 70)"
+    (result,) = run(code, tool=tool)
+    assert result.output == output
+    assert (result.error is None) == (output != "")
 
 
 @pytest.mark.parametrize("kind", ["Exception", "RuntimeError", "ToolError"])
@@ -111,14 +104,9 @@ def test_a_failed_call_is_an_exception_that_can_be_caught(kind):
     async def tool(positional, named):
         raise HostCallError("TIMEOUT: too slow")
 
-    first, second = run(
-        f"try:\n  x = tool()\nexcept {kind} as error:\n  print('failed:', error)",
-        "x = tool()",
-        tool=tool,
-        prelude="ToolError = RuntimeError",
-    )
-    assert first.output == "failed: TIMEOUT: too slow\n"
-    assert first.error is None
+    caught = f"try:\n  x = tool()\nexcept {kind} as error:\n  print('failed:', error)"
+    first, second = run(caught, "x = tool()", tool=tool, prelude="ToolError = RuntimeError")
+    assert (first.output, first.error) == ("failed: TIMEOUT: too slow\n", None)
     assert second.error.endswith("RuntimeError: TIMEOUT: too slow")
     assert "x = tool()" in second.error
 
@@ -134,48 +122,41 @@ def test_what_else_a_function_raises_passes_through_and_ends_the_process(error):
     async def tool(positional, named):
         raise error
 
-    async def play():
-        async with Sandbox(functions={"tool": tool}) as box:
-            try:
-                await box.run("try:\n  tool()\nexcept BaseException:\n  print('caught')")
-            finally:
-                assert box.process_id is None
-                assert live_children() <= before
+    async def use(box):
+        try:
+            await box.run("try:\n  tool()\nexcept BaseException:\n  print('caught')")
+        finally:
+            assert box.process_id is None
+            assert live_children() <= before
 
     with pytest.raises(type(error), match=str(error)):
-        asyncio.run(play())
+        in_sandbox(use, tool=tool)
 
 
 def test_assigned_variables_are_really_there_and_survive_a_restart():
-    async def play():
-        async with Sandbox(SandboxLimits(seconds=0.2)) as box:
-            assigned = await box.assign("rows", [{"a": 1}, {"a": 2}])
-            read = await box.run("total = sum(row['a'] for row in rows)\ntotal")
-            killed = await box.run("while True: pass")
-            again = await box.run("rows[1]['a']")
-            gone = await box.run("total")
-            return assigned, read, killed, again, gone
+    async def use(box):
+        assigned = await box.assign("rows", [{"a": 1}, {"a": 2}])
+        assert assigned.error is None
+        blocks = ["total = sum(row['a'] for row in rows)\ntotal", "while True: pass", "rows[1]['a']", "total"]
+        return [await box.run(block) for block in blocks]
 
-    assigned, read, killed, again, gone = asyncio.run(play())
-    assert assigned.error is None
-    assert read.output == "3"
+    read, killed, again, gone = in_sandbox(use, QUICK)
+    assert (read.output, again.output) == ("3", "2")
     assert killed.kept == ("rows",)
     assert killed.observation.endswith(f"{RESTARTED} Put in again: rows.")
-    assert again.output == "2"
     assert "NameError" in gone.error
 
 
-@pytest.mark.parametrize("name", ["", "1a", "a b", "class", "a.b", "tool"])
-def test_names_that_are_none_are_refused(name):
-    async def tool(positional, named):
-        return None
-
-    async def play():
-        async with Sandbox(functions={"tool": tool}) as box:
-            await box.assign(name, 1)
-
-    with pytest.raises(InvalidInputError, match="sandbox name"):
-        asyncio.run(play())
+@pytest.mark.parametrize(
+    ("name", "value", "kind", "words"),
+    [
+        *((name, 1, InvalidInputError, "sandbox name") for name in ("", "1a", "a b", "class", "a.b", "echo")),
+        ("x", {1, 2}, NotJsonError, "x is of type set"),
+    ],
+)
+def test_what_cannot_be_assigned_is_refused(name, value, kind, words):
+    with pytest.raises(kind, match=words):
+        in_sandbox(lambda box: box.assign(name, value), echo=echo)
 
 
 def test_function_names_and_limits_are_checked_at_once():
@@ -186,23 +167,13 @@ def test_function_names_and_limits_are_checked_at_once():
 
 
 def test_a_variable_beyond_the_memory_is_an_error_and_is_not_kept():
-    async def play():
-        async with Sandbox(SandboxLimits(memory_mib=8)) as box:
-            return await box.assign("big", "x" * 20_000_000), await box.run("1"), await box.run("big")
+    async def use(box):
+        return await box.assign("big", "x" * 20_000_000), await box.run("1"), await box.run("big")
 
-    big, after, gone = asyncio.run(play())
+    big, after, gone = in_sandbox(use, SandboxLimits(memory_mib=8))
     assert big.error == "MemoryError: the block needed more than 8 MiB and was stopped"
     assert after.output == "1"
     assert "NameError" in gone.error
-
-
-def test_a_value_that_is_no_json_is_refused():
-    async def play():
-        async with Sandbox() as box:
-            await box.assign("x", {1, 2})
-
-    with pytest.raises(NotJsonError, match="x is of type set"):
-        asyncio.run(play())
 
 
 @pytest.mark.parametrize(
@@ -217,74 +188,60 @@ def test_what_the_host_returns_and_no_sandbox_takes_is_an_error_that_can_be_caug
 
 
 def test_lone_surrogates_never_raise():
-    async def echo(positional, named):
+    async def odd(positional, named):
         if positional == ["fail"]:
             raise HostCallError("\ud800!")
         return {"\ud800": "a\udfff"}
 
-    async def play():
-        async with Sandbox(functions={"echo": echo}) as box:
-            await box.assign("x", ["\ud800"])
-            return await box.run("print(len(x), [len(key) for key in echo()])"), await box.run("echo('fail')")
+    async def use(box):
+        await box.assign("x", ["\ud800"])
+        return await box.run("print(len(x), [len(key) for key in odd()])"), await box.run("odd('fail')")
 
-    fine, failed = asyncio.run(play())
+    fine, failed = in_sandbox(use, odd=odd)
     assert fine.output == "1 [1]\n"
     assert failed.error.endswith("!")
 
 
-def test_json_values_pass_unchanged_in_both_directions():
-    async def play(value):
-        got = []
-
-        async def give(positional, named):
-            got.append(positional[0])
-            return positional[0]
-
-        async with Sandbox(functions={"give": give}) as box:
-            await box.assign("x", value)
-            result = await box.run("give(x) == x and give(give(x)) == x")
-            assert result.output == "True", result
-        return got
-
-    @settings(max_examples=25, deadline=None)
-    @given(JSON)
-    def holds(value):
-        assert asyncio.run(play(value)) == [value] * 3
-
-    holds()
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+NUMBERS = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
+JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
 
 
-@given(st.text(max_size=300), st.integers(1, 100))
-def test_cutting_keeps_the_beginning_and_says_how_much_there_was(text, most):
+@settings(max_examples=25, deadline=None)
+@given(JSON)
+def test_json_values_pass_unchanged_in_both_directions(value):
+    got = []
+
+    async def give(positional, named):
+        got.append((positional, named))
+        return positional[0]
+
+    async def use(box):
+        await box.assign("x", value)
+        return await box.run("give(x) == x and give(give(x), (2, None), named={'c': 1.5}) == x")
+
+    result = in_sandbox(use, give=give)
+    assert (result.output, result.calls) == ("True", 3)
+    assert got == [([value], {}), ([value], {}), ([value, [2, None]], {"named": {"c": 1.5}})]
+
+
+@given(st.text(max_size=300), st.integers(1, 100), st.integers(0, 5_000))
+def test_cutting_keeps_what_matters_and_says_how_much_there_was(text, most, length):
     cut = cut_output(text, most)
     assert cut.startswith(text[:most])
     assert (cut == text) == (len(text) <= most)
     if len(text) > most:
         assert f"the first {most:,} of {len(text):,} characters" in cut
+    error = cut_error("begin" + "x" * length + "end")
+    assert (error[:5], error[-3:]) == ("begin", "end")
+    assert len(error) <= 1_600
 
 
-@given(st.integers(0, 5_000))
-def test_long_errors_keep_their_beginning_and_their_end(length):
-    text = "begin" + "x" * length + "end"
-    cut = cut_error(text)
-    assert cut.startswith("begin")
-    assert cut.endswith("end")
-    assert len(cut) <= 1_600
-
-
-QUICK = SandboxLimits(seconds=0.3)
-
-
-def attacked(*blocks: str, limits: SandboxLimits = QUICK, **functions) -> list[CodeResult]:
-    async def play():
-        async with Sandbox(limits, functions) as box:
-            return [await box.run(block) for block in blocks]
-
-    return asyncio.run(play())
-
-
-async def echo(positional, named):
-    return {"positional": positional, "named": named}
+# Attacks
 
 
 @pytest.mark.parametrize(
@@ -298,7 +255,7 @@ async def echo(positional, named):
 )
 def test_an_endless_loop_is_stopped_and_cannot_catch_it(code):
     with no_endless_wait():
-        first, second, third = attacked("kept = 1\nprint('before')", f"print('within')\n{code}", "kept")
+        first, second, third = run("kept = 1\nprint('before')", f"print('within')\n{code}", "kept")
     assert first.output == "before\n"
     assert second.output == "within\n"
     assert second.error == "TimeoutError: the block ran for more than 0.3 s and was stopped"
@@ -328,7 +285,7 @@ def test_an_endless_loop_is_stopped_and_cannot_catch_it(code):
 )
 def test_a_memory_bomb_is_stopped(code):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    first, second = attacked(code, "1 + 1", limits=SandboxLimits(seconds=5))
+    first, second = run(code, "1 + 1", limits=PATIENT)
     assert first.error == "MemoryError: the block needed more than 64 MiB and was stopped"
     assert first.restarted
     assert second.output == "2"
@@ -336,80 +293,112 @@ def test_a_memory_bomb_is_stopped(code):
 
 
 def test_a_value_that_fits_but_not_twice_ends_the_block_only():
-    first, second = attacked("'q' * 40_000_000", "1", limits=SandboxLimits(seconds=5))
+    first, second = run("'q' * 40_000_000", "1", limits=PATIENT)
     assert first.restarted
     assert second.output == "1"
 
 
 @pytest.mark.parametrize("code", ["10**5000", "{'a': 10**5000}"])
 def test_integers_of_thousands_of_digits_are_not_shown(code):
-    (result,) = attacked(code)
+    (result,) = run(code)
     assert result.error is None
     assert result.output.endswith("that is too large to be shown>")
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import sys\nsys.exit(3)",
-        "exit()",
-        "quit()",
-        "raise SystemExit('x')",
-        "raise SystemExit(1)",
-        "raise KeyboardInterrupt()",
-    ],
-)
-def test_leaving_is_an_error_of_the_block(code):
-    _first, second, third = attacked("kept = 7", code, "kept")
+# What ends a block and nothing else: leaving, going too deep, source that is none.
+ORDINARY = [
+    "import sys\nsys.exit(3)",
+    "exit()",
+    "quit()",
+    "raise SystemExit('x')",
+    "raise SystemExit(1)",
+    "raise KeyboardInterrupt()",
+    "def f(n):\n  return f(n + 1)\nf(0)",
+    "x=" + "(" * 3000 + "1" + ")" * 3000,
+    "[" * 90_000,
+    "eval('(' * 5000 + ')' * 5000)",
+    "-" * 90_000 + "1",
+    "x = 1\x00",
+    "if True",
+    "\t x",
+    "<|im_start|>",
+]
+
+
+@pytest.mark.parametrize("code", ORDINARY)
+def test_leaving_and_broken_source_are_ordinary_errors_of_the_block(code):
+    _first, second, third = run("kept = 7", code, "kept")
     assert second.error is not None
+    assert len(second.error) < 1_600
+    assert isinstance(second.observation.encode(), bytes)
     assert not second.restarted
     assert third.output == "7"
 
 
-def test_a_flood_of_output_is_cut_with_a_mark():
-    (result,) = attacked("for i in range(1000): print('x' * 99)")
-    assert result.error is None
-    assert result.output.startswith("x" * 99 + "\n")
-    assert result.output.endswith("\n[output cut: the first 2,000 of 100,000 characters]")
-    assert len(result.output) < 2_100
+@pytest.mark.parametrize("code", ["x = '\ud800'", "print('\x1b[2J')", "é = 1\né"])
+def test_odd_characters_never_raise(code):
+    first, second = run(code, "1 + 1")
+    assert isinstance(first.observation.encode(), bytes)
+    assert second.output == "2"
 
 
-def test_an_endless_flood_of_output_is_stopped():
-    (result,) = attacked("while True: print('y' * 1000)")
-    assert result.restarted
-    assert result.error.startswith(("MemoryError: the block printed more than 1,000,000 bytes", "TimeoutError"))
-    assert len(result.output) < 2_100
+def test_a_flood_of_output_is_cut_with_a_mark_and_stopped_if_it_is_endless():
+    long, endless = run("for i in range(1000): print('x' * 99)", "while True: print('y' * 1000)")
+    assert long.error is None
+    assert long.output.startswith("x" * 99 + "\n")
+    assert long.output.endswith("\n[output cut: the first 2,000 of 100,000 characters]")
+    assert endless.restarted
+    assert endless.error.startswith(("MemoryError: the block printed more than 1,000,000 bytes", "TimeoutError"))
+    assert max(len(long.output), len(endless.output)) < 2_100
 
 
 MODULES = """subprocess socket urllib.request http.client ctypes importlib builtins threading multiprocessing gc
 inspect pickle numpy resilisim"""
+# Files, network, processes; and walks from objects to the interpreter.
+OUT_OF_REACH = [
+    "open('/etc/passwd').read()",
+    "open('/proc/self/environ').read()",
+    "with open('note.txt', 'w') as file: file.write('x')",
+    "import pathlib\npathlib.Path('/etc/passwd').read_text()",
+    "import pathlib\npathlib.Path('note.txt').write_text('x')",
+    "import os\nos.listdir('/')",
+    "import os\nos.remove('/tmp/x')",
+    "import os\nos.mkdir('/tmp/x')",
+    "import os\nos.system('ls')",
+    "import os\nos.kill(1, 9)",
+    "import os\nos.fork()",
+    "import os\nos.urandom(8)",
+    *(f"import {name}" for name in MODULES.split()),
+    "__import__('os').system('ls')",
+    "input()",
+    "breakpoint()",
+    "compile('1', 'a', 'eval')",
+    "().__class__",
+    "().__class__.__bases__[0].__subclasses__()",
+    "[].__class__.__mro__",
+    "''.__class__.__base__",
+    "(lambda: 0).__globals__",
+    "(lambda: 0).__code__",
+    "print.__self__",
+    "echo.__globals__",
+    "echo.__closure__",
+    "echo.__class__",
+    "__builtins__",
+    "globals()",
+    "getattr((), '__class__')",
+    "'{0.__class__}'.format(1)",
+    "f'{().__class__}'",
+    "try:\n  1/0\nexcept Exception as e:\n  print(e.__traceback__.tb_frame)",
+    "class A:\n  pass\nA.__init__.__globals__",
+    "eval('().__class__')",
+    "exec('print(().__class__)')",
+]
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "open('/etc/passwd').read()",
-        "open('/proc/self/environ').read()",
-        "with open('note.txt', 'w') as file: file.write('x')",
-        "import pathlib\npathlib.Path('/etc/passwd').read_text()",
-        "import pathlib\npathlib.Path('note.txt').write_text('x')",
-        "import os\nos.listdir('/')",
-        "import os\nos.remove('/tmp/x')",
-        "import os\nos.mkdir('/tmp/x')",
-        "import os\nos.system('ls')",
-        "import os\nos.kill(1, 9)",
-        "import os\nos.fork()",
-        "import os\nos.urandom(8)",
-        *(f"import {name}" for name in MODULES.split()),
-        "__import__('os').system('ls')",
-        "input()",
-        "breakpoint()",
-        "compile('1', 'a', 'eval')",
-    ],
-)
-def test_files_network_and_processes_are_out_of_reach(code, tmp_path, monkeypatch):
+@pytest.mark.parametrize("code", OUT_OF_REACH)
+def test_the_machine_and_the_interpreter_are_out_of_reach(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (result,) = attacked(code)
+    (result,) = run(code, echo=echo)
     assert result.error is not None
     assert result.output == ""
     assert list(tmp_path.iterdir()) == []
@@ -418,74 +407,16 @@ def test_files_network_and_processes_are_out_of_reach(code, tmp_path, monkeypatc
 def test_the_process_itself_has_no_environment_either(monkeypatch):
     monkeypatch.setenv("SECRET", "s3cr3t")
 
-    async def play():
-        async with Sandbox(QUICK) as box:
-            await box.run("1")
-            return Path(f"/proc/{box.process_id}/environ").read_bytes()
+    async def use(box):
+        await box.run("1")
+        return Path(f"/proc/{box.process_id}/environ").read_bytes()
 
-    assert b"s3cr3t" not in asyncio.run(play())
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "().__class__",
-        "().__class__.__bases__[0].__subclasses__()",
-        "[].__class__.__mro__",
-        "''.__class__.__base__",
-        "(lambda: 0).__globals__",
-        "(lambda: 0).__code__",
-        "print.__self__",
-        "echo.__globals__",
-        "echo.__closure__",
-        "echo.__class__",
-        "__builtins__",
-        "globals()",
-        "getattr((), '__class__')",
-        "'{0.__class__}'.format(1)",
-        "f'{().__class__}'",
-        "try:\n  1/0\nexcept Exception as e:\n  print(e.__traceback__.tb_frame)",
-        "class A:\n  pass\nA.__init__.__globals__",
-        "eval('().__class__')",
-        "exec('print(().__class__)')",
-    ],
-)
-def test_walks_from_objects_to_the_interpreter_end_at_once(code):
-    (result,) = attacked(code, echo=echo)
-    assert result.error is not None
-    assert result.output == ""
-
-
-def test_deep_recursion_is_an_ordinary_error():
-    first, second = attacked("def f(n):\n  return f(n + 1)\nf(0)", "f")
-    assert "RecursionError" in first.error
-    assert len(first.error) < 1_600
-    assert not first.restarted
-    assert second.error is None
-
-
-@pytest.mark.parametrize(
-    "code", ["x=" + "(" * 3000 + "1" + ")" * 3000, "[" * 90_000, "eval('(' * 5000 + ')' * 5000)", "-" * 90_000 + "1"]
-)
-def test_deeply_nested_source_is_an_ordinary_error(code):
-    first, second = attacked(code, "1")
-    assert first.error is not None
-    assert len(first.error) < 1_600
-    assert second.output == "1"
+    assert b"s3cr3t" not in in_sandbox(use)
 
 
 def test_a_block_of_a_megabyte_is_not_run():
-    (result,) = attacked("x = 1\n" * 200_000)
+    (result,) = run("x = 1\n" * 200_000)
     assert result.error == "SyntaxError: the block has 1,200,000 characters; at most 100,000 are run"
-
-
-@pytest.mark.parametrize(
-    "code", ["x = '\ud800'", "x = 1\x00", "print('\x1b[2J')", "if True", "\t x", "<|im_start|>", "é = 1\né"]
-)
-def test_odd_characters_never_raise(code):
-    first, second = attacked(code, "1 + 1")
-    assert isinstance(first.observation.encode(), bytes)
-    assert second.output == "2"
 
 
 @pytest.mark.parametrize(
@@ -499,88 +430,76 @@ def test_odd_characters_never_raise(code):
     ],
 )
 def test_overwriting_a_function_lasts_for_its_block_only(overwrite):
-    first, second = attacked(
-        f"{overwrite}\nprint(echo if isinstance(echo, int) else 'other')", "echo('there')", echo=echo
-    )
+    shown = f"{overwrite}\nprint(echo if isinstance(echo, int) else 'other')"
+    first, second = run(shown, "echo('there')", echo=echo)
     assert first.error is None
     assert second.output == "{'positional': ['there'], 'named': {}}"
     assert second.calls == 1
 
 
 def test_calling_out_without_end_is_stopped():
-    calls = 0
+    calls = []
 
     async def failing(positional, named):
-        nonlocal calls
-        calls += 1
+        calls.append(positional)
         raise HostCallError("no")
 
     code = "while True:\n  try: failing()\n  except Exception: pass"
-    first, second = attacked(code, "1", limits=SandboxLimits(seconds=5, round_trips=50), failing=failing)
-    assert calls == 50
+    first, second = run(code, "1", limits=SandboxLimits(seconds=5, round_trips=50), failing=failing)
+    assert len(calls) == 50
     assert first.error == "RuntimeError: the block called out more than 50 times and was stopped"
     assert first.restarted
     assert second.output == "1"
 
 
 @pytest.mark.parametrize(
-    ("argument", "problem"),
+    ("argument", "told"),
     [
         ("{1, 2}", "of type set"),
         ("float('nan')", "the number nan"),
         ("b'x'", "of type bytes"),
         ("{1: 2}", "expected a string"),
         ("10**5000", "bits"),
-        ("echo", "argument 1 of echo"),
         ("Thing()", "argument 1 of echo"),
+        ("deep", "nested deeper"),
     ],
 )
-def test_only_json_values_leave_the_sandbox(argument, problem):
-    code = (
-        f"class Thing:\n  pass\ntry:\n  print(echo({argument}))\nexcept TypeError as error:\n  print('refused', error)"
-    )
-    (result,) = attacked(code, echo=echo)
-    if argument == "echo":  # a function is the text of its name outside, which is harmless
-        assert result.output == "{'positional': ['echo'], 'named': {}}\n"
-    else:
-        assert result.output.startswith("refused ")
-        assert problem in result.output
+def test_only_json_values_leave_the_sandbox(argument, told):
+    prelude = "class Thing:\n  pass\ndeep = []\nfor i in range(1000): deep = [deep]"
+    code = f"try:\n  print(echo({argument}))\nexcept TypeError as e:\n  print('no', e)"
+    (result,) = run(code, prelude=prelude, echo=echo)
+    assert told in (result.error or result.output)
+    assert "positional" not in result.output
 
 
-def test_values_nested_without_end_do_not_leave_the_sandbox():
-    (result,) = attacked("x = []\nx.append(x)\necho(x)", echo=echo)
-    assert result.error is not None or json.dumps(result.output)
-    (result,) = attacked("x = []\nfor i in range(1000): x = [x]\necho(x)", echo=echo)
-    assert "nested deeper" in result.error
+def test_a_function_is_the_text_of_its_name_outside_and_a_list_in_itself_is_refused():
+    named, nested = run("echo(echo)", "x = []\nx.append(x)\necho(x)", echo=echo)
+    assert named.output == "{'positional': ['echo'], 'named': {}}"
+    assert nested.error is not None or json.dumps(nested.output)
 
 
-def test_sleeping_takes_no_time_and_the_clock_stands_still():
-    with no_endless_wait():  # far less than the hour
-        (result,) = attacked("import time\na = time.time()\ntime.sleep(3600)\ntime.time() - a")
-    assert result.output == "0.0"
-
-
-def test_random_numbers_are_the_same_in_every_run():
+def test_the_clock_stands_still_sleeping_takes_no_time_and_random_numbers_repeat():
     code = "import random\nrandom.random(), random.randint(1, 10**6), random.Random().random()"
-    assert attacked(code)[0].output == attacked(code)[0].output
+    clock = "import time\na = time.time()\ntime.sleep(3600)\ntime.time() - a"
+    with no_endless_wait():  # far less than the hour
+        first, second = run(code, clock), run(code, clock)
+    assert first == second
+    assert first[1].output == "0.0"
+
+
+# Processes
 
 
 def test_a_worker_that_is_killed_is_replaced():
-    async def play():
-        async with Sandbox(QUICK) as box:
-            await box.run("x = 1")
-            os.kill(box.process_id, 9)
-            return [await box.run("x"), await box.run("2")]
+    async def use(box):
+        await box.run("x = 1")
+        os.kill(box.process_id, 9)
+        return [await box.run("x"), await box.run("2")]
 
-    first, second = asyncio.run(play())
+    first, second = in_sandbox(use)
     assert first.error == "RuntimeError: the sandbox's process ended while the block ran"
     assert first.restarted
     assert second.output == "2"
-
-
-async def one_block(code: str, prelude: str = "") -> None:
-    async with Sandbox(prelude=prelude) as box:
-        await box.run(code)
 
 
 def test_twenty_sessions_at_once_do_not_meet_and_leave_the_loop_free():
@@ -614,52 +533,7 @@ def test_twenty_sessions_at_once_do_not_meet_and_leave_the_loop_free():
         watcher.cancel()
         return outputs
 
-    before = live_children()
     assert asyncio.run(play()) == [f"({number + 3}, {number})" for number in range(20)]
-    assert live_children() <= before
-
-
-@pytest.mark.parametrize("code", ["while True: pass", "hang()"])
-def test_cancellation_in_the_middle_ends_the_process_at_once(code):
-    before = live_children()
-
-    async def hang(positional, named):
-        await asyncio.sleep(3600)
-
-    async def play():
-        async with Sandbox(SandboxLimits(seconds=3600), {"hang": hang}) as box:
-            await box.run("1")
-            await box.run(code)
-
-    async def cancelled():
-        task = asyncio.create_task(play())
-        await asyncio.sleep(0.2)
-        assert len(live_children() - before) == 1
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    with no_endless_wait():  # far less than the hour
-        asyncio.run(cancelled())
-    assert live_children() <= before
-
-
-def test_cancellation_while_starting_leaves_no_process():
-    before = live_children()
-
-    async def play():
-        async with Sandbox() as box:
-            await box.run("1")
-
-    async def cancelled(delay):
-        task = asyncio.create_task(play())
-        await asyncio.sleep(delay)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    for delay in (0, 0.001, 0.005, 0.01, 0.02):
-        asyncio.run(cancelled(delay))
-    assert live_children() <= before
 
 
 def test_more_runaway_blocks_than_threads_delay_each_other_and_end():
@@ -673,53 +547,51 @@ def test_more_runaway_blocks_than_threads_delay_each_other_and_end():
     assert asyncio.run(play()) == [True] * 40
 
 
-def test_no_process_starts_before_the_first_block():
-    before = live_children()
-
-    async def play():
-        async with Sandbox() as box:
-            assert box.process_id is None
-            assert live_children() <= before
-            await box.run("1")
-            assert box.process_id in live_children() - before
-
-    asyncio.run(play())
-    assert live_children() <= before
+async def one_block(code: str = "1", prelude: str = "", **functions) -> None:
+    async with Sandbox(SandboxLimits(seconds=3600), functions, prelude) as box:
+        assert box.process_id is None, "no process starts before the first block"
+        await box.run("1")
+        assert box.process_id in live_children()
+        await box.run(code)
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch):
-    def missing(name):
-        raise ImportError(f"No module named {name!r}")
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-
-    async def play():
-        async with Sandbox():
-            raise AssertionError("the sandbox opened without its package")
-
-    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[llm\]'"):
-        asyncio.run(play())
+async def cancelled(code: str, delay: float, **functions) -> None:
+    task = asyncio.create_task(one_block(code, **functions))
+    await asyncio.sleep(delay)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
 
 
-def test_without_the_program_the_extra_is_named(monkeypatch):
+@pytest.mark.parametrize(
+    ("code", "delay"),
+    [("while True: pass", 0.2), ("hang()", 0.2), *(("hang()", delay) for delay in (0, 0.001, 0.005, 0.01, 0.02))],
+)
+def test_cancellation_in_the_middle_and_while_starting_ends_the_process_at_once(code, delay):
+    async def hang(positional, named):
+        await asyncio.sleep(3600)
+
+    with no_endless_wait():  # far less than the hour
+        asyncio.run(cancelled(code, delay, hang=hang))
+
+
+def test_what_is_not_installed_or_does_not_start_is_told(monkeypatch, tmp_path):
     class NoProgram:
         def __init__(self, **options):
             raise FileNotFoundError("could not locate the binary")
 
+    with pytest.raises(RuntimeError, match="prelude fails"):
+        asyncio.run(one_block(prelude="1/0"))
+    with monkeypatch.context() as patch:
+        patch.setenv("MONTY_BIN", str(tmp_path / "nothing"))
+        with pytest.raises(InfrastructureError, match="does not start"):
+            asyncio.run(one_block())
     monkeypatch.setattr(importlib.import_module("pydantic_monty"), "Monty", NoProgram)
     with pytest.raises(MissingExtraError, match=r"program is missing.*pip install 'resilisim\[llm\]'"):
-        asyncio.run(one_block("1"))
-
-
-def test_a_program_that_does_not_start_is_an_infrastructure_failure(monkeypatch, tmp_path):
-    monkeypatch.setenv("MONTY_BIN", str(tmp_path / "nothing"))
-    with pytest.raises(InfrastructureError, match="does not start"):
-        asyncio.run(one_block("1"))
-
-
-def test_a_prelude_that_fails_is_a_bug_and_raises():
-    with pytest.raises(RuntimeError, match="prelude fails"):
-        asyncio.run(one_block("1", prelude="1/0"))
+        asyncio.run(one_block())
+    monkeypatch.setitem(sys.modules, "pydantic_monty", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'resilisim\[llm\]'"):
+        asyncio.run(one_block())
 
 
 ENDINGS = {

@@ -32,33 +32,6 @@ from resilisim.tool_library.retrieval import ToolHit
 from tests.policies.llm.playing import PARSER, READER, TASK, environment
 from tests.policies.llm.toolboxes import spec
 
-
-def test_signatures_tell_optional_parameters_and_types():
-    tool = ToolSpec(
-        "find",
-        "Finds.",
-        {
-            "properties": {"query": {"type": "string"}, "top": {"type": "integer"}, "filter": {}},
-            "required": ["query"],
-        },
-    )
-    assert tool.signature() == "find(query: string, top?: integer, filter?: any)"
-    assert tool.parameter_names == ("query", "top", "filter")
-    assert tool.required == ("query",)
-    assert ToolSpec("now", "Tells the time.").signature() == "now()"
-
-
-def test_a_tool_as_endpoints_want_it():
-    function = spec("find", "query").to_function()
-    assert function["type"] == "function"
-    assert function["function"]["name"] == "find"
-    assert function["function"]["parameters"]["required"] == ["query"]
-    assert ToolSpec("now", "Tells the time.").to_function()["function"]["parameters"] == {
-        "type": "object",
-        "properties": {},
-    }
-
-
 TYPED = ToolSpec(
     "find",
     "Finds.",
@@ -73,6 +46,19 @@ TYPED = ToolSpec(
         "required": ["query"],
     },
 )
+
+
+def test_what_a_tool_is():
+    assert TYPED.parameter_names == ("query", "top", "filter", "since", "any")
+    assert TYPED.required == ("query",)
+    listed = "- find(query: string, top?: integer, filter?: object or null, since?: number or null, any?: any): Finds."
+    assert describe_tools([TYPED, ToolSpec("now", "Tells.")]) == f"{listed}\n- now(): Tells."
+    assert describe_tools([]) == ""
+    function = {"name": "find", "description": "Finds.", "parameters": TYPED.parameters}
+    assert TYPED.to_function() == {"type": "function", "function": function}
+    assert ToolSpec("now", "").to_function()["function"]["parameters"] == {"type": "object", "properties": {}}
+    assert len({spec("a", "x"), spec("a", "x"), spec("b", "x")}) == 2
+    assert spec("a", "x") != spec("a", "y")
 
 
 @pytest.mark.parametrize(
@@ -102,27 +88,14 @@ def test_arguments_are_checked_against_the_signature(arguments, checked):
         assert told == (arguments if checked is None else checked)
 
 
-def test_a_tools_parameters_may_stand_beside_its_name():
-    tool_call = CONVERSATION_TOOLS[2]
-    assert tool_call.checked({"name": "reader", "source": "x"}) == {"name": "reader", "source": "x"}
-
-
-def test_a_list_of_tools():
-    assert describe_tools([spec("a", "x"), spec("b")]) == "- a(x: string): A tool of a test.\n- b(): A tool of a test."
-    assert describe_tools([]) == ""
-
-
-def test_tools_can_be_told_apart_and_put_into_sets():
-    assert len({spec("a", "x"), spec("a", "x"), spec("b", "x")}) == 2
-    assert spec("a", "x") != spec("a", "y")
-
-
 def test_the_tools_of_the_environment():
     assert [tool.signature() for tool in CONVERSATION_TOOLS] == [
         "tool_search(query: string)",
         "tool_info(name: string)",
         "tool_call(name: string, parameters?: object)",
     ]
+    beside = {"name": "reader", "source": "x"}
+    assert CONVERSATION_TOOLS[2].checked(beside) == beside
 
 
 LIBRARY = default_library()
@@ -155,19 +128,6 @@ def understood(action):
     if isinstance(action, str):
         return read_text(action, LIBRARY, "lenient")
     return read_native(action, LIBRARY, "lenient")
-
-
-def parameters_of(action):
-    """Return the parameters as the environment reads them, whether or not the tool takes them."""
-    if not isinstance(action, str):
-        arguments = json.loads(action["tool_calls"][0]["function"]["arguments"])
-        return arguments.get("parameters", {})
-    message = read_text(action, LIBRARY, "lenient")
-    assert message.tool is not None
-    content = action.removeprefix("<tool_call>").removesuffix("</tool_call>")
-    assert "</tool_call>" not in content.lower()
-    written = content.partition(" ")[2]
-    return json.loads(written) if written else {}
 
 
 EVIL = st.sampled_from(
@@ -211,7 +171,8 @@ def test_parameters_are_read_as_they_were_meant(native, parameters):
     assert message.ignored == 0
     assert message.thoughts == ""
     assert message.parameters == plain(parameters)
-    assert parameters_of(action) == plain(parameters)
+    written = action if isinstance(action, str) else "<tool_call></tool_call>"
+    assert written.lower().count("</tool_call>") == 1, "nothing ends the tag early, whoever reads it"
 
 
 @PROTOCOLS
@@ -350,9 +311,7 @@ def test_what_cannot_be_sent_uses_no_turn(native, function, arguments, error):
 )
 def test_ways_of_calling_a_tool(native, function, arguments, parameters):
     (action,), _ = called(function, arguments, native)
-    message = understood(action)
-    assert message.tool == READER
-    assert message.parameters == parameters
+    assert (understood(action).tool, understood(action).parameters) == (READER, parameters)
 
 
 def test_a_tool_counts_as_shown_once_a_reply_names_it():
@@ -407,7 +366,7 @@ def played(protocol, **options):
 
 
 @pytest.mark.parametrize("base", [1.0, 0.4, 1e-9])
-def test_both_protocols_give_the_same_episode(base):
+def test_both_protocols_give_the_same_episode_and_errors_never_have_a_value(base):
     (results, infos), (native_results, native_infos) = played("text", base=base), played("native", base=base)
     assert [(result.text, result.error, result.value) for result in results] == [
         (result.text, result.error, result.value) for result in native_results
@@ -416,11 +375,6 @@ def test_both_protocols_give_the_same_episode(base):
     for info, native_info in zip(infos, native_infos, strict=True):
         for name in ("event", "execution", "state", "problems", "search", "tool_info", "turn"):
             assert info.get(name) == native_info.get(name)
-
-
-@pytest.mark.parametrize("base", [1.0, 0.4, 1e-9])
-def test_errors_never_have_a_value_and_successes_do(base):
-    results, infos = played("text", base=base)
     for result, info in zip(results, infos, strict=True):
         failed = "problems" in info or not info.get("execution", {"success": True})["success"]
         assert result.ok == (not failed)
