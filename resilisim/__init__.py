@@ -71,7 +71,14 @@ WORKFLOW_ID = "resilisim/Workflow-v0"
 
 
 def register_environments() -> None:
-    """Register the Gymnasium ids; calling it again changes nothing (the entry-point group calls it, too)."""
+    """Register the Gymnasium ids; calling it again changes nothing (the entry-point group calls it, too).
+
+    Example:
+        >>> import gymnasium, resilisim
+        >>> resilisim.register_environments()
+        >>> gymnasium.make("resilisim/Conversation-v0").spec.id
+        'resilisim/Conversation-v0'
+    """
     if CONVERSATION_ID not in registry:
         # Gymnasium's passive checker stays broken for good once a first reset was refused, say for a misspelt task.
         register(

@@ -107,8 +107,7 @@ def claim(
         identity: Returns what of a manifest has to be the same.
         replace: Takes away what is there, instead of a refusal.
 
-    Returns:
-        The manifest, and whether it was there.
+    Returns the manifest, and whether it was there.
 
     Raises:
         StoreError: What is there is another command's, or the manifest cannot be written.
@@ -182,11 +181,9 @@ def temporary_path(path: Path) -> Path:
 
 
 def remove_temporaries(folder: Path, is_ours: Callable[[str], bool]) -> None:
-    """Remove the hidden files that killed processes left; whoever calls this is the only one who writes there.
+    """Remove the hidden files that killed processes left, and that were to get names of ours.
 
-    Args:
-        folder: The folder; it may be missing.
-        is_ours: Tells whether a name, which a hidden file was to get, is one of ours.
+    Whoever calls this is the only one who writes into the folder, which may be missing.
     """
     for name in os.listdir(folder) if folder.is_dir() else ():
         if is_temporary(name, is_ours):
@@ -268,11 +265,7 @@ class JsonLinesWriter(Closing):
         self.write_encoded(encode_json_line(value))
 
     def write_encoded(self, lines: bytes) -> None:
-        """Append lines that are already JSON text, each ending in a newline, all in one write.
-
-        Raises:
-            StoreError: If they do not fit; the file then still ends with the last whole line from before.
-        """
+        """Append lines of JSON text, each with its end, in one write; if they do not fit, the file stays as it was."""
         start = os.lseek(self._descriptor, 0, os.SEEK_END) if self._is_regular else 0
         rest = memoryview(lines)
         try:
@@ -287,11 +280,7 @@ class JsonLinesWriter(Closing):
             ) from error
 
     def resume(self, take: Callable[[Any], None]) -> None:
-        """Hand over every line that an earlier writer left, in order; a refusal releases the file.
-
-        Raises:
-            StoreError: A line is not JSON.
-        """
+        """Hand over every line that an earlier writer left, in order; a refusal releases the file."""
         try:
             for value in read_json_lines(self.path):
                 take(value)
@@ -344,11 +333,7 @@ _JSON_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with their numbers; a last line without its line end is left out as torn.
-
-    Raises:
-        StoreError: If the file cannot be read.
-    """
+    """Yield the lines of a file with their numbers; a last line without its line end is left out as torn."""
     try:
         with path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
@@ -359,11 +344,7 @@ def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def parse_line(line: bytes, number: int, path: Path) -> Any:
-    """Return the JSON value of a line of a file.
-
-    Raises:
-        StoreError: It is none; the text names the line.
-    """
+    """Return the JSON value of a line of a file, which a refusal names."""
     try:
         return _JSON_DECODER.decode(line.decode())
     except (ValueError, RecursionError) as error:

@@ -46,7 +46,7 @@ from resilisim.tasks.enhancement import (
     enhance_tasks,
     forecast_calls,
 )
-from resilisim.tasks.enhancement.files import num_finished
+from resilisim.tasks.enhancement.enhancer import num_finished
 from resilisim.tasks.enhancement.modes import templates_hash
 from resilisim.tasks.generation import generate_tasks, write_tasks
 from resilisim.tasks.model import SPLITS, split_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,8 +28,6 @@ from resilisim.options import OUTPUT_GROUP, option
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-    from rich.status import Status
 
     from resilisim.policies.ppo.config import TrainingConfig
     from resilisim.policies.ppo.training import TrainingProgress
@@ -102,8 +100,8 @@ def train(
     configuration = options.configuration()
     training = _import_training()
     try:
-        with _Display() as display:
-            result = training.train(configuration, out, display.show)
+        with _display() as show:
+            result = training.train(configuration, out, show)
     except KeyboardInterrupt:
         note(f"stopped; the same command goes on from the last point in {out}")
         raise typer.Exit(STOPPED_BY_USER) from None
@@ -257,35 +255,26 @@ def _import_training() -> ModuleType:
     return training
 
 
-class _Display:
-    """Shows how far a training is, on standard error: one line that changes in a terminal, elsewhere lines."""
+@contextlib.contextmanager
+def _display() -> Iterator[Callable[[TrainingProgress], None]]:
+    """Show how far a training is, on standard error: one line that changes in a terminal, elsewhere lines.
 
-    def __init__(self) -> None:
-        self._status: Status | None = None
-        self._exit = contextlib.ExitStack()
-        self._last = 0.0
-        self._evaluated = -1
+    Elsewhere they come only now and then and after evaluations.
+    """
+    last, evaluated = time.monotonic(), -1
 
-    def __enter__(self) -> _Display:
-        if sys.stderr.isatty():
-            self._status = self._exit.enter_context(error_console().status("preparing the training"))
-        self._last = time.monotonic()
-        return self
+    def show_line(progress: TrainingProgress) -> None:
+        nonlocal last, evaluated
+        steps = -1 if progress.latest is None else progress.latest.steps
+        if steps != evaluated or time.monotonic() - last >= LINE_SECONDS:
+            last, evaluated = time.monotonic(), steps
+            note(progress_line(progress))
 
-    def __exit__(self, *error: object) -> None:
-        self._exit.close()
-
-    def show(self, progress: TrainingProgress) -> None:
-        """Show a line, in a pipe only now and then and after evaluations."""
-        line = progress_line(progress)
-        if self._status is not None:
-            self._status.update(line)
-            return
-        evaluated = -1 if progress.latest is None else progress.latest.steps
-        now = time.monotonic()
-        if evaluated != self._evaluated or now - self._last >= LINE_SECONDS:
-            self._last, self._evaluated = now, evaluated
-            note(line)
+    if not sys.stderr.isatty():
+        yield show_line
+        return
+    with error_console().status("preparing the training") as status:
+        yield lambda progress: status.update(progress_line(progress))
 
 
 def progress_line(progress: TrainingProgress) -> str:

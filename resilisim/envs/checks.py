@@ -1,8 +1,5 @@
 """A conformance suite for conversation environments, for authors of wrappers, ports and environments of their own.
 
-    from resilisim.envs.checks import check_conversation_env
-    problems = check_conversation_env(lambda: gymnasium.make("my/Env-v0"))
-
 An environment conforms if it behaves like Conversation-v0 towards agents and evaluation: deterministic for a seed, luck
 common to all agents and prompts, rejected calls without effect, rewards and scores that agree.
 """
@@ -11,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
@@ -62,15 +59,54 @@ _FOLLOWED_EPISODES = 25
 
 
 @dataclass(frozen=True, slots=True)
+class _Start:
+    """How an episode of an environment begins; without a task it is the environment's own choice."""
+
+    make_env: MakeEnv
+    task: str | Mapping[str, Any] | None
+    prompt: str
+    seed: int
+
+    def reset(self, env: gymnasium.Env[str, str]) -> tuple[str, dict[str, Any]]:
+        options = {"prompt": self.prompt} if self.task is None else {"task": self.task, "prompt": self.prompt}
+        return env.reset(seed=self.seed, options=options)
+
+    def required(self) -> list[str]:
+        return list(self.reset(self.make_env())[1].get("required_tools", ()))
+
+    def play(self, choose: Callable[[dict[str, Any]], str | None]) -> _Played:
+        """Play an episode with the messages that are chosen by each info, until None or the end."""
+        env = self.make_env()
+        observation, info = self.reset(env)
+        played = _Played(env, [observation], [info], [])
+        ended = False
+        while not ended and len(played.rewards) < _LONGEST_EPISODE:
+            message = choose(info)
+            if message is None:
+                break
+            observation, reward, terminated, truncated, info = env.step(message)
+            played.observations.append(observation)
+            played.infos.append(info)
+            played.rewards.append(float(reward))
+            played.terminated = bool(terminated)
+            ended = bool(terminated or truncated)
+        return played
+
+    def play_all(self, messages: Sequence[str]) -> _Played:
+        left = iter(messages)
+        return self.play(lambda _: next(left, None))
+
+
+@dataclass(slots=True)
 class _Played:
+    env: gymnasium.Env[str, str]
     observations: list[str]
     infos: list[dict[str, Any]]
     rewards: list[float]
-    terminated: bool
+    terminated: bool = False
 
-    def after(self, observation: str, reward: float, terminated: bool, info: dict[str, Any]) -> _Played:
-        """Return the episode with one step more."""
-        return _Played([*self.observations, observation], [*self.infos, info], [*self.rewards, reward], terminated)
+    def executions(self) -> list[Any]:
+        return [info.get("execution") for info in self.infos]
 
 
 def check_conversation_env(
@@ -89,15 +125,21 @@ def check_conversation_env(
 
     Returns:
         Problems, one line each; an empty list means that the environment conforms.
+
+    Example:
+        >>> from resilisim.envs import ConversationEnv, check_conversation_env
+        >>> check_conversation_env(ConversationEnv, tasks=["task_c64444cae27fab46"], prompts=["baseline"], episodes=1)
+        []
     """
     problems = _told("Gymnasium's check_env: ", _check_gymnasium(make_env))
     for task in tasks or (None,):
         for seed in range(episodes):
-            problems += _told(f"seed {seed}: ", _check_random_episode(make_env, task, prompts, seed))
-            problems += _told(f"seed {seed}: ", _check_common_luck(make_env, task, prompts[0], seed))
+            start = _Start(make_env, task, prompts[0], seed)
+            problems += _told(f"seed {seed}: ", _check_random_episode(start, prompts[1:]))
+            problems += _told(f"seed {seed}: ", _check_common_luck(start))
         for seed in range(_FOLLOWED_EPISODES):
-            where = f"seed {seed}, required tools in order: "
-            problems += _told(where, _check_following(make_env, task, prompts[0], seed))
+            start = _Start(make_env, task, prompts[0], seed)
+            problems += _told(f"seed {seed}, required tools in order: ", _check_following(start))
     return list(dict.fromkeys(problems))
 
 
@@ -120,69 +162,44 @@ def _check_gymnasium(make_env: MakeEnv) -> Iterator[str]:
             yield str(error).splitlines()[0] if str(error) else "an assertion failed"
 
 
-def _check_random_episode(
-    make_env: MakeEnv, task: str | Mapping[str, Any] | None, prompts: Sequence[str], seed: int
-) -> Iterator[str]:
-    messages = list(_random_messages(make_env, task, prompts[0], seed))
-    first = _play(make_env(), task, prompts[0], seed, messages)
-    again = _play(make_env(), task, prompts[0], seed, messages)
+def _check_random_episode(start: _Start, other_prompts: Sequence[str]) -> Iterator[str]:
+    messages = list(_random_messages(start))
+    first, again = start.play_all(messages), start.play_all(messages)
     if first.observations != again.observations or not data_equivalence(first.infos, again.infos):
         yield "the same messages gave two different episodes"
-    yield from _check_played(make_env(), first)
-    for prompt in prompts[1:]:
-        if _executions(first) != _executions(_play(make_env(), task, prompt, seed, messages)):
-            yield f"luck differs between prompts {prompts[0]!r} and {prompt!r}"
+    yield from _check_played(first)
+    for prompt in other_prompts:
+        if first.executions() != replace(start, prompt=prompt).play_all(messages).executions():
+            yield f"luck differs between prompts {start.prompt!r} and {prompt!r}"
 
 
-def _check_following(make_env: MakeEnv, task: str | Mapping[str, Any] | None, prompt: str, seed: int) -> Iterator[str]:
+def _check_following(start: _Start) -> Iterator[str]:
     """Call the required tools in order, each until it succeeds, then finish: full success exactly if all succeeded."""
-    env = make_env()
-    observation, info = env.reset(seed=seed, options=_options(task, prompt))
-    played = _Played([observation], [info], [], False)
-    left = list(info.get("required_tools", ()))
-    ended = False
-    while not ended and len(played.rewards) < _LONGEST_EPISODE:
-        is_calling = left and info["turns_left"] > 0
-        observation, reward, terminated, truncated, info = env.step(_call(left[0]) if is_calling else "<finish/>")
-        played = played.after(observation, float(reward), bool(terminated), info)
-        ended = bool(terminated or truncated)
+    left = start.required()
+
+    def next_message(info: dict[str, Any]) -> str:
         if info.get("execution", {}).get("success"):
             left.pop(0)
-    yield from _check_played(env, played)
+        return _call(left[0]) if left and info["turns_left"] > 0 else "<finish/>"
+
+    played = start.play(next_message)
+    if played.infos[-1].get("execution", {}).get("success"):
+        left.pop(0)
+    yield from _check_played(played)
     level = played.infos[-1].get("score", {}).get("level")
     if played.terminated and (level == "full_success") != (not left):
         done = f"{len(left)} required tools had not succeeded" if left else "all required tools had succeeded in order"
         yield f"the level is {level!r} although {done}"
 
 
-def _options(task: str | Mapping[str, Any] | None, prompt: str) -> dict[str, Any]:
-    return {"prompt": prompt} if task is None else {"task": task, "prompt": prompt}
-
-
-def _play(
-    env: gymnasium.Env[str, str], task: str | Mapping[str, Any] | None, prompt: str, seed: int, messages: Sequence[str]
-) -> _Played:
-    observation, info = env.reset(seed=seed, options=_options(task, prompt))
-    played = _Played([observation], [info], [], False)
-    for message in messages:
-        observation, reward, terminated, truncated, info = env.step(message)
-        played = played.after(observation, float(reward), bool(terminated), info)
-        if terminated or truncated:
-            break
-    return played
-
-
 def _call(tool: str) -> str:
     return f"<tool_call>{tool}</tool_call>"
 
 
-def _random_messages(
-    make_env: MakeEnv, task: str | Mapping[str, Any] | None, prompt: str, number: int
-) -> Iterator[str]:
+def _random_messages(start: _Start) -> Iterator[str]:
     """Yield a random episode's messages: mostly calls of required tools, some of everything else."""
-    _, info = make_env().reset(seed=number, options=_options(task, prompt))
-    required = list(info.get("required_tools", ())) or ["no_such_tool"]
-    draws = Draws("conformance", number)
+    required = start.required() or ["no_such_tool"]
+    draws = Draws("conformance", start.seed)
     noise = ("<tool_call>no_such_tool</tool_call>", "nothing to read here", "<tool_info>no_such_tool</tool_info>")
     for _ in range(_LONGEST_EPISODE):
         chance = draws.uniform()
@@ -196,11 +213,7 @@ def _random_messages(
             yield "<finish/>"
 
 
-def _executions(played: _Played) -> list[Any]:
-    return [info.get("execution") for info in played.infos]
-
-
-def _check_played(env: gymnasium.Env[str, str], played: _Played) -> Iterator[str]:
+def _check_played(played: _Played) -> Iterator[str]:
     if not played.terminated:
         yield f"the episode had not terminated after {len(played.rewards)} messages"
         return
@@ -211,7 +224,7 @@ def _check_played(env: gymnasium.Env[str, str], played: _Played) -> Iterator[str
                 yield f"info lacks {key!r}"
         if info.get("turn") != turn:
             yield f"info['turn'] is {info.get('turn')!r} after {turn} messages"
-        if not env.observation_space.contains(played.observations[turn]):
+        if not played.env.observation_space.contains(played.observations[turn]):
             yield "an observation is outside the observation space"
         if turn and info.get("event") not in EVENTS:
             yield f"info['event'] is {info.get('event')!r}: expected one of {', '.join(sorted(EVENTS))}"
@@ -239,14 +252,12 @@ def _check_played(env: gymnasium.Env[str, str], played: _Played) -> Iterator[str
         yield f"the last reward is {played.rewards[-1]} and the level {score['level']}"
 
 
-def _check_common_luck(
-    make_env: MakeEnv, task: str | Mapping[str, Any] | None, prompt: str, seed: int
-) -> Iterator[str]:
+def _check_common_luck(start: _Start) -> Iterator[str]:
     """Messages that execute nothing must not change the luck of the executions that follow."""
-    _, info = make_env().reset(seed=seed, options=_options(task, prompt))
-    calls = [_call(name) for name in list(info.get("required_tools", ()))[:2]]
-    plain = [item for item in _executions(_play(make_env(), task, prompt, seed, calls)) if item]
-    padded_messages = [part for call in calls for part in (_call("no_such_tool"), call)]
-    padded = [item for item in _executions(_play(make_env(), task, prompt, seed, padded_messages)) if item]
-    if plain != padded:
+    calls = [_call(name) for name in start.required()[:2]]
+    padded = [part for call in calls for part in (_call("no_such_tool"), call)]
+    plain_luck, padded_luck = (
+        [execution for execution in start.play_all(messages).executions() if execution] for messages in (calls, padded)
+    )
+    if plain_luck != padded_luck:
         yield "a rejected call changed the luck or the probability of the calls after it"

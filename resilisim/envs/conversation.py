@@ -26,14 +26,7 @@ from resilisim.envs.protocol import (
 from resilisim.envs.settings import EnvironmentSettings, OptionsButPlanner
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
-from resilisim.simulator import (
-    STOP,
-    Episode,
-    Event,
-    Message,
-    build_problem,
-    score_episode,
-)
+from resilisim.simulator import STOP, Episode, Event, Message, build_problem, score_episode
 from resilisim.simulator.state import outcome
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
@@ -62,12 +55,7 @@ Step = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 class UnicodeText(Space[str]):
-    """A Gymnasium space of all texts up to a length; Gymnasium's own `Text` knows a fixed alphabet, not all of Unicode.
-
-    Args:
-        max_length: Largest number of characters.
-        seed: Seed of `sample`.
-    """
+    """All texts up to a length; Gymnasium's own `Text` space knows a fixed alphabet, not all of Unicode."""
 
     def __init__(self, max_length: int, seed: int | np.random.Generator | None = None) -> None:
         self.max_length = max_length
@@ -136,6 +124,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
     **Arguments.** See below, and `EnvironmentSettings`. **Source.** ResiliBench (seed papers), sections 4.1, A, B.3 and
     B.4. **Version history.** v0.
 
+        >>> from resilisim.envs import ConversationEnv
         >>> env = ConversationEnv(base=0.7, protocol="native")
         >>> observation, info = env.reset(seed=0)
         >>> info["turns_left"]
@@ -196,17 +185,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._observation = ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin an episode.
+        """Begin an episode, and return the prompt and the info of the start.
 
         Args:
             seed: Episode seed, 0 to 2^63 - 1; drawn from the environment's generator if omitted.
-            options: `task` and `prompt`, see the class.
-
-        Returns:
-            The prompt, and the info of the start.
-
-        Raises:
-            InvalidInputError: An unknown option, task, tool or prompt type.
+            options: `task` and `prompt`, see the class; an InvalidInputError tells what does not exist.
         """
         seed = None if seed is None else check_integer("seed", seed, 0, MAX_SEED)
         super().reset(seed=seed)
@@ -225,14 +208,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return self._observation, self._info(None, {})
 
     def step(self, action: str) -> Step:
-        """Send one assistant message.
-
-        Args:
-            action: The message; in the native protocol, the assistant message as JSON text or as a mapping.
-
-        Returns:
-            Observation, reward, terminated, truncated (always False), info.
-        """
+        """Send one assistant message; in the native protocol as JSON text or as a mapping."""
         if self.protocol == "native" and isinstance(action, Mapping):
             return self.native_step(action)
         if not isinstance(action, str):
@@ -254,11 +230,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return self._apply(read(action), [])
 
     def prompt(self, task: Task, prompt: str) -> Prompt:
-        """Return the prompt that an episode of a task begins with.
-
-        Raises:
-            InvalidInputError: There is no such prompt, or the task's plan cannot carry the flaw that it names.
-        """
+        """Return the prompt that an episode of a task begins with, unless the task's plan cannot carry its flaw."""
         return self._prompt_cached(task, prompt)
 
     def _make_prompt(self, task: Task, prompt: str) -> Prompt:
@@ -273,13 +245,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return replace(self.render_prompt(task, choice.type, workflow), type=prompt, flaw=flaw)
 
     def render_prompt(self, task: Task, prompt_type: str, workflow: Workflow | None) -> Prompt:
-        """Return a prompt as this environment words it, with any plan in it.
-
-        Args:
-            task: The task.
-            prompt_type: Prompt type, without the name of a flaw.
-            workflow: The plan that the prompt shows; None for prompt types without one.
-        """
+        """Return a prompt as this environment words it, of a type without the name of a flaw, with its plan if any."""
         return render_prompt(
             task,
             prompt_type,
@@ -440,7 +406,14 @@ PRIVATE_INFO = frozenset(
 
 
 def public_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an ordinary policy may know of an info: no probabilities, no required list, no state, no luck."""
+    """Return what an ordinary policy may know of an info: no probabilities, no required list, no state, no luck.
+
+    Example:
+        >>> from resilisim.envs import ConversationEnv, public_info
+        >>> _, info = ConversationEnv().reset(seed=0)
+        >>> "required_tools" in info, "required_tools" in public_info(info)
+        (True, False)
+    """
     public = {name: value for name, value in info.items() if name not in PRIVATE_INFO}
     if str(public.get("prompt_type", "")).startswith(FLAWED):
         public["prompt_type"] = "optimal"  # what the prompt claims to be

@@ -122,11 +122,9 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, protocol: str)
 
 
 def progress_for(text: str, finish: str) -> str:
-    """Return what `progress` said in words for an agent that has a form of its own.
+    """Return what `progress` said in words for an agent that ends an episode in a form of its own.
 
-    Args:
-        text: The progress.
-        finish: How that agent ends the episode; empty if it is not the one to do so, which is then told no way.
+    It is told no way to do so if `finish` is empty.
     """
     hints = [hint for hint in FINISH_HINT.values() if hint in text]
     if not finish:

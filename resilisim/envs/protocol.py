@@ -10,11 +10,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from resilisim.errors import nearest_name
-from resilisim.simulator.messages import Message
+from resilisim.simulator.messages import Message, MessageKind
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode, check_parameters
 
@@ -51,31 +51,112 @@ _ARGUMENT_KEYS = ("action_input", "arguments", "parameters", "args", "input", "t
 
 
 def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
-    """Read a message of the text protocol.
+    """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error.
 
     Args:
         text: The assistant's message.
         library: Tool library of the episode.
         mode: How parameters are checked.
-
-    Returns:
-        The first tag's meaning; without any tag, the completion signal if it holds one, else a format error.
     """
     thoughts, visible = _split_thoughts(text)
     tags, unclosed = _find_tags(visible)
+    reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0))
     if tags:
         kind, content = tags[0]
-        ignored = len(tags) - 1
         if kind == "tool_search":
-            return _search(content, visible, thoughts, ignored)
-        if kind == "tool_info":
-            return _info(content, library, visible, thoughts, ignored)
-        return _tagged_call(content, library, mode, visible, thoughts, ignored)
+            return reader.search(content)
+        return reader.info(content) if kind == "tool_info" else reader.tagged_call(content)
     if unclosed is not None:
-        return _format_error(f"the tag <{unclosed}> is never closed: expected </{unclosed}>", visible, thoughts)
+        return reader.error(f"the tag <{unclosed}> is never closed: expected </{unclosed}>")
     if signals_completion(visible):
-        return Message("finish", text=visible, thoughts=thoughts)
-    return _format_error("no tag and no completion signal was found", visible, thoughts)
+        return reader.message("finish")
+    return reader.error("no tag and no completion signal was found")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the first call of a message, whose words, thoughts and ignored further calls are part of what comes out."""
+
+    library: ToolLibrary
+    mode: ParameterMode
+    text: str
+    thoughts: str
+    ignored: int
+
+    def message(self, kind: MessageKind, **fields: Any) -> Message:
+        return Message(kind, **{"text": self.text, "thoughts": self.thoughts, "ignored": self.ignored, **fields})
+
+    def error(self, problem: str, more: str = "") -> Message:
+        return Message("format_error", problems=(problem,), text=self.text + more, thoughts=self.thoughts)
+
+    def search(self, query: str) -> Message:
+        if not query:
+            return self.error("the search query is empty: expected a few words")
+        return self.message("search", query=query)
+
+    def info(self, name: str) -> Message:
+        canonical = self.library.resolve(name)
+        problems = () if canonical is not None else (self._unknown_tool(name),)
+        return self.message("info", tool=canonical or name, problems=problems)
+
+    def tagged_call(self, content: str) -> Message:
+        """Read what stands between the tags of a call: `name {json}`, or what models were trained to write.
+
+        That is an object with name and arguments, a name in backticks, or arguments in a fence or in parentheses.
+        """
+        content = _unfenced(content)
+        if content.startswith("{"):
+            value, problem = _read_object(content)
+            named = None if problem else named_call(value)
+            if named is None:
+                reason = problem or "expected an object with the tool's 'name' and its 'arguments'"
+                return self.error(f"the tag <tool_call> does not begin with a name: {reason}")
+            name, arguments = named
+        else:
+            call = _CALL.match(content)
+            if call is None:
+                problem = "expected the tool's name, then its parameters" if content else "expected a tool name"
+                return self.error(f"the tag <tool_call> does not begin with a name: {problem}")
+            name, arguments = call.group(1), _unfenced(call.group(2))
+            if arguments.startswith("(") and arguments.endswith(")"):
+                arguments = _unfenced(arguments[1:-1])
+        is_function = name in NATIVE_FUNCTIONS and self.library.resolve(name) is None
+        return self.function(name, arguments) if is_function else self.call(name, arguments)
+
+    def function(self, name: str, raw: object) -> Message:
+        arguments, problem = _read_object(raw)
+        if problem is not None:
+            if name == "tool_call":
+                return self.message("rejected", problems=(problem,), text=str(raw))
+            return self.error(f"arguments of {name}: {problem}", str(raw))
+        if name == "finish":
+            return self.message("finish")
+        if name == "tool_search" and isinstance(arguments.get("query"), str):
+            return self.search(arguments["query"].strip())
+        if name == "tool_info" and isinstance(arguments.get("name"), str):
+            return self.info(arguments["name"].strip())
+        if name == "tool_call" and isinstance(arguments.get("name"), str):
+            return self.call(arguments["name"].strip(), arguments.get("parameters"))
+        near = nearest_name(name, NATIVE_FUNCTIONS)
+        if near != name:
+            hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(NATIVE_FUNCTIONS)
+            return self.error(f"unknown function {name[:_EXCERPT_LENGTH]!r}: {hint}")
+        return self.error(f"function {name!r} needs its {_NATIVE_NEEDS[name]!r} as a string")
+
+    def call(self, name: str, raw: object) -> Message:
+        canonical = self.library.resolve(name)
+        if canonical is None:
+            return self.message("rejected", tool=name, problems=(self._unknown_tool(name),))
+        if self.mode == "ignore":
+            return self.message("execute", tool=canonical)
+        parameters, unreadable = _read_object(raw)
+        problems = [unreadable] if unreadable else check_parameters(self.library[canonical], parameters, self.mode)
+        kind: MessageKind = "rejected" if problems else "execute"
+        return self.message(kind, tool=canonical, parameters=parameters, problems=tuple(problems))
+
+    def _unknown_tool(self, name: str) -> str:
+        near = nearest_name(name, self.library.names)
+        return f"unknown tool {name[:_EXCERPT_LENGTH]!r}" + (f": did you mean {near!r}?" if near else "")
 
 
 def _find_tags(text: str) -> tuple[list[tuple[str, str]], str | None]:
@@ -113,34 +194,6 @@ def through_first_call(text: str) -> str:
     opened = _OPEN_TAG.search(text)
     closed = None if opened is None else re.compile(f"</{opened.group(1)}>", re.IGNORECASE).search(text, opened.end())
     return text if closed is None else text[: closed.end()]
-
-
-def _tagged_call(
-    content: str, library: ToolLibrary, mode: ParameterMode, text: str, thoughts: str, ignored: int
-) -> Message:
-    """Read what stands between the tags of a call: `name {json}`, or what models were trained to write.
-
-    That is an object with name and arguments, a name in backticks, or arguments in a fence or in parentheses.
-    """
-    content = _unfenced(content)
-    if content.startswith("{"):
-        value, problem = _read_object(content)
-        named = None if problem else named_call(value)
-        if named is None:
-            reason = problem or "expected an object with the tool's 'name' and its 'arguments'"
-            return _format_error(f"the tag <tool_call> does not begin with a name: {reason}", text, thoughts)
-        name, arguments = named
-    else:
-        call = _CALL.match(content)
-        if call is None:
-            problem = "expected the tool's name, then its parameters" if content else "expected a tool name"
-            return _format_error(f"the tag <tool_call> does not begin with a name: {problem}", text, thoughts)
-        name, arguments = call.group(1), _unfenced(call.group(2))
-        if arguments.startswith("(") and arguments.endswith(")"):
-            arguments = _unfenced(arguments[1:-1])
-    if name in NATIVE_FUNCTIONS and library.resolve(name) is None:
-        return _function_call(name, arguments, library, mode, text, thoughts, ignored)
-    return _call(name, arguments, library, mode, text, thoughts, ignored)
 
 
 def _unfenced(text: str) -> str:
@@ -227,38 +280,13 @@ def read_native(message: Mapping[str, Any], library: ToolLibrary, mode: Paramete
 
 def _read_calls(content: str, calls: list[Any], library: ToolLibrary, mode: ParameterMode) -> Message:
     thoughts, visible = _split_thoughts(content)
-    ignored = len(calls) - 1
+    reader = _Reader(library, mode, visible, thoughts, len(calls) - 1)
     function = calls[0].get("function") if isinstance(calls[0], Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        return _format_error(f"the tool call names no function: {calls[0]!r:.{_EXCERPT_LENGTH}}", visible, thoughts)
+        return reader.error(f"the tool call names no function: {calls[0]!r:.{_EXCERPT_LENGTH}}")
     name, raw = function["name"], function.get("arguments")
-    if name not in NATIVE_FUNCTIONS and library.resolve(name) is not None:  # a tool called as if it were a function
-        return _call(name, raw, library, mode, visible, thoughts, ignored)
-    return _function_call(name, raw, library, mode, visible, thoughts, ignored)
-
-
-def _function_call(
-    name: str, raw: object, library: ToolLibrary, mode: ParameterMode, visible: str, thoughts: str, ignored: int
-) -> Message:
-    """Read a call of one of the protocol's functions."""
-    arguments, problem = _read_object(raw)
-    if problem is not None:
-        if name == "tool_call":
-            return Message("rejected", problems=(problem,), text=str(raw), thoughts=thoughts, ignored=ignored)
-        return _format_error(f"arguments of {name}: {problem}", visible + str(raw), thoughts)
-    if name == "finish":
-        return Message("finish", text=visible, thoughts=thoughts, ignored=ignored)
-    if name == "tool_search" and isinstance(arguments.get("query"), str):
-        return _search(arguments["query"].strip(), visible, thoughts, ignored)
-    if name == "tool_info" and isinstance(arguments.get("name"), str):
-        return _info(arguments["name"].strip(), library, visible, thoughts, ignored)
-    if name == "tool_call" and isinstance(arguments.get("name"), str):
-        return _call(arguments["name"].strip(), arguments.get("parameters"), library, mode, visible, thoughts, ignored)
-    near = nearest_name(name, NATIVE_FUNCTIONS)
-    if near != name:
-        hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(NATIVE_FUNCTIONS)
-        return _format_error(f"unknown function {name[:_EXCERPT_LENGTH]!r}: {hint}", visible, thoughts)
-    return _format_error(f"function {name!r} needs its {_NATIVE_NEEDS[name]!r} as a string", visible, thoughts)
+    is_tool = name not in NATIVE_FUNCTIONS and library.resolve(name) is not None  # called as if it were a function
+    return reader.call(name, raw) if is_tool else reader.function(name, raw)
 
 
 def native_text(message: Mapping[str, Any]) -> str:
@@ -295,11 +323,7 @@ def call_ids(message: Mapping[str, Any]) -> list[str]:
 def encode_native(text: str, ids: list[str], max_length: int) -> str:
     """Return what the environment says as a JSON list of messages that answer the calls; the first is the answer.
 
-    Args:
-        text: What it says.
-        ids: Ids of the calls.
-        max_length: Most characters of the list. If need be, the last calls are left without an answer, then the text
-            is cut, and says so.
+    If the list would be too long, the last calls are left without an answer, then the text is cut, and says so.
     """
     encoded = _answers(text, ids)
     if len(encoded) <= max_length:
@@ -328,49 +352,6 @@ def _split_thoughts(text: str) -> tuple[str, str]:
         thoughts.insert(0, headless.group(1).strip())
         visible = visible[headless.end() :]
     return "\n".join(thoughts), visible.strip()
-
-
-def _format_error(problem: str, text: str, thoughts: str) -> Message:
-    return Message("format_error", problems=(problem,), text=text, thoughts=thoughts)
-
-
-def _search(query: str, text: str, thoughts: str, ignored: int) -> Message:
-    if not query:
-        return _format_error("the search query is empty: expected a few words", text, thoughts)
-    return Message("search", query=query, text=text, thoughts=thoughts, ignored=ignored)
-
-
-def _info(name: str, library: ToolLibrary, text: str, thoughts: str, ignored: int) -> Message:
-    canonical = library.resolve(name)
-    problems = () if canonical is not None else (_unknown_tool(name, library),)
-    return Message("info", tool=canonical or name, problems=problems, text=text, thoughts=thoughts, ignored=ignored)
-
-
-def _call(
-    name: str, raw: object, library: ToolLibrary, mode: ParameterMode, text: str, thoughts: str, ignored: int
-) -> Message:
-    canonical = library.resolve(name)
-    if canonical is None:
-        problem = _unknown_tool(name, library)
-        return Message("rejected", tool=name, problems=(problem,), text=text, thoughts=thoughts, ignored=ignored)
-    if mode == "ignore":
-        return Message("execute", tool=canonical, text=text, thoughts=thoughts, ignored=ignored)
-    parameters, unreadable = _read_object(raw)
-    problems = [unreadable] if unreadable else check_parameters(library[canonical], parameters, mode)
-    return Message(
-        "rejected" if problems else "execute",
-        tool=canonical,
-        parameters=parameters,
-        problems=tuple(problems),
-        text=text,
-        thoughts=thoughts,
-        ignored=ignored,
-    )
-
-
-def _unknown_tool(name: str, library: ToolLibrary) -> str:
-    near = nearest_name(name, library.names)
-    return f"unknown tool {name[:_EXCERPT_LENGTH]!r}" + (f": did you mean {near!r}?" if near else "")
 
 
 def _read_object(raw: object) -> tuple[dict[str, Any], str | None]:

@@ -23,8 +23,7 @@ AssistantMessage: TypeAlias = str | Mapping[str, Any]
 class EpisodeEnded(BaseException):
     """The episode is over, so nothing can be sent; who catches it to write something down raises it again.
 
-    Attributes:
-        reply: What the environment said at the end, if that is known.
+    `reply` is what the environment said at the end, if that is known.
     """
 
     def __init__(self, reply: Reply | None = None) -> None:
@@ -34,17 +33,11 @@ class EpisodeEnded(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the environment says: the prompt at first, then its answer to each message.
+    """What the environment says: the prompt at first, then its answer to each message."""
 
-    Attributes:
-        observation: As it says it; under the native protocol a JSON list of messages.
-        info: What the agent may know about it.
-        ended: Whether the episode has ended with it.
-    """
-
-    observation: str
-    info: Info = field(hash=False)
-    ended: bool = False
+    observation: str  # as it says it; under the native protocol a JSON list of messages
+    info: Info = field(hash=False)  # what the agent may know about it
+    ended: bool = False  # whether the episode has ended with it
 
     @property
     def text(self) -> str:
@@ -54,14 +47,6 @@ class Reply:
 
 class Session:
     """One episode, stepped by the agent's own loop.
-
-    A whole episode, with the plan in the prompt followed by hand::
-
-        session = Session(ConversationEnv(), find_task("task_c64444cae27fab46"), "optimal", seed=4)
-        print(session.reply.text)
-        reply = session.send("<tool_call>file_operations_reader</tool_call>")
-        while not reply.ended:
-            reply = session.send("<finish/>")
 
     An ordinary agent gets the public view of each info, a privileged one all of it except the seed: nobody is told what
     decides the luck. Subclasses see every step (`_begun`, `_answered`).
@@ -75,6 +60,16 @@ class Session:
 
     Attributes:
         reply: What the environment said last.
+
+    Example:
+        >>> from resilisim.envs import ConversationEnv, Session
+        >>> from resilisim.tasks import find_task
+        >>> session = Session(ConversationEnv(base=1.0), find_task("task_c64444cae27fab46"), "optimal", seed=4)
+        >>> reply = session.send("<tool_call>file_operations_reader</tool_call>")
+        >>> reply.info["execution"]["success"], session.turns_left
+        (True, 9)
+        >>> session.send("<finish/>").ended
+        True
     """
 
     def __init__(
@@ -96,11 +91,7 @@ class Session:
         return self.reply
 
     def send(self, message: AssistantMessage | None) -> Reply:
-        """Send a message and return the reply; None stops the episode.
-
-        Raises:
-            EpisodeEnded: The episode is over already.
-        """
+        """Send a message and return the reply; None stops the episode. EpisodeEnded tells that it is over already."""
         if self.reply.ended:
             raise EpisodeEnded(self.reply)
         text = native_text(message) if isinstance(message, Mapping) else message

@@ -97,6 +97,7 @@ class LawOptions:
 class EnvironmentSettings(LawOptions):
     """The options of Conversation-v0; the defaults are those of the benchmark.
 
+        >>> from resilisim.envs import EnvironmentSettings
         >>> EnvironmentSettings(base=0.7).with_options(max_turns=8).max_turns
         8
 

@@ -19,15 +19,17 @@ JUDGE_ROLE: Final = "judge"  # of its calls; no component of an agent
 
 
 class Verdict(StrEnum):
-    """What a judge says of an answer."""
+    """What a judge says of an answer.
+
+    Example:
+        >>> from resilisim.evaluation import Verdict
+        >>> list(map(str, Verdict))
+        ['correct', 'incorrect', 'unreadable']
+    """
 
     CORRECT = "correct"
     INCORRECT = "incorrect"
     UNREADABLE = "unreadable"
-
-
-# What a judge may write; everything else is unreadable, that word included.
-_VERDICTS: Final = {str(verdict): verdict for verdict in (Verdict.CORRECT, Verdict.INCORRECT)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ class JudgedAccuracy:
         accuracy: Share of correct answers among those with a readable verdict; NaN if there is none.
         num_readable: Answers with a readable verdict.
         num_unreadable: Answers without one, which count neither as right nor as wrong.
+
+    Example:
+        >>> from resilisim.evaluation import Verdict, judged_accuracy
+        >>> judged_accuracy([Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNREADABLE])
+        JudgedAccuracy(accuracy=0.5, num_readable=2, num_unreadable=1)
     """
 
     accuracy: float
@@ -68,6 +75,14 @@ async def judge(
     Raises:
         InfrastructureError: The endpoint is down.
         InvalidInputError: The endpoint refuses key, model or request.
+
+    Example:
+        >>> import asyncio
+        >>> from resilisim.chat import ScriptedChatModel
+        >>> from resilisim.evaluation import judge
+        >>> model = ScriptedChatModel(["correct"])
+        >>> asyncio.run(judge(model, "How many moons has Mars?", expected="two", answer="2"))
+        <Verdict.CORRECT: 'correct'>
     """
     texts = {"question": question, "expected": expected, "answer": answer}
     case = without_surrogates(json.dumps(texts, ensure_ascii=False, indent=1))
@@ -81,13 +96,18 @@ async def judge(
         reply = await model.complete(request)
     except ContextOverflowError:
         return Verdict.UNREADABLE
-    if reply.finish_reason == "length":
-        return Verdict.UNREADABLE
-    return _VERDICTS.get(visible(reply.text), Verdict.UNREADABLE)
+    word = visible(reply.text)
+    return Verdict(word) if word in ("correct", "incorrect") and reply.finish_reason != "length" else Verdict.UNREADABLE
 
 
 def judged_accuracy(verdicts: Iterable[Verdict]) -> JudgedAccuracy:
-    """Return the accuracy over readable verdicts, and how many are unreadable."""
+    """Return the accuracy over readable verdicts, and how many are unreadable.
+
+    Example:
+        >>> from resilisim.evaluation import Verdict, judged_accuracy
+        >>> judged_accuracy([Verdict.CORRECT, Verdict.CORRECT, Verdict.INCORRECT, Verdict.CORRECT]).accuracy
+        0.75
+    """
     given = list(verdicts)
     readable = [verdict for verdict in given if verdict is not Verdict.UNREADABLE]
     accuracy = readable.count(Verdict.CORRECT) / len(readable) if readable else math.nan

@@ -14,7 +14,6 @@ from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import RecordTexts, opened
 from resilisim.evaluation.report import write_report
 from resilisim.evaluation.run.contestants import ModelSpec, PolicyMaker, PolicySpec, check_models
-from resilisim.evaluation.run.limits import RunLimits
 from resilisim.evaluation.run.plan import (
     Plan,
     RunSettings,
@@ -34,7 +33,7 @@ from resilisim.evaluation.run.plan import (
 )
 from resilisim.evaluation.run.player import Players
 from resilisim.evaluation.run.ray_cluster import check_address
-from resilisim.evaluation.run.runner import CallOutcome, play_run
+from resilisim.evaluation.run.runner import CallOutcome, RunLimits, play_run
 from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.agents import AgentSums
 from resilisim.evaluation.table.facts import RunFacts, read_facts
@@ -233,7 +232,7 @@ def evaluate(
         >>> [(row.policy, row.num_episodes) for row in result.rows]
         [('plan-follower', 100), ('exact-optimum', 100)]
         >>> worse = evaluate("plan-follower", 20, "optimal", 5, base=0.5)
-        >>> worse.row("plan-follower", "optimal").success < result.row("plan-follower", "optimal").success
+        >>> worse.rows[0].success.value < result.rows[0].success.value
         True
     """
     if library is not None and not isinstance(library, ToolLibrary):

@@ -13,14 +13,17 @@ class Policy(Protocol):
 
     A minimal policy, which runs one tool until it succeeds and then says that it is done:
 
-        class ReaderOnly:
-            def reset(self, observation, info):
-                self.done = False
-
-            def act(self, observation, info):
-                execution = info.get("execution")
-                self.done = self.done or (execution is not None and execution["success"])
-                return "<finish/>" if self.done else "<tool_call>file_operations_reader</tool_call>"
+        >>> class ReaderOnly:
+        ...     def reset(self, observation, info):
+        ...         self.done = False
+        ...
+        ...     def act(self, observation, info):
+        ...         execution = info.get("execution")
+        ...         self.done = self.done or (execution is not None and execution["success"])
+        ...         return "<finish/>" if self.done else "<tool_call>file_operations_reader</tool_call>"
+        >>> from resilisim.policies.checks import check_policy
+        >>> check_policy(ReaderOnly())
+        []
 
     Nothing may be carried over from one episode to the next, so that episodes can be run in any order and by several
     processes; a policy is handed to these by its name (`registry`), never by its state.
@@ -31,12 +34,7 @@ class Policy(Protocol):
     """
 
     def reset(self, observation: str, info: Info) -> None:
-        """Begin an episode.
-
-        Args:
-            observation: The prompt.
-            info: The environment's info at the start.
-        """
+        """Begin an episode with its prompt and the environment's info at the start."""
         ...
 
     def act(self, observation: str, info: Info) -> str | None:
@@ -52,22 +50,30 @@ class Policy(Protocol):
 
 
 def is_privileged(policy: object) -> bool:
-    """Return whether a policy asks to see what ordinary ones must not."""
+    """Return whether a policy asks to see what ordinary ones must not.
+
+    Example:
+        >>> from resilisim.policies import is_privileged, make_policy
+        >>> is_privileged(make_policy("exact-optimum")), is_privileged(make_policy("random"))
+        (True, False)
+    """
     return bool(getattr(policy, "privileged", False))
 
 
 def policy_name(policy: object) -> str:
-    """Return the name under which a policy's results are shown."""
+    """Return the name under which a policy's results are shown.
+
+    Example:
+        >>> from resilisim.policies import make_policy, policy_name
+        >>> policy_name(make_policy("repairing-follower[ask=before]"))
+        'repairing-follower[ask=before]'
+    """
     name = getattr(policy, "name", None)
     return name if isinstance(name, str) and name else type(policy).__name__
 
 
 def play(policy: Policy, session: Session) -> None:
-    """Ask a policy for one message after the other until the episode has ended.
-
-    Raises:
-        Exception: Whatever the policy raises.
-    """
+    """Ask a policy for one message after the other until the episode has ended."""
     reply = session.reply
     policy.reset(reply.observation, reply.info)
     while not reply.ended:

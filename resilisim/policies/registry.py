@@ -44,7 +44,13 @@ _WITH_OPTIONS = re.compile(r"(?P<name>[^\[\]]+)\[(?P<options>[^\[\]]*)\]\Z", re.
 
 
 def policy_names() -> tuple[str, ...]:
-    """Return the names of all policies that are installed: the built-in ones, then those of plug-ins."""
+    """Return the names of all policies that are installed: the built-in ones, then those of plug-ins.
+
+    Example:
+        >>> from resilisim.policies import policy_names
+        >>> policy_names()[:4]
+        ('random', 'plan-follower', 'repairing-follower', 'exact-optimum')
+    """
     return (*BUILT_IN_POLICIES, *(name for name in sorted(_plug_ins()) if name not in BUILT_IN_POLICIES))
 
 
@@ -52,14 +58,7 @@ def checkpoint_hashes(names: Iterable[str]) -> dict[str, str]:
     """Return the SHA-256 of the descriptions of the checkpoints that planners and policies read.
 
     A description names the hash of its weights, so two policies that were trained one after the other into one folder
-    have different ones.
-
-    Args:
-        names: Names of planners and policies; those that read no checkpoint are left out.
-
-    Raises:
-        InvalidInputError: There is no such checkpoint.
-        MissingExtraError: Packages that it needs are not installed.
+    have different ones. Names that read no checkpoint are left out.
     """
     hashes: dict[str, str] = {}
     for spec in names:
@@ -89,6 +88,13 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
         InvalidInputError: There is no such policy, it cannot be imported or made, does not take an argument, or has not
             both `reset` and `act`.
         MissingExtraError: It needs packages that are not installed.
+
+    Example:
+        >>> from resilisim.policies import make_policy
+        >>> policy = make_policy("random[finish_probability=0.1]", seed=3)
+        >>> policy.reset("Read the file.", {})
+        >>> policy.act("Read the file.", {"turns_left": 0})
+        '<finish/>'
     """
     name, options = split_options(spec)
     arguments = {**options, **arguments}
@@ -117,11 +123,7 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
 
 
 def split_options(spec: str) -> tuple[str, dict[str, Any]]:
-    """Split "name[option=value,...]" into the name and the options; values are JSON where they can be, else texts.
-
-    Raises:
-        InvalidInputError: What stands in the brackets is no list of options, or names one twice.
-    """
+    """Split "name[option=value,...]" into the name and the options; values are JSON where they can be, else texts."""
     match = _WITH_OPTIONS.match(spec.strip())
     if match is None:
         if "[" in spec and "]" not in spec:
@@ -151,24 +153,23 @@ def _plug_ins() -> dict[str, EntryPoint]:
 
 def _find(spec: str) -> tuple[Any, str]:
     """Return what a spec names, and what it is called in messages."""
+    where = f"policy {spec!r}"
     if spec in BUILT_IN_POLICIES:
-        return _built_in(spec, f"policy {spec!r}"), f"policy {spec!r}"
-    plug_ins = _plug_ins()
-    if spec in plug_ins:
-        entry = plug_ins[spec]
+        return _built_in(spec, where), where
+    entry = _plug_ins().get(spec)
+    if entry is not None:
         package = f" of package {entry.dist.name!r}" if entry.dist is not None else ""
-        where = f"policy {spec!r}{package} ({entry.value})"
+        where = f"{where}{package} ({entry.value})"
         return _import(entry.value, where), where
     if _is_checkpoint(spec):
-        trained = _built_in("trained", f"policy {spec!r}")
         folder = spec.removeprefix(CHECKPOINT_PREFIX)
-        return functools.partial(trained, checkpoint=folder, name=spec), f"policy {spec!r}"
+        return functools.partial(_built_in("trained", where), checkpoint=folder, name=spec), where
     if "," in spec:
         raise InvalidInputError(
             f"unknown policy {spec!r}: expected one policy; several are a list, or --policy given once for each"
         )
     if ":" in spec:
-        return _import(spec, f"policy {spec!r}"), f"policy {spec!r}"
+        return _import(spec, where), where
     error = str(unknown_name("policy", spec, policy_names()))
     own = "policy of your own is given as module:attribute, a trained one as policy:DIR"
     raise InvalidInputError(f"{error} A {own}" if error.endswith("?") else f"{error}; a {own}")
@@ -203,7 +204,11 @@ def _import(reference: str, where: str) -> Any:
     module_name, _, path = reference.partition(":")
     if not module_name.strip() or not path.strip():
         raise InvalidInputError(f"{where}: expected module:attribute, such as my_package.agents:MyPolicy")
-    value: Any = _import_module(module_name.strip(), where)
+    _look_into_working_directory()
+    try:
+        value: Any = importlib.import_module(module_name.strip())
+    except (Exception, SystemExit) as error:  # a script without a main guard may leave the process
+        raise InvalidInputError(f"{where}: cannot import {module_name.strip()}: {_one_line(error)}") from error
     for part in path.strip().split("."):
         if not hasattr(value, part):
             near = nearest_name(part, [name for name in dir(value) if not name.startswith("_")])
@@ -220,14 +225,6 @@ def _look_into_working_directory() -> None:
         sys.path.append(here)
 
 
-def _import_module(name: str, where: str) -> Any:
-    _look_into_working_directory()
-    try:
-        return importlib.import_module(name)
-    except (Exception, SystemExit) as error:  # a script without a main guard may leave the process
-        raise InvalidInputError(f"{where}: cannot import {name}: {_one_line(error)}") from error
-
-
 def _call(factory: Any, where: str, offered: dict[str, Any], arguments: Mapping[str, Any]) -> Any:
     if not callable(factory):
         kind = type(factory).__name__
@@ -237,12 +234,9 @@ def _call(factory: Any, where: str, offered: dict[str, Any], arguments: Mapping[
     except ValueError:
         # Some callables written in C have no signature; they get what they must take.
         parameters = {}
-    takes_all = any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in parameters.values())
-    named = [
-        name
-        for name, entry in parameters.items()
-        if entry.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    ]
+    takes_all = any(entry.kind is entry.VAR_KEYWORD for entry in parameters.values())
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named = [name for name, entry in parameters.items() if entry.kind in by_name]
     for argument in arguments:
         if argument not in named and not takes_all:
             raise unknown_name("argument", argument, named, where)

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import logging
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 from resilisim.envs.session import Info
 from resilisim.errors import unknown_name
@@ -24,7 +24,6 @@ LOGGER = logging.getLogger("resilisim.policies")
 LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so
 
 AskWhen = Literal["before", "after", "never"]
-ASK_WHEN: tuple[AskWhen, ...] = ("before", "after", "never")
 
 SEARCH_PROBABILITY = 0.1
 FINISH_PROBABILITY = 0.05
@@ -139,29 +138,6 @@ class RandomPolicy:
         return messages.call(tool)
 
 
-class _SearchForPlan:
-    """Makes a plan where the prompt holds none: one search per ordered step, each time the top result.
-
-    It stops searching when every further turn is needed to run what was found.
-    """
-
-    def __init__(self, prompt: str) -> None:
-        self._queries = list(_queries_in(prompt))
-        self.found: list[str] = []
-
-    def read(self, info: Info) -> None:
-        """Take the top result of the search that was just made; a tool found before is not added again."""
-        hits = info.get("search")
-        if hits and hits[0]["name"] not in self.found:
-            self.found.append(hits[0]["name"])
-
-    def next_query(self, info: Info) -> str | None:
-        """Return what to search for next, or None when the plan is made."""
-        turns_left = info.get("turns_left")
-        too_late = turns_left is not None and turns_left < len(self.found) + 2
-        return None if not self._queries or too_late else self._queries.pop(0)
-
-
 # Many episodes in a row have the same prompt, so what was read in one is remembered.
 @functools.lru_cache(maxsize=256)
 def _steps_in(prompt: str) -> tuple[PlannedStep, ...]:
@@ -179,7 +155,8 @@ class PlanFollower:
     It makes each step again until it succeeds, or until the plan's limits for the step say to go on
     (`workflows.Step`). It reads nothing but the prompt and the replies. Parameters that the plan gives are
     passed; those that cannot be read are logged as a warning, with their words, and the step is run without any. Where
-    the prompt holds no plan, it makes one by searching (`_SearchForPlan`).
+    the prompt holds no plan, it makes one of the top results of one search for each ordered step, and stops searching
+    when every further turn is needed to run what was found.
 
     Args:
         pass_parameters: Whether to pass the parameters that the plan gives.
@@ -191,7 +168,7 @@ class PlanFollower:
     def __init__(self, pass_parameters: bool = True) -> None:
         self._pass_parameters = pass_parameters
         self._steps: list[PlannedStep] = []
-        self._search: _SearchForPlan | None = None
+        self._queries: list[str] | None = None  # still to be searched for; None once there is a plan
         self._messages = 0  # written so far
         self._tried: PlannedStep | None = None  # the step of the latest call
         self._tries = 0  # its calls so far
@@ -203,7 +180,7 @@ class PlanFollower:
         for step in self._steps if self._pass_parameters else ():
             if step.problem is not None:
                 LOGGER.warning("step %s is run without parameters: %s", step.tool, step.problem)
-        self._search = None if self._steps else _SearchForPlan(observation)
+        self._queries = None if self._steps else list(_queries_in(observation))
 
     def act(self, observation: str, info: Info) -> str | None:
         """Return the next search, the next call, or the completion signal; stop where no plan could be made."""
@@ -212,17 +189,19 @@ class PlanFollower:
         return message
 
     def _message(self, info: Info) -> str | None:
-        if self._search is not None:
-            self._search.read(info)
-            query = self._search.next_query(info)
-            if query is not None:
-                return messages.search(query)
-            self._steps = [PlannedStep(tool) for tool in self._search.found]
-            if not self._steps:
-                return None  # nothing was found that could be done
-            self._search = None
+        if self._queries is None:
+            self._read_reply(info)
             return self._next(info)
-        self._read_reply(info)
+        hits = info.get("search")
+        if hits and hits[0]["name"] not in [step.tool for step in self._steps]:
+            self._steps.append(PlannedStep(hits[0]["name"]))
+        turns_left = info.get("turns_left")
+        too_late = turns_left is not None and turns_left < len(self._steps) + 2
+        if self._queries and not too_late:
+            return messages.search(self._queries.pop(0))
+        if not self._steps:
+            return None  # nothing was found that could be done
+        self._queries = None
         return self._next(info)
 
     def _read_reply(self, info: Info) -> None:
@@ -272,8 +251,8 @@ class RepairingFollower(PlanFollower):
 
     def __init__(self, ask: AskWhen = "after", pass_parameters: bool = True) -> None:
         super().__init__(pass_parameters)
-        if ask not in ASK_WHEN:
-            raise unknown_name("time to ask", ask, ASK_WHEN)
+        if ask not in get_args(AskWhen):
+            raise unknown_name("time to ask", ask, get_args(AskWhen))
         self._ask = ask
         self._forget()
 
@@ -339,18 +318,13 @@ class RepairingFollower(PlanFollower):
 
     def _mend_rejected(self) -> None:
         """After a refused call: try it without parameters; if it had none, the tool does not exist and is left out."""
-        if self._steps:
-            step = self._steps.pop(0)
-            if step.parameters and self._pass_parameters:
-                self._steps.insert(0, replace(step, parameters=None))
+        step = self._steps.pop(0)
+        if step.parameters and self._pass_parameters:
+            self._steps.insert(0, replace(step, parameters=None))
 
 
 def ordered_steps(work_order: str) -> list[str]:
-    """Return the clauses of a work order that tell somebody to do something; all clauses if none seems to.
-
-    Args:
-        work_order: The description of a task.
-    """
+    """Return the clauses of a work order that tell somebody to do something; all clauses if none seems to."""
     every = clauses(work_order)
     steps = [clause for clause in every if _is_order(clause)]
     return steps or every

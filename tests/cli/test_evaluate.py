@@ -23,9 +23,8 @@ def test_evaluate_writes_records_and_prints_the_summary(command, tmp_path):
     assert "plan-follower" in outcome.out
     assert f"resilisim report {out}" in outcome.err
     records = [json.loads(line) for line in (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert len(records) == 2 * 6 * 2
-    assert {record["policy"] for record in records} == {"exact-optimum", "plan-follower"}
-    assert {record["seed"] for record in records} == {0, 1}
+    played = {(record["policy"], record["instance_id"], record["seed"]) for record in records}
+    assert len(records) == len(played) == 2 * 6 * 2
 
 
 def test_the_same_command_changes_nothing_and_others_are_refused(command, tmp_path):
@@ -39,11 +38,12 @@ def test_the_same_command_changes_nothing_and_others_are_refused(command, tmp_pa
     assert "another folder" in line
 
 
-def test_options_reach_the_environment(command, tmp_path):
+def test_options_reach_the_environment(command, tmp_path, model_folder):
     options = ["--turns", "7", "--max-consecutive-failures", "0", "--success-probability", "1", "--loop-length", "3"]
     options += ["--not-executed", "0.4", "--failed", "0.6", "--history", "0.8", "--search-detail", "full"]
     options += ["--payload", "verbose", "--prompt-style", "compact"]
-    command(*RUN, "--out", tmp_path / "a", *options, "--salt", "mine", "--parameters", "ignore", "--list-tools")
+    options += ["--salt", "mine", "--parameters", "ignore", "--list-tools", "--embedding-model", model_folder]
+    assert command(*RUN, "--out", tmp_path / "a", *options).code == 0
     manifest = json.loads((tmp_path / "a" / "manifest.json").read_text(encoding="utf-8"))
     environment = manifest["arguments"]["environment"]
     expected = {
@@ -60,25 +60,9 @@ def test_options_reach_the_environment(command, tmp_path):
         "salt": "mine",
         "parameters": "ignore",
         "tools": "listed",
+        "embedding_model": model_folder,
     }
     assert {name: environment[name] for name in expected} == expected
-
-
-def test_a_model_of_ones_own_answers_the_searches(command, tmp_path, model_folder):
-    arguments = [
-        "evaluate",
-        "--policy",
-        "random",
-        "--tasks",
-        "2",
-        "--out",
-        tmp_path / "a",
-        "--embedding-model",
-        model_folder,
-    ]
-    assert command(*arguments).code == 0
-    manifest = json.loads((tmp_path / "a" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["arguments"]["environment"]["embedding_model"] == model_folder
 
 
 def test_split_takes_tasks_of_that_part_only():
@@ -91,21 +75,6 @@ def test_split_takes_tasks_of_that_part_only():
     parts = [chosen_tasks("benchmark-v1", split, library) for split in SPLITS]
     assert sum(map(len, parts)) == 5040
     assert chosen_tasks("8", None, library) == list(benchmark_tasks()[:8])
-
-
-def test_report_writes_the_page_and_prints_the_summary(command, tmp_path):
-    out = tmp_path / "results"
-    command(*RUN, "--out", out)
-    outcome = command("report", out)
-    assert outcome.code == 0
-    assert "plan-follower" in outcome.out
-    assert str(out / "report.html") in outcome.out
-    assert (out / "report.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
-    elsewhere = tmp_path / "page.html"
-    values = command("report", out, "--out", elsewhere, "--json").json()
-    assert values["report"] == str(elsewhere)
-    assert elsewhere.is_file()
-    assert len(values["results"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -135,10 +104,6 @@ def test_wrong_values_are_refused_and_leave_no_folder(command, tmp_path, argumen
     for word in words:
         assert word in line
     assert not (tmp_path / "results").exists()
-
-
-def test_a_folder_without_results_is_refused(command, tmp_path):
-    assert "manifest.json" in command("report", tmp_path).refusal()
 
 
 def test_what_was_already_there_is_said(command, tmp_path):
@@ -240,17 +205,3 @@ def test_what_a_policy_raises_is_shown_without_the_frames_of_this_package(comman
 def test_the_transcript_says_why_a_call_was_rejected(command, own_policies):
     command("evaluate", "--policy", f"{own_policies}:Refused", "--tasks", "1", "--out", "run")
     assert "rejected no_such_tool: unknown tool 'no_such_tool'" in command("episode", "show", "run", "0").out
-
-
-def test_a_run_without_a_finished_episode_has_no_report(command, tmp_path):
-    out = tmp_path / "results"
-    command(*RUN, "--out", out)
-    (out / "episodes.jsonl").write_text("", encoding="utf-8")
-    assert "no episode is finished" in command("report", out).refusal()
-    assert not (out / "report.html").exists()
-
-
-def test_the_last_shard_of_a_complete_folder_is_reported(command, tmp_path):
-    out = tmp_path / "results"
-    assert f"next: resilisim merge {out}" in command(*RUN, "--out", out, "--shard", "1/2").err
-    assert f"next: resilisim report {out}" in command(*RUN, "--out", out, "--shard", "2/2").err

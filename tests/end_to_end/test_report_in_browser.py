@@ -30,6 +30,7 @@ pytestmark = pytest.mark.skipif(
 POLICIES = ["plan-follower", "random"]
 PROMPTS = ["baseline", "optimal", "flawed"]
 READY = 'await until(() => document.querySelector(".viewer-table tbody tr"));'
+SCRIPTS = Path(__file__).with_name("report_scripts.js").read_text(encoding="utf-8")
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><b>bold</b>\u202e"
 
 Open = Callable[..., Visit]
@@ -57,6 +58,14 @@ def open_page(tmp_path: Path) -> Open:
     return opening
 
 
+def script_of(name: str, **values: Any) -> str:
+    """Return a script of `report_scripts.js`, with values in place of the words that stand for them."""
+    script = dict(part.split("\n", 1) for part in SCRIPTS.split("\n//// ")[1:])[name].replace("READY", READY)
+    for word, value in values.items():
+        script = script.replace(word, str(value))
+    return script
+
+
 def by_rank(folder: Path) -> list[EpisodeRecord]:
     """Return the records of a run in the order in which the viewer lists them."""
     return sorted(read_records(folder), key=lambda one: (one["outcome"], -round(one["regret"], 9), one["index"]))
@@ -64,30 +73,7 @@ def by_rank(folder: Path) -> list[EpisodeRecord]:
 
 def test_the_list_is_searched_filtered_and_ordered(run_folder: Path, open_page: Open) -> None:
     records = by_rank(run_folder)
-    script = (
-        READY
-        + """
-        const seen = () => ({
-          counts: text(".viewer-counts"),
-          numbers: all(".viewer-table tbody a").map((link) => Number(link.textContent.slice(1))),
-        });
-        const first = { ...seen(), options: all("#viewer-policy option").map((one) => one.value) };
-        pick("viewer-policy", "plan-follower");
-        pick("viewer-prompt", "flawed");
-        const filtered = seen();
-        pick("viewer-search", "TASK_ID plan");
-        const searched = seen();
-        pick("viewer-search", "no such thing");
-        const nothing = { ...seen(), hidden: document.querySelector(".viewer-table").hidden };
-        document.querySelector(".viewer-clear").click();
-        pick("viewer-order", "index");
-        const ordered = seen();
-        all(".viewer-pager button").find((one) => one.textContent.startsWith("Next")).click();
-        const second = seen();
-        pick("viewer-order", "unlucky");
-        return { first, filtered, searched, nothing, ordered, second, unlucky: seen() };
-        """.replace("TASK_ID", records[0]["instance_id"])
-    )
+    script = script_of("list", TASK_ID=records[0]["instance_id"])
     found = open_page(run_folder, script).findings
     indices = [record["index"] for record in records]
     successes = sum(record["outcome"] for record in records)
@@ -110,43 +96,7 @@ def test_the_list_is_searched_filtered_and_ordered(run_folder: Path, open_page: 
 
 def test_an_episode_is_opened_read_and_left(run_folder: Path, open_page: Open) -> None:
     records = by_rank(run_folder)
-    script = (
-        READY
-        + """
-        const heading = () => text(".viewer-heading");
-        pick("viewer-policy", "random");
-        const [first, second] = all(".viewer-table tbody tr");
-        first.cells[3].click();
-        await until(heading);
-        const opened = {
-          hash: location.hash,
-          heading: heading(),
-          focus: document.activeElement.className,
-          messages: all(".viewer-message pre").map((node) => node.textContent),
-          replies: all(".viewer-reply pre").map((node) => node.textContent),
-          prompt: text(".viewer-episode > .viewer-told pre"),
-          worth: all(".viewer-worth").map((list) => [...list.querySelectorAll("dd")].map((node) => node.textContent)),
-          why: all(".viewer-why").map((node) => node.textContent),
-          dots: all(".viewer-trace circle").length,
-          falls: all(".viewer-trace .regret").length,
-          command: text(".viewer-command code"),
-          text: text(".viewer"),
-        };
-        press("j");
-        await until(() => heading() !== opened.heading);
-        const next = { hash: location.hash, heading: heading() };
-        press("ArrowLeft");
-        await until(() => heading() === opened.heading);
-        history.back();
-        await until(() => all(".viewer-table tbody tr").length > 0);
-        const left = {
-          counts: text(".viewer-counts"),
-          policy: document.getElementById("viewer-policy").value,
-          focus: document.activeElement.getAttribute("href"),
-        };
-        return { opened, next, left, listed: [first, second].map((row) => row.querySelector("a").hash) };
-        """
-    )
+    script = script_of("episode")
     found = open_page(run_folder, script).findings
     chosen = [record for record in records if record["policy"] == "random"]
     record = chosen[0]
@@ -195,32 +145,7 @@ def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path: Path, open_page
     words = ["insists", "reassurance"]
     wanted = [record for record in records if all(word in thoughts(record) for word in words)]
     record = next(record for record in wanted if record["policy"] == "react")
-    script = (
-        READY
-        + """
-        const numbers = () => all(".viewer-table tbody a").map((link) => Number(link.textContent.slice(1)));
-        const search = async (words) => {
-          pick("viewer-search", words);
-          const atOnce = numbers();
-          await until(() => document.querySelector(".viewer-looking").hidden);
-          return { atOnce, later: numbers() };
-        };
-        const found = await search("Insists REASSURANCE");
-        const shared = await search("Execute&strategy execute".replace("&", " "));
-        const nothing = await search("reassurance nobodysaidthis");
-        await search("insists network_fetcher");
-        location.hash = "#episode-NUMBER";
-        await until(() => text(".viewer-heading"));
-        return {
-          found, shared, nothing,
-          parts: all(".viewer-turn").map((turn) => [...turn.querySelectorAll(".viewer-said")].map((part) => [
-            part.querySelector(".viewer-label").textContent, part.querySelector("pre").textContent,
-          ])),
-          marks: [...new Set(all(".viewer mark").map((node) => node.textContent.toLowerCase()))].sort(),
-          folds: all(".viewer-told").map((fold) => [fold.querySelector("summary").textContent, fold.open]),
-        };
-        """.replace("NUMBER", str(record["index"]))
-    )
+    script = script_of("said", NUMBER=str(record["index"]))
     found = open_page(tmp_path, script).findings
     assert found["found"] == {"atOnce": [], "later": [one["index"] for one in wanted][:25]}
     with_agent = [one["index"] for one in records if "agent" in one or "texts" in one]
@@ -239,21 +164,7 @@ def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path: Path, open_page
 
 
 def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder: Path, open_page: Open) -> None:
-    script = """
-        const heading = await until(() => text(".viewer-heading"));
-        document.querySelector('nav a[href="#results"]').click();
-        await until(() => all(".viewer-table tbody tr").length > 0);
-        const calledBack = document.activeElement.closest(".viewer") !== null;
-        location.hash = "#episode-999999";
-        const missing = await until(() => text(".viewer .warning"));
-        location.hash = "#episode-0";
-        await until(() => text(".viewer-heading")?.startsWith("Episode #0"));
-        press("Escape");
-        await until(() => all(".viewer-table tbody tr").length > 0);
-        const links = all('a[href^="#"]').map((link) => link.getAttribute("href"));
-        const lost = links.filter((link) => !link.startsWith("#episode-") && document.querySelector(link) === null);
-        return { heading, calledBack, missing, hash: location.hash, lost };
-        """
+    script = script_of("address")
     found = open_page(run_folder, script, address="#episode-7").findings
     assert found["heading"].startswith("Episode #7: ")
     assert found["calledBack"] is False
@@ -264,16 +175,7 @@ def test_an_address_opens_an_episode_or_says_that_it_is_not_there(run_folder: Pa
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_an_episode_that_an_address_names_is_in_view(run_folder: Path, open_page: Open, width: int) -> None:
-    script = """
-        await until(() => text(".viewer-heading"));
-        const place = () => {
-          const { top, bottom } = document.querySelector(".viewer-heading").getBoundingClientRect();
-          return { top, bottom, start: document.querySelector(".viewer-episode").getBoundingClientRect().top };
-        };
-        const first = place();
-        await new Promise((resolve) => setTimeout(resolve, 1000));
-        return { first, later: place(), height: innerHeight, scrolled: scrollY };
-        """
+    script = script_of("in view")
     found = open_page(run_folder, script, address="#episode-5", width=width).findings
     assert found["scrolled"] > found["height"]
     for place in (found["first"], found["later"]):
@@ -282,25 +184,7 @@ def test_an_episode_that_an_address_names_is_in_view(run_folder: Path, open_page
 
 
 def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder: Path, open_page: Open) -> None:
-    script = (
-        READY
-        + """
-        all("details").forEach((one) => { one.open = true; });
-        const seen = all(".scroll td.number").filter((cell) => cell.textContent !== "");
-        const lost = seen.filter((cell) => {
-          const { left, right, width } = cell.getBoundingClientRect();
-          return width === 0 || left < 0 || right > innerWidth || cell.scrollWidth > cell.clientWidth;
-        });
-        const above = (cell) => getComputedStyle(cell, "::before").content;
-        const named = (cell) => [JSON.stringify(cell.dataset.name), "attr(data-name)"].includes(above(cell));
-        return {
-          seen: seen.length,
-          lost: lost.map((cell) => cell.outerHTML.slice(0, 120)),
-          unnamed: seen.filter((cell) => !named(cell)).map(above),
-          names: [...document.querySelectorAll("#results tbody tr:first-child td")].map((cell) => cell.dataset.name),
-        };
-        """
-    )
+    script = script_of("numbers")
     found = open_page(run_folder, script, width=390).findings
     assert found["seen"] > 100
     assert found["lost"] == []
@@ -310,36 +194,7 @@ def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder: Path, 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_wider_than_a_phone_and_all_text_stands_out(run_folder: Path, open_page: Open, scheme: str) -> None:
-    script = (
-        READY
-        + """
-        const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
-        const wide = () => ({ page: document.documentElement.scrollWidth, window: window.innerWidth });
-        const channels = (color) => color.match(/[\\d.]+/g).map(Number);
-        const light = (color) => {
-          const linear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-          const [r, g, b] = channels(color).map((part) => linear(part / 255));
-          return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-        };
-        const ground = (node) => {
-          for (let at = node; at !== null; at = at.parentElement) {
-            const color = getComputedStyle(at).backgroundColor;
-            if ((channels(color)[3] ?? 1) > 0) return color;
-          }
-          return getComputedStyle(document.documentElement).backgroundColor;
-        };
-        const faint = (selector) => all(selector).filter((node) => {
-          if (node.textContent.trim() === "" || node.disabled || node.getClientRects().length === 0) return false;
-          const [a, b] = [light(getComputedStyle(node).color), light(ground(node))];
-          return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5;
-        }).map((node) => node.outerHTML.slice(0, 80));
-        const list = { ...wide(), faint: faint(".viewer :is(td, td span, a, label, p, button, input, select)") };
-        document.querySelector(".viewer-table a").click();
-        await until(() => text(".viewer-heading"));
-        const names = ".viewer :is(p, dt, dd, dd span, pre, h3, h3 span, code, summary, li span, button)";
-        return { isDark, list, episode: { ...wide(), faint: faint(names) } };
-        """
-    )
+    script = script_of("contrast")
     flags = (f"--blink-settings=preferredColorScheme={int(scheme == 'light')}",)
     found = open_page(run_folder, script, width=390, flags=flags).findings
     assert found["isDark"] == (scheme == "dark")
@@ -366,24 +221,7 @@ def test_hostile_texts_are_shown_and_nothing_more(tmp_path: Path, open_page: Ope
             evil = stored(evil | {"agent": agent})
             store.append_encoded(encode_json_line({**evil, "manifest": content_hash(arguments)}), record["index"])
     write_report(folder)
-    script = (
-        READY
-        + """
-        pick("viewer-search", "onerror");
-        await until(() => document.querySelector(".viewer-looking").hidden);
-        document.querySelector(".viewer-table a").click();
-        await until(() => text(".viewer-heading"));
-        all("details").forEach((one) => { one.open = true; });
-        return {
-          title: document.title,
-          message: text(".viewer-message pre"),
-          said: all(".viewer-said pre").map((node) => node.textContent),
-          marks: all(".viewer mark").length,
-          foreign: all(".viewer :is(img, b, script)").length,
-          prints: text(".viewer").split("onerror").length > 4,
-        };
-        """
-    )
+    script = script_of("hostile")
     found = open_page(folder, script).findings
     assert "owned" not in found["title"]
     assert found["message"] == EVIL
@@ -394,16 +232,7 @@ def test_hostile_texts_are_shown_and_nothing_more(tmp_path: Path, open_page: Ope
 
 
 def test_cards_fill_their_rows_at_any_width(run_folder: Path, open_page: Open) -> None:
-    script = """
-        const cards = document.querySelector(".cards");
-        return [1080, 820, 560, 345].map((width) => {
-          cards.style.width = `${width}px`;
-          const ends = {};
-          for (const card of cards.children) ends[Math.round(card.getBoundingClientRect().top)] = card;
-          const right = cards.getBoundingClientRect().right;
-          return Object.values(ends).map((last) => last.getBoundingClientRect().right - right);
-        });
-        """
+    script = script_of("cards")
     rows = open_page(run_folder, script).findings
     assert len(rows[-1]) > 1
     assert all(abs(hole) < 1 for row in rows for hole in row)
@@ -414,24 +243,7 @@ def test_a_page_can_be_printed_with_an_opened_episode(run_folder: Path, open_pag
     flags = (f"--print-to-pdf={paper}", "--no-pdf-header-footer")
     open_page(run_folder, address="#episode-3", flags=flags)
     assert paper.read_bytes().startswith(b"%PDF")
-    script = (
-        READY
-        + """
-        const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
-        const printed = rules.filter((rule) => rule.media?.mediaText === "print").flatMap((rule) => [...rule.cssRules]);
-        const hidden = printed.filter((rule) => rule.style.display === "none").map((rule) => rule.selectorText);
-        const isHidden = (node) => hidden.some((names) => node.matches(names));
-        const left = all(".viewer-form, .viewer-pager, nav").filter((node) => !isHidden(node)).length;
-        // Folds are open on paper, but for published figures: the same rules, outside of print.
-        const tables = ["#results details:not(.published) table", "#results .published table"];
-        const seen = () => tables.map((selector) => document.querySelector(selector).checkVisibility());
-        const before = seen();
-        const style = document.createElement("style");
-        style.textContent = printed.map((rule) => rule.cssText).filter((one) => /details|published/.test(one)).join("");
-        document.head.append(style);
-        return { left, before, after: seen() };
-        """
-    )
+    script = script_of("printed")
     found = open_page(run_folder, script).findings
     assert found == {"left": 0, "before": [False, False], "after": [True, False]}
 
@@ -441,11 +253,7 @@ def test_without_a_script_the_page_says_what_to_do(run_folder: Path, tmp_path: P
     framed = html.escape((run_folder / "report.html").read_text(encoding="utf-8"))
     page = tmp_path / "framed.html"
     page.write_text(f'<body><iframe sandbox="allow-same-origin" srcdoc="{framed}"></iframe></body>', encoding="utf-8")
-    script = """
-        const frame = document.querySelector("iframe");
-        const section = await until(() => frame.contentDocument.querySelector("#episodes noscript"));
-        return section.parentElement.textContent;
-        """
+    script = script_of("no script")
     found = visit(page, tmp_path / "profile", script).findings
     assert "The list of episodes needs JavaScript, which is off here." in found
     assert "resilisim episode show run NUMBER" in found
@@ -453,13 +261,7 @@ def test_without_a_script_the_page_says_what_to_do(run_folder: Path, tmp_path: P
 
 def test_complaints_of_a_page_are_noticed(run_folder: Path, tmp_path: Path) -> None:
     # What the other tests rest on: an error, and a script that the page's policy refuses, reach the list of messages.
-    script = """
-        console.error("a complaint");
-        const foreign = document.createElement("script");
-        foreign.textContent = "document.title = 'owned'";
-        document.head.append(foreign);
-        return document.title;
-        """
+    script = script_of("complaints")
     seen = visit(run_folder / "report.html", tmp_path / "profile", script)
     assert "owned" not in seen.findings
     assert any("a complaint" in message for message in seen.messages)

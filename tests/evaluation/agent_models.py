@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from resilisim.chat import ChatReply, ChatRequest, EndpointError, TokenUsage
+from resilisim.chat import (
+    ChatModelSettings,
+    ChatReply,
+    ChatRequest,
+    EndpointError,
+    RetryPolicy,
+    TokenUsage,
+)
+from resilisim.evaluation import ModelSettings
 from resilisim.policies.llm.agents.react import ReAct
 from resilisim.workflows import parse_steps
-from tests.chat.loopback import Answer, Seen, completion
+from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
+
+KEY = "sk-a-secret-that-must-not-be-seen-0123456789"
 
 
 def next_reply(contents: Sequence[str]) -> str:
     """Return what a ReAct agent says that does the plan's steps in turn, each until it succeeds.
 
-    Args:
-        contents: The messages of the conversation, without the system's.
+    Contents are the messages of the conversation, without the system's.
     """
     steps = [step.tool for step in parse_steps(contents[0])]
     for content in contents[1:]:
@@ -31,15 +44,24 @@ def following_answer(seen: Seen) -> Answer:
     return completion(next_reply([message["content"] for message in seen.body["messages"][1:]]))
 
 
+def slowly(seen: Seen) -> Answer:
+    """The same, so that several requests are under way at once."""
+    time.sleep(0.02)
+    return following_answer(seen)
+
+
+def endpoint(server: LoopbackServer, *models: str, concurrency: int = 8, **more: Any) -> ModelSettings:
+    """Return settings under which an endpoint answers, for these models or just one."""
+    retry = RetryPolicy(retries=0, first_wait=0.01)
+    chat = ChatModelSettings(base_url=server.base_url, api_key=KEY, max_concurrency=concurrency, retry=retry)
+    return ModelSettings(models=models or ("openai:loopback",), chat=chat, concurrency=concurrency, **more)
+
+
 class FollowingModel:
     """The same as a model in this process.
 
-    Args:
-        fails: Says whether the endpoint is down for a request; called with all that was asked before.
-
-    Attributes:
-        requests: What was answered.
-        most_at_once: Largest number of requests under way at once.
+    `fails` says whether the endpoint is down for a request. `requests` are those that were answered, `most_at_once` is
+    the largest number that was under way at once.
     """
 
     name = "following"
@@ -64,14 +86,22 @@ class FollowingModel:
         """Nothing is open."""
 
 
+class Doubting(FollowingModel):
+    """Follows the plan; its evaluator refuses the first trial of every other episode."""
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        if request.role == "agent":
+            return await super().complete(request)
+        is_odd = int(request.cache_scope[:4], 16) % 2
+        refuses = request.role == "evaluator" and is_odd and int(request.cache_scope.rpartition("#")[2]) < 12
+        return ChatReply(json.dumps({"success": not refuses, "reason": "as seen"}))
+
+
 def following(model: FollowingModel) -> Callable[[], ReAct]:
     """Return what makes ReAct agents that ask a model."""
     return lambda: ReAct(models=model)
 
 
-def calls_by_scope(requests: Sequence[ChatRequest]) -> Mapping[str, int]:
+def calls_by_scope(requests: Sequence[ChatRequest]) -> Counter[str]:
     """Count how often each call of each episode was answered."""
-    counts: dict[str, int] = {}
-    for request in requests:
-        counts[request.cache_scope] = counts.get(request.cache_scope, 0) + 1
-    return counts
+    return Counter(request.cache_scope for request in requests)

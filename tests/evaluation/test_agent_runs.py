@@ -1,7 +1,9 @@
-"""Runs of LLM agents: many episodes at once, broken endpoints, kills, and what is left on disk."""
+"""Runs of LLM agents: many episodes at once, broken endpoints, kills, limits, models, and what is left on disk."""
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import math
 import os
@@ -10,57 +12,73 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from resilisim.chat import ChatMessage, ChatModelSettings, ChatReply, ChatRequest, RetryPolicy
+from resilisim.chat import ChatMessage, ChatRequest
 from resilisim.errors import InfrastructureError, InvalidInputError
-from resilisim.evaluation import evaluate, read_results
-from resilisim.evaluation.run.contestants import ModelSettings
+from resilisim.evaluation import ModelSettings, RunLimits, evaluate, read_results
+from resilisim.evaluation.run.contestants import model_of, policy_of
+from resilisim.evaluation.run.progress import LiveTable
+from resilisim.evaluation.run.replay import find_episode
 from resilisim.evaluation.run.store import JOURNALS_NAME, read_failures, read_records
+from resilisim.evaluation.table.facts import RunCollector
 from resilisim.policies.llm import AgentOptions, AgentRun, LlmPolicy
 from resilisim.policies.llm.agents.reflexion import Reflexion
 from tests.chat.loopback import Answer, LoopbackServer, Seen, error
-from tests.evaluation.agent_models import FollowingModel, calls_by_scope, following, following_answer
+from tests.evaluation.agent_models import (
+    KEY,
+    Doubting,
+    FollowingModel,
+    calls_by_scope,
+    endpoint,
+    following,
+    following_answer,
+    slowly,
+)
 from tests.evaluation.toy_policies import Reading, toy_tasks
+from tests.guards import no_endless_wait
 
 ROOT = Path(__file__).parents[2]
-KEY = "sk-a-secret-that-must-not-be-seen-0123456789"
 SEEDS = 4
-
-
-def at_once(concurrency: int, **more: Any) -> ModelSettings:
-    return ModelSettings(concurrency=concurrency, **more)
-
-
-def without_latency(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record without the seconds that calls took and the hash of the run."""
-    text = json.dumps(record)
-    value: dict[str, Any] = json.loads(text)
-    for call in value["agent"]["calls"]:
-        call["reply"]["latency_seconds"] = 0.0
-    for usage in value["agent"]["components"].values():
-        usage["latency_seconds"] = 0.0
-    return value | {"manifest": ""}
+RUN: Any = (toy_tasks(), "optimal", SEEDS)
 
 
 def records_of(folder: Path) -> list[dict[str, Any]]:
-    records = sorted(read_records(folder), key=lambda record: record["index"])
-    return [without_latency(dict(record)) for record in records]
+    """Return the records of a run without the seconds that calls took and the hash of the run."""
+    found = []
+    for record in sorted(read_records(folder), key=lambda record: record["index"]):
+        value: dict[str, Any] = json.loads(json.dumps(record))
+        for usage in (*(call["reply"] for call in value["agent"]["calls"]), *value["agent"]["components"].values()):
+            usage["latency_seconds"] = 0.0
+        found.append(value | {"manifest": ""})
+    return found
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Callable[..., str]:
+    """A function that writes a file with the price of one model."""
+
+    def write(prompt: float = 2.0, completion: float = 10.0, model: str = "openai:loopback") -> str:
+        path = tmp_path / "prices.json"
+        path.write_text(json.dumps({model: {"prompt": prompt, "completion": completion}}))
+        return str(path)
+
+    return write
 
 
 def test_episodes_at_once_come_to_the_same_as_one_after_the_other(tmp_path: Path) -> None:
     models = {number: FollowingModel() for number in (1, 7, 64)}
     for number, model in models.items():
         folder = tmp_path / str(number)
-        evaluate(following(model), toy_tasks(), "optimal", SEEDS, out=folder, model=at_once(number))
+        evaluate(following(model), *RUN, out=folder, model=ModelSettings(concurrency=number))
         assert model.most_at_once == min(number, 6 * SEEDS)
     first, second, third = (records_of(tmp_path / str(number)) for number in models)
     assert first == second == third
-    assert len(first) == 6 * SEEDS
     assert [record["index"] for record in first] == list(range(6 * SEEDS))
 
 
@@ -71,32 +89,40 @@ def test_an_agent_that_follows_the_plan_scores_as_the_scripted_follower(tmp_path
     # Episodes end in another order, so sums of the same numbers may differ in their last digit.
     assert agent.luck_adjusted.value == pytest.approx(scripted.luck_adjusted.value, rel=1e-12)
     assert agent.luck_adjusted.standard_error == pytest.approx(scripted.luck_adjusted.standard_error, rel=1e-9)
-    records = list(read_records(tmp_path))
-    assert all(("agent" in record) == (record["policy"] == "react") for record in records)
+    assert all(("agent" in record) == (record["policy"] == "react") for record in read_records(tmp_path))
+    collector = RunCollector()
+    table = LiveTable(collector)
+    for record in result.records():
+        collector.add(record)
+    broken: Any = {"policy": "react", "prompt_type": "optimal"}  # of a failure only these two are read
+    table.fail(broken)
+    console = Console(file=io.StringIO(), width=140, no_color=True)
+    console.print(table)
+    heads, *lines = [line.split() for line in console.file.getvalue().splitlines() if line.strip()]
+    rows = {line[0]: line for line in lines}
+    assert heads[-4:] == ["calls", "tokens", "dollars", "broken"]
+    shown = [f"{100 * share.value:.1f}" for share in (scripted.success, scripted.ceiling, scripted.optimum)]
+    assert rows["reading"][1:6] == ["optimal", "120", *shown]
+    assert (rows["react"][2], rows["react"][-1], rows["reading"][-1]) == ("120", "1", "0")
 
 
 def test_episodes_that_an_endpoint_breaks_are_kept_apart_and_go_on_where_they_were(tmp_path: Path) -> None:
     def fails(request: ChatRequest) -> bool:
         return len(request.messages) > 3 and int(request.cache_scope[:8], 16) % 3 == 0
 
-    broken = FollowingModel(fails)
-    arguments = (toy_tasks(), "optimal", SEEDS)
-    first = evaluate(following(broken), *arguments, out=tmp_path / "a", model=at_once(4))
-    whole = FollowingModel()
-    evaluate(following(whole), *arguments, out=tmp_path / "b")
+    broken, whole, mended = FollowingModel(fails), FollowingModel(), FollowingModel()
+    first = evaluate(following(broken), *RUN, out=tmp_path / "a", model=ModelSettings(concurrency=4))
+    evaluate(following(whole), *RUN, out=tmp_path / "b")
     failures = list(read_failures(tmp_path / "a"))
     assert first.call.num_failures == len(failures) > 0
-    assert first.num_episodes == 6 * SEEDS - len(failures)
-    assert first.row("react", "optimal").num_episodes == first.num_episodes
+    assert first.row("react", "optimal").num_episodes == first.num_episodes == 6 * SEEDS - len(failures)
     assert {failure["reason"] for failure in failures} == {"EndpointError"}
     assert all(failure["calls"] >= 1 for failure in failures)
     kept = {path.stem for path in (tmp_path / "a" / JOURNALS_NAME).iterdir()}
     assert kept == {str(failure["index"]) for failure in failures}
 
-    mended = FollowingModel()
-    second = evaluate(following(mended), *arguments, out=tmp_path / "a", model=at_once(4))
-    assert second.call.num_failures == 0
-    assert second.num_episodes == 6 * SEEDS
+    second = evaluate(following(mended), *RUN, out=tmp_path / "a", model=ModelSettings(concurrency=4))
+    assert (second.call.num_failures, second.num_episodes) == (0, 6 * SEEDS)
     assert records_of(tmp_path / "a") == records_of(tmp_path / "b")
     answered = calls_by_scope([*broken.requests, *mended.requests])
     assert set(answered.values()) == {1}  # nothing was asked twice
@@ -107,47 +133,36 @@ def test_episodes_that_an_endpoint_breaks_are_kept_apart_and_go_on_where_they_we
 
 def test_a_run_stops_when_episode_after_episode_breaks(tmp_path: Path) -> None:
     down = FollowingModel(lambda request: True)
+    settings = ModelSettings(concurrency=2, give_up_after=5)
     with pytest.raises(InfrastructureError, match="5 episodes in a row broke, the last because http://nowhere"):
-        evaluate(following(down), toy_tasks(), "optimal", SEEDS, out=tmp_path, model=at_once(2, give_up_after=5))
+        evaluate(following(down), *RUN, out=tmp_path, model=settings)
     assert read_results(tmp_path).num_episodes == 0
     assert len(list(read_failures(tmp_path))) == 5
 
 
-def test_a_bug_of_an_agent_is_raised_and_names_the_episode(tmp_path: Path) -> None:
+def test_a_bug_of_an_agent_is_raised_and_names_the_episode() -> None:
     class Buggy(FollowingModel):
         async def complete(self, request: ChatRequest) -> Any:
-            raise ZeroDivisionError("a bug")
+            raise TimeoutError("a bug")  # no end of the run's own time
 
-    with pytest.raises(ZeroDivisionError) as raised:
-        evaluate(following(Buggy()), toy_tasks(), "optimal", SEEDS, out=tmp_path, model=at_once(8))
+    with pytest.raises(TimeoutError, match="a bug") as raised:
+        evaluate(following(Buggy()), *RUN, limits=RunLimits(seconds=1000.0))
     assert any("policy react, prompt optimal, task " in note for note in raised.value.__notes__)
 
 
-def slowly(seen: Seen) -> Answer:
-    time.sleep(0.02)
-    return following_answer(seen)
-
-
-def endpoint(server: LoopbackServer, concurrency: int = 8, retries: int = 0) -> ModelSettings:
-    chat = ChatModelSettings(
-        base_url=server.base_url,
-        api_key=KEY,
-        max_concurrency=concurrency,
-        retry=RetryPolicy(retries=retries, first_wait=0.01),
-    )
-    return ModelSettings(models=("openai:loopback",), chat=chat, concurrency=concurrency)
-
-
-def test_an_endpoint_answers_many_episodes_and_its_key_is_nowhere(tmp_path: Path) -> None:
+def test_an_endpoint_answers_many_episodes_at_once_in_any_process_and_its_key_is_nowhere(tmp_path: Path) -> None:
     with LoopbackServer(slowly) as server:
-        result = evaluate("react", toy_tasks(), "optimal", SEEDS, out=tmp_path, model=endpoint(server))
+        result = evaluate("react", *RUN, out=tmp_path / "one", model=endpoint(server))
         assert server.most_in_flight > 1
-    assert result.num_episodes == 6 * SEEDS
-    (sums,) = result.agents()
-    assert sums.components["agent"]["calls"] == len(server.requests)
-    assert sums.components["agent"]["prompt_tokens"] == 11 * len(server.requests)
-    assert not sums.has_estimates
-    assert sums.cost is None  # nobody named a price
+        (sums,) = result.agents()
+        assert sums.components["agent"]["calls"] == len(server.requests)
+        assert sums.components["agent"]["prompt_tokens"] == 11 * len(server.requests)
+    assert (sums.has_estimates, sums.cost) == (False, None)  # nobody named a price
+    with LoopbackServer(slowly) as server:
+        evaluate("react", *RUN, out=tmp_path / "two", workers=2, model=endpoint(server, concurrency=4))
+        assert 1 < server.most_in_flight <= 4  # both together
+    for one, two in zip(records_of(tmp_path / "one"), records_of(tmp_path / "two"), strict=True):
+        assert one["steps"] == two["steps"]
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert KEY.encode() not in written
     assert b"openai:loopback at http://127.0.0.1" in written
@@ -156,61 +171,118 @@ def test_an_endpoint_answers_many_episodes_and_its_key_is_nowhere(tmp_path: Path
 def test_a_refused_key_ends_the_run_at_once_in_one_line(tmp_path: Path) -> None:
     with (
         LoopbackServer(lambda seen: error(401, f"wrong key {KEY}")) as server,
-        pytest.raises(InvalidInputError, match="refuses the key") as refusal,
+        pytest.raises(InvalidInputError, match=r"^[^\n]*refuses the key[^\n]*$") as refusal,
     ):
-        evaluate("react", toy_tasks(), "optimal", SEEDS, out=tmp_path, model=endpoint(server))
+        evaluate("react", *RUN, out=tmp_path, model=endpoint(server))
     assert KEY not in str(refusal.value)
-    assert "\n" not in str(refusal.value)
 
 
-def test_two_processes_share_what_may_be_asked(tmp_path: Path) -> None:
-    with LoopbackServer(slowly) as server:
-        arguments = ("react", toy_tasks(), "optimal", SEEDS)
-        evaluate(*arguments, out=tmp_path / "two", workers=2, model=endpoint(server, 4))
-        assert 1 < server.most_in_flight <= 4
-        evaluate(*arguments, out=tmp_path / "one", model=endpoint(server))
-    assert records_of(tmp_path / "two") == records_of(tmp_path / "one")
-
-
-def test_prices_and_models_by_role_stand_in_the_records(tmp_path: Path) -> None:
-    prices = tmp_path / "prices.json"
-    prices.write_text(json.dumps({"openai:loopback": {"prompt": 2.0, "completion": 10.0}}))
+def test_prices_and_models_by_role_stand_in_the_records(prices: Callable[..., str]) -> None:
     with LoopbackServer(following_answer) as server:
-        chat = endpoint(server).chat
-        models = ("openai:other", "agent=openai:loopback")
-        settings = ModelSettings(models=models, chat=chat, prices=str(prices))
-        result = evaluate("react", toy_tasks(1), "optimal", 1, out=tmp_path / "run", model=settings)
+        settings = endpoint(server, "openai:other", "agent=openai:loopback", prices=prices())
+        result = evaluate("react", toy_tasks(1), "optimal", 1, model=settings)
     (record,) = result.records()
     usage = record["agent"]["components"]["agent"]
     assert usage["cost"] == pytest.approx((11 * 2.0 + 7 * 10.0) / 1e6 * usage["calls"], rel=1e-12)
-    assert set(record["agent"]["models"]) == {"default", "agent"}
+    assert set(record["agent"]["models"]) == set(result.manifest["arguments"]["models"]) == {"default", "agent"}
     assert {seen.body["model"] for seen in server.requests} == {"loopback"}
-    assert set(result.manifest["arguments"]["models"]) == {"default", "agent"}
+
+
+def test_what_changes_nothing_is_warned_of(prices: Callable[..., str]) -> None:
+    with LoopbackServer(following_answer) as server:
+        settings = endpoint(server, "openai:loopback", "extractor=openai:x", prices=prices(model="openai:loopbak"))
+        unused = "no policy of this run has a component 'extractor', so its model is never asked: there are agent"
+        with pytest.warns(UserWarning, match=unused) as warned:
+            evaluate("react", toy_tasks(1), "optimal", 1, model=settings)
+    unpriced = "no price of 'openai:loopback' is known: did you mean it by 'openai:loopbak'"
+    assert any(unpriced in str(warning.message) for warning in warned)
 
 
 def test_a_common_cache_answers_equal_runs_and_keeps_repeated_episodes_apart(tmp_path: Path) -> None:
     with LoopbackServer(following_answer) as server:
-        settings = endpoint(server)
-        cached = ModelSettings(models=settings.models, chat=settings.chat, cache=str(tmp_path / "cache"))
-        first = evaluate("react", toy_tasks(2), "optimal", 3, out=tmp_path / "a", model=cached)
+        cached = replace(endpoint(server), cache=str(tmp_path / "cache"))
+        first = evaluate("react", toy_tasks(2), "optimal", 3, model=cached)
         asked = len(server.requests)
         calls = first.agents()[0].components["agent"]["calls"]
         assert asked == calls  # also of equal requests in different episodes each was asked
-        second = evaluate("react", toy_tasks(2), "optimal", 3, out=tmp_path / "b", model=cached)
+        second = evaluate("react", toy_tasks(2), "optimal", 3, model=cached)
         assert len(server.requests) == asked
     assert second.agents()[0].components["agent"]["from_cache"] == calls
     assert second.agents()[0].cost == 0.0
 
 
-def test_a_model_without_a_price_is_warned_of(tmp_path: Path) -> None:
-    prices = tmp_path / "prices.json"
-    prices.write_text(json.dumps({"openai:loopbak": {"prompt": 2.0, "completion": 10.0}}))
+def test_a_limit_of_tokens_counts_what_earlier_calls_used(tmp_path: Path) -> None:
+    model, settings = FollowingModel(), ModelSettings(concurrency=1)
+    first = evaluate(following(model), *RUN, out=tmp_path, limits=RunLimits(tokens=500), model=settings)
+    components = [part for record in read_records(tmp_path) for part in record["agent"]["components"].values()]
+    used = sum(part["prompt_tokens"] + part["completion_tokens"] for part in components)
+    assert first.call.stopped_by == f"the limit of 500 tokens ({used:,} used)"
+    assert 0 < first.num_episodes < 6 * SEEDS
+    asked = len(model.requests)
+    again = evaluate(following(model), *RUN, out=tmp_path, limits=RunLimits(tokens=500), model=settings)
+    assert (again.num_episodes, len(model.requests)) == (first.num_episodes, asked)
+
+
+def test_a_limit_of_dollars_needs_prices_and_stops(tmp_path: Path, prices: Callable[..., str]) -> None:
     with LoopbackServer(following_answer) as server:
-        settings = ModelSettings(models=("openai:loopback",), chat=endpoint(server).chat, prices=str(prices))
-        with pytest.warns(
-            UserWarning, match="no price of 'openai:loopback' is known: did you mean it by 'openai:loopbak'"
-        ):
-            evaluate("react", toy_tasks(1), "optimal", 1, model=settings)
+        with pytest.raises(InvalidInputError, match="needs the prices of all models: no price of 'openai:loopback'"):
+            evaluate("react", *RUN, model=endpoint(server), limits=RunLimits(cost=1.0))
+        assert not server.requests
+        settings = endpoint(server, concurrency=1, prices=prices(1e6, 0.0))  # a dollar a token
+        result = evaluate("react", *RUN, model=settings, limits=RunLimits(cost=60.0))
+        cost = result.agents()[0].cost
+        assert cost is not None
+        assert 60.0 <= cost < 60.0 + 11.0 * 11  # at most the episode that passed the limit
+        assert result.call.stopped_by == f"the limit of 60 dollars ({cost:.4g} spent)"
+        # Nor does a limit help where nobody knows what was spent.
+        evaluate("react", *RUN, out=tmp_path / "run", model=endpoint(server), limits=RunLimits(episodes=2))
+        with pytest.raises(InvalidInputError, match=r"2 episodes in .*run were played without, so nobody knows"):
+            evaluate("react", *RUN, out=tmp_path / "run", model=settings, limits=RunLimits(cost=1.0))
+        assert evaluate("react", *RUN, out=tmp_path / "run", model=settings).num_episodes == 6 * SEEDS
+
+
+def test_a_limit_of_seconds_does_not_wait_for_answers_and_keeps_replies(tmp_path: Path) -> None:
+    numbers = itertools.count()
+
+    def silent_after_some(seen: Seen) -> Answer:
+        return following_answer(seen) if next(numbers) < 6 else Answer(kind="hang")
+
+    with LoopbackServer(silent_after_some) as server, no_endless_wait():  # nothing but the limit ends the waiting
+        settings = endpoint(server, concurrency=4)
+        result = evaluate("react", *RUN, out=tmp_path, model=settings, limits=RunLimits(seconds=2.0))
+    assert result.call.stopped_by == "the limit of 2 seconds"
+    assert result.num_episodes < 12
+    assert list((tmp_path / JOURNALS_NAME).glob("*.jsonl"))  # replies of episodes under way are kept
+
+
+def test_each_agent_plays_once_with_each_model(tmp_path: Path) -> None:
+    with LoopbackServer(following_answer) as server:
+        settings = endpoint(server, "openai:small", "openai:big")
+        result = evaluate(["react", "plan-follower"], toy_tasks(2), "optimal", 2, out=tmp_path, model=settings)
+        assert {seen.body["model"] for seen in server.requests} == {"small", "big"}
+    assert [row.policy for row in result.rows] == ["react@openai:small", "react@openai:big", "plan-follower"]
+    small, big = (result.row(f"react@openai:{size}", "optimal") for size in ("small", "big"))
+    assert small.success == big.success  # both follow, on the same luck
+    for record in read_records(tmp_path):
+        assert {call["model"] for call in record.get("agent", {}).get("calls", ())} <= {model_of(record["policy"])}
+    named = result.manifest["arguments"]["models_of_policies"]
+    assert named["react@openai:big"]["default"].startswith("openai:big at http://127.0.0.1")
+    found = find_episode(tmp_path, f"{toy_tasks()[0].instance_id}:0:react@openai:big")
+    assert found["policy"] == "react@openai:big"
+    assert read_results(tmp_path).rows == result.rows
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "model"),
+    [
+        ("react@openai:a@b", "react", "openai:a@b"),
+        ("react", "react", None),
+        ("react[templates=/x@y]", "react[templates=/x@y]", None),
+        ("react[templates=/x@y]@local", "react[templates=/x@y]", "local"),
+    ],
+)
+def test_names_hold_policy_and_model(name: str, policy: str, model: str | None) -> None:
+    assert (policy_of(name), model_of(name)) == (policy, model)
 
 
 class Plain(LlmPolicy[AgentOptions]):
@@ -221,37 +293,18 @@ class Plain(LlmPolicy[AgentOptions]):
         return "done"
 
 
-def test_the_least_that_is_an_agent_is_one(tmp_path: Path) -> None:
-    result = evaluate(lambda: Plain(FollowingModel()), toy_tasks(1), "optimal", 1, out=tmp_path)
+def test_the_least_that_is_an_agent_is_one() -> None:
+    result = evaluate(lambda: Plain(FollowingModel()), toy_tasks(1), "optimal", 1)
     assert result.agents()[0].policy == "Plain"
     assert result.agents()[0].components["agent"]["calls"] == 1
     assert "Plain" in str(result.table())
 
 
-def test_a_policy_without_a_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="'react' needs a language model: name one, such as --model openai"):
-        evaluate("react", 1, out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_who_tries_again_in_fresh_episodes_has_no_ceiling_and_no_luck_adjustment(tmp_path: Path) -> None:
-    class Doubting(FollowingModel):
-        """Follows the plan; its evaluator refuses the first trial of every other episode."""
-
-        async def complete(self, request: ChatRequest) -> ChatReply:
-            if request.role == "agent":
-                return await super().complete(request)
-            is_odd = int(request.cache_scope[:4], 16) % 2
-            refuses = request.role == "evaluator" and is_odd and int(request.cache_scope.rpartition("#")[2]) < 12
-            return ChatReply(json.dumps({"success": not refuses, "reason": "as seen"}))
-
-    def made(**options: object) -> Callable[[], Reflexion]:
-        return lambda: Reflexion(models=Doubting(), **options)
-
-    result = evaluate(made(trials="fresh"), toy_tasks(), "optimal", SEEDS, out=tmp_path / "fresh")
+def test_who_tries_again_in_fresh_episodes_has_no_ceiling_and_no_luck_adjustment() -> None:
+    result = evaluate(lambda: Reflexion(models=Doubting(), trials="fresh"), *RUN)
+    assert any(record["agent"]["restarts"] for record in result.records())
     (row,) = result.rows
-    assert row.tries_again
-    assert not row.privileged
+    assert (row.tries_again, row.privileged) == (True, False)
     assert math.isnan(row.optimum.value)
     assert math.isnan(row.luck_adjusted.value)
     assert row.to_mapping()["share_of_ceiling"]["value"] is None
@@ -260,26 +313,25 @@ def test_who_tries_again_in_fresh_episodes_has_no_ceiling_and_no_luck_adjustment
         shown.print(result.table())
     assert "† tries again in fresh episodes" in captured.get()
     assert result.write_report().stat().st_size > 0
-    shared = evaluate(made(), toy_tasks(), "optimal", SEEDS, out=tmp_path / "shared")
-    assert not shared.rows[0].tries_again
-    assert shared.rows[0].optimum.value > 0
+    (shared,) = evaluate(lambda: Reflexion(models=Doubting()), *RUN).rows
+    assert not shared.tries_again
+    assert shared.optimum.value > 0
 
 
 KILLED = """
 import sys
-from resilisim.chat import ChatModelSettings
+from types import SimpleNamespace
 from resilisim.evaluation import evaluate
-from resilisim.evaluation.run.contestants import ModelSettings
+from tests.evaluation.agent_models import endpoint
 from tests.evaluation.toy_policies import toy_tasks
-chat = ChatModelSettings(base_url=sys.argv[2], api_key="k" * 20)
-model = ModelSettings(models=("openai:loopback",), chat=chat, concurrency=4)
+model = endpoint(SimpleNamespace(base_url=sys.argv[2]), concurrency=4)
 evaluate("react", toy_tasks(), "optimal", 4, out=sys.argv[1], model=model, progress=False)
 """
 
 
 def test_a_killed_run_goes_on_and_asks_nothing_again_that_was_answered(tmp_path: Path) -> None:
-    def contents(seen: Seen) -> str:
-        return json.dumps(seen.body, sort_keys=True)
+    def contents(requests: list[Seen]) -> list[str]:
+        return [json.dumps(seen.body, sort_keys=True) for seen in requests]
 
     with LoopbackServer(slowly) as server:
         command = [sys.executable, "-c", KILLED, str(tmp_path / "run"), server.base_url]
@@ -290,14 +342,14 @@ def test_a_killed_run_goes_on_and_asks_nothing_again_that_was_answered(tmp_path:
         process.send_signal(signal.SIGKILL)
         process.wait()
         time.sleep(0.1)
-        before = [contents(seen) for seen in server.requests]
+        before = contents(server.requests)
         subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
-        after = [contents(seen) for seen in server.requests[len(before) :]]
+        after = contents(server.requests[len(before) :])
     assert read_results(tmp_path / "run").num_episodes == 24
     # Each request names its episode by its seed; only those under way at the kill can come twice.
     assert len(set(before) & set(after)) <= 4
     whole = FollowingModel()
-    evaluate(following(whole), toy_tasks(), "optimal", SEEDS, out=tmp_path / "whole")
+    evaluate(following(whole), *RUN, out=tmp_path / "whole")
     assert len(set(before) | set(after)) == len(whole.requests)
     steps = [[step["message"] for step in record["steps"]] for record in records_of(tmp_path / "run")]
     assert steps == [[step["message"] for step in record["steps"]] for record in records_of(tmp_path / "whole")]

@@ -24,7 +24,7 @@ from resilisim.evaluation.episode.record import (
     fitting_ceiling,
 )
 from resilisim.evaluation.run.replay import first_difference
-from resilisim.evaluation.run.rescoring import first_disagreement, reattribute
+from resilisim.evaluation.run.rescoring import compare_records, reattribute
 from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.episodes import sums_of
 from resilisim.evaluation.table.summary import SummaryTable, ceiling_note, summarise
@@ -208,9 +208,9 @@ def test_records_say_what_their_ceiling_is(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_saved_ceilings_are_computed_again_and_old_records_are_read() -> None:
     record = saved(evaluate("random", 1))[0]
-    assert first_disagreement(record, reattribute(record, LIBRARY)) is None
+    assert compare_records(record, reattribute(record, LIBRARY)) == ("agreeing", None)
     other: Any = {**record, "known_after_search": (record["known_after_search"] or 0.0) + 0.01}
-    assert "known_after_search" in (first_disagreement(other, reattribute(other, LIBRARY)) or "")
+    assert "known_after_search" in (compare_records(other, reattribute(other, LIBRARY))[1] or "")
     old: Any = {name: value for name, value in record.items() if name not in CEILING_FIELDS}
     assert checked_record(old, "the line") is old
     assert reattribute(old, LIBRARY) == old

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,55 +24,62 @@ from resilisim.simulator.state import next_state, start_state
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import ToolLibrary, default_library
-from tests.evaluation.toy_policies import PrivilegedScripted, Reading, Scripted, toy_tasks
+from tests.evaluation.toy_policies import (
+    FILTER,
+    PARSER,
+    READER,
+    TRANSFORMER,
+    PrivilegedScripted,
+    Reading,
+    Scripted,
+    call,
+    task_of,
+    toy_tasks,
+)
 
-READER, PARSER = "file_operations_reader", "data_processing_parser"
-FILTER, TRANSFORMER = "data_processing_filter", "data_processing_transformer"
 RELIABLE = "network_fetcher"
 CERTAIN = {"base": 1.0}  # a law under which calls without missing dependencies never fail
+THREE = (READER, PARSER, FILTER)
+SEARCH, INFO = "<tool_search>read  a FILE</tool_search>", f"<tool_info>{READER}</tool_info>"
+LAWS: tuple[dict[str, Any], ...] = ({}, {"loop_length": 2, "max_turns": 5}, {"base": 0.5, "failed": 1.0})
 
 
-def task_of(*tools: str) -> Task:
-    """Return a task that requires these tools."""
-    return Task.from_mapping({"required_tools": list(tools), "description": "Do it."}, default_library())
+def environment(**options: Any) -> ConversationEnv:
+    return ConversationEnv(search=lambda query, count: [], **options)
 
 
 def play(
-    messages: Sequence[str | None], *tools: str, prompt: str = "optimal", seed: int = 0, **options: float
+    messages: Sequence[str | None], *tools: str, prompt: str = "optimal", seed: int = 0, **options: Any
 ) -> EpisodeRecord:
     """Play fixed messages on a task of these tools."""
-    env = ConversationEnv(search=lambda query, count: [], **options)
-    return play_episode(env, Scripted(messages), task_of(*tools), prompt, seed)
-
-
-def call(tool: str) -> str:
-    return f"<tool_call>{tool}</tool_call>"
+    return play_episode(environment(**options), Scripted(messages), task_of(*tools), prompt, seed)
 
 
 def labels(record: EpisodeRecord) -> list[str | None]:
     return [step["label"] for step in record["steps"]]
 
 
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("policy", ["random", "plan-follower", "repairing-follower", "exact-optimum"])
-def test_the_identity_holds_for_every_policy(policy: str) -> None:
-    env = ConversationEnv(search=lambda query, count: [])
-    player = make_policy(policy)
-    for task in toy_tasks(3):
-        for seed in range(15):
-            record = play_episode(env, player, task, "optimal", seed)
-            assert identity_error(record) < 1e-9
-            assert sum(record["losses"].values()) == pytest.approx(record["regret"])
-            assert set(record["losses"]) <= set(LOSS_LABELS)
-            assert rescore_record(record) == record["score"]
-            assert record["outcome"] == (record["score"]["level"] == "full_success")
-            for step, following in zip(record["steps"], record["steps"][1:], strict=False):
-                assert step["regret"] >= 0.0
-                assert following["value"] == pytest.approx(step["action_value"] + step["luck"], abs=1e-12)
-                if step["kind"] != "execute":
-                    assert step["luck"] == 0.0
-            if policy == "exact-optimum":
-                assert record["privileged"]
-                assert record["losses"] == {}
+def test_the_identity_holds_for_every_policy_under_every_prompt(policy: str, law: dict[str, Any]) -> None:
+    env, player = environment(**law), make_policy(policy)
+    prompts = ("baseline", "optimal", "flawed:redundant_operation", "flawed:tool_misuse:severe")
+    tasks = [task for task in benchmark_tasks()[::700] if len(task.required_tools) > 2]
+    for task, prompt, seed in itertools.product(tasks, prompts, range(3)):
+        record = play_episode(env, player, task, prompt, seed)
+        assert identity_error(record) < 1e-12
+        assert sum(record["losses"].values()) == pytest.approx(record["regret"], abs=1e-12)
+        assert set(record["losses"]) <= set(LOSS_LABELS) - (set() if "flawed" in prompt else {"obeyed_flaw"})
+        assert rescore_record(record) == record["score"]
+        assert record["outcome"] == (record["score"]["level"] == "full_success")
+        for step, following in zip(record["steps"], record["steps"][1:], strict=False):
+            assert following["value"] == pytest.approx(step["action_value"] + step["luck"], abs=1e-12)
+        for step in record["steps"]:
+            assert step["regret"] >= 0.0
+            assert (step["label"] is None) == (step["regret"] == 0.0)
+            assert step["kind"] == "execute" or step["luck"] == 0.0
+        if policy == "exact-optimum":
+            assert (record["privileged"], record["losses"]) == (True, {})
 
 
 def test_luck_is_the_draw_weighted_by_its_chance() -> None:
@@ -90,16 +98,50 @@ def test_luck_is_the_draw_weighted_by_its_chance() -> None:
     assert probability * won["luck"] + (1 - probability) * lost["luck"] == pytest.approx(0.0, abs=1e-15)
 
 
-def test_each_mistake_has_its_label() -> None:
-    three = (READER, PARSER, FILTER)
-    assert labels(play([call(READER), call(PARSER), "<finish/>"], *three, **CERTAIN))[-1] == "gave_up_early"
-    assert labels(play([call(READER), None], *three, **CERTAIN))[-1] == "gave_up_early"
-    assert labels(play([call(FILTER)], *three, **CERTAIN))[0] == "wrong_order"
-    assert labels(play([call("utility_logger")], *three, max_turns=3))[0] == "unneeded_tool"
-    assert labels(play([call(READER), call(READER)], *three, max_turns=3, **CERTAIN))[1] == "repeated_success"
-    assert labels(play([call(TRANSFORMER)], TRANSFORMER))[0] == "missing_dependency_first"
-    assert labels(play(["nonsense"], *three, max_turns=3))[0] == "format_error"
-    assert labels(play([call("no_such_tool")], *three, max_turns=3))[0] == "rejected_call"
+@pytest.mark.parametrize(
+    ("messages", "expected", "options"),
+    [
+        ([call(READER), call(PARSER), "<finish/>"], [None, None, "gave_up_early"], CERTAIN),
+        ([call(READER), None], [None, "gave_up_early"], CERTAIN),
+        ([call(FILTER)], ["wrong_order"], CERTAIN),
+        ([call("utility_logger")], ["unneeded_tool"], {"max_turns": 3}),
+        ([call(READER), call(READER)], [None, "repeated_success"], {"max_turns": 3, **CERTAIN}),
+        ([call(TRANSFORMER)], ["missing_dependency_first"], {"tools_required": (TRANSFORMER,)}),
+        (["nonsense"], ["format_error"], {"max_turns": 3}),
+        ([call("no_such_tool")], ["rejected_call"], {"max_turns": 3}),
+        # Searching is information where the prompt does not name the tools; what was asked once is known.
+        ([SEARCH, SEARCH, INFO, INFO], ["information", "repeated_search"] * 2, {"prompt": "baseline", "max_turns": 8}),
+        ([SEARCH, INFO, SEARCH.lower(), INFO], ["information"] * 2 + ["repeated_search"] * 2, {"prompt": "baseline"}),
+        ([SEARCH, INFO, SEARCH.lower(), INFO], ["wasted_turn"] * 2 + ["repeated_search"] * 2, {"max_turns": 6}),
+        # Everything done and not said so is its own loss.
+        (
+            [*map(call, THREE), SEARCH, "that was all"],
+            [None] * 4 + ["no_completion_signal"],
+            {"max_turns": 4, **CERTAIN},
+        ),
+        ([*map(call, THREE), *[SEARCH] * 4], [None] * 6 + ["no_completion_signal"], {**CERTAIN, "max_turns": 9}),
+        ([*map(call, THREE), "<finish/>"], [None] * 4, CERTAIN),
+    ],
+)
+def test_each_mistake_has_its_label(
+    messages: list[str | None], expected: list[str | None], options: dict[str, Any]
+) -> None:
+    required = options.get("tools_required", THREE)
+    record = play(messages, *required, **{name: value for name, value in options.items() if name != "tools_required"})
+    assert labels(record)[: len(expected)] == expected
+
+
+def test_how_an_episode_ends_stands_in_its_record() -> None:
+    for rest, outcome, ended_by, losses in (
+        (["<finish/>"], 1, "completion", {}),
+        ([None], 1, "stopped", {}),
+        ([SEARCH, "that was all"], 0, "turns", {"no_completion_signal": 1.0}),
+        ([SEARCH] * 4, 0, "loop", {"no_completion_signal": 1.0}),
+    ):
+        turns = 2 if ended_by == "turns" else 10
+        record = play([call(READER), *rest], READER, max_turns=turns, **CERTAIN)
+        assert (record["outcome"], record["ended_by"], record["losses"]) == (outcome, ended_by, losses)
+        assert (record["optimum"], record["luck"]) == (1.0, 0.0)
 
 
 def test_a_message_that_was_not_obeyed_says_why_in_its_record() -> None:
@@ -115,35 +157,6 @@ def test_a_message_that_was_not_obeyed_says_why_in_its_record() -> None:
     collector = RunCollector()
     collector.add(record)
     assert collector.facts({}).breakdown.errors == {}  # of executions alone
-
-
-def test_searching_is_information_only_where_the_prompt_names_no_tools_and_nothing_is_asked_twice() -> None:
-    search, info = "<tool_search>reader</tool_search>", f"<tool_info>{READER}</tool_info>"
-    tools = (READER, PARSER, FILTER)
-    assert labels(play([search, search, info, info], *tools, prompt="baseline", max_turns=8))[:4] == [
-        "information",
-        "repeated_search",
-        "information",
-        "repeated_search",
-    ]
-    assert labels(play([search, info], *tools, prompt="optimal", max_turns=8))[:2] == ["wasted_turn", "wasted_turn"]
-
-
-def test_everything_done_and_not_said_so_is_its_own_loss() -> None:
-    done = [call(READER), "<tool_search>x</tool_search>"]
-    record = play([*done, "that was all"], READER, max_turns=2, **CERTAIN)
-    assert labels(record) == [None, None, "no_completion_signal"]
-    assert (record["outcome"], record["ended_by"], record["losses"]) == (0, "turns", {"no_completion_signal": 1.0})
-    looping = play([call(READER)] + ["<tool_search>x</tool_search>"] * 4, READER, **CERTAIN)
-    assert looping["ended_by"] == "loop"
-    assert labels(looping)[-1] == "no_completion_signal"
-
-
-def test_a_perfect_episode_has_no_loss_and_its_luck_fills_the_gap() -> None:
-    record = play([call(READER), "<finish/>"], READER, **CERTAIN)
-    assert (record["outcome"], record["optimum"], record["luck"], record["losses"]) == (1, 1.0, 0.0, {})
-    stopped = play([call(READER), None], READER, **CERTAIN)
-    assert (stopped["outcome"], stopped["ended_by"], stopped["steps"][-1]["kind"]) == (1, "stopped", "stop")
 
 
 def test_an_ordinary_policy_sees_no_probabilities_and_a_privileged_one_sees_the_state() -> None:
@@ -181,7 +194,7 @@ def unequal_library() -> ToolLibrary:
 def test_where_the_optimum_is_a_bound_the_identity_is_exact_and_the_record_says_so() -> None:
     library = unequal_library()
     task = Task.from_mapping({"required_tools": [READER]}, library)
-    env = ConversationEnv(library=library, search=lambda query, count: [])
+    env = environment(library=library)
     messages = [call(READER)] * 4 + [call(RELIABLE)] * 3  # breaks a row of failures better than the bound thinks
     negative = 0
     for seed in range(60):
@@ -233,7 +246,7 @@ def test_the_record_says_which_protocol_was_used() -> None:
 
 def test_luck_is_common_to_prompts_and_policies() -> None:
     task = task_of(READER, PARSER, FILTER)
-    env = ConversationEnv(search=lambda query, count: [])
+    env = environment()
     outcomes = {}
     for prompt in ("baseline", "optimal"):
         for first in ([], ["<tool_search>x</tool_search>"], ["nonsense"]):
@@ -262,26 +275,13 @@ def test_luck_has_mean_zero_also_for_a_policy_that_adapts_to_it(policy: type[Rea
     assert abs(sum(luck) / len(luck)) < 3.5 * error  # one run in two thousand would miss this by chance; it is fixed
 
 
-def test_searching_under_a_flawed_plan_is_information_and_under_a_sound_one_a_wasted_turn():
-    class Searcher:
-        name = "searcher"
-        privileged = False
-
-        def reset(self, observation, info):
-            self.turn = 0
-
-        def act(self, observation, info):
-            self.turn += 1
-            return f"<tool_search>tool number {self.turn}</tool_search>"
-
+def test_searching_under_a_flawed_plan_is_information_and_under_a_sound_one_a_wasted_turn() -> None:
     task = next(task for task in benchmark_tasks() if len(task.required_tools) == 5)
-    env = ConversationEnv(search=lambda query, k: [])
-    labels = {
-        prompt: {step["label"] for step in play_episode(env, Searcher(), task, prompt, seed=1)["steps"]}
+    searches = Scripted([f"<tool_search>tool number {turn}</tool_search>" for turn in range(10)])
+    found = {
+        prompt: set(labels(play_episode(environment(), searches, task, prompt, 1)))
         for prompt in ("optimal", "flawed", "baseline")
     }
-    assert "wasted_turn" in labels["optimal"]
-    assert all("repeated_search" not in found for found in labels.values())
-    assert "information" not in labels["optimal"]
-    assert "information" in labels["flawed"] & labels["baseline"]
-    assert "wasted_turn" not in labels["flawed"] | labels["baseline"]
+    assert "wasted_turn" in found["optimal"] - found["flawed"] - found["baseline"]
+    assert "information" in (found["flawed"] & found["baseline"]) - found["optimal"]
+    assert all("repeated_search" not in names for names in found.values())

@@ -20,8 +20,7 @@ from resilisim.evaluation.run.store import journal_path, read_records
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from tests.chat.loopback import LoopbackServer, error
-from tests.evaluation.agent_models import following_answer
-from tests.evaluation.test_agent_runs import endpoint
+from tests.evaluation.agent_models import endpoint, following_answer
 from tests.evaluation.toy_policies import toy_tasks
 
 TASKS = {task.instance_id: task for task in toy_tasks(2)}

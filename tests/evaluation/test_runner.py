@@ -1,4 +1,4 @@
-"""`evaluate`: the same episodes whatever the workers, the interruptions and the folder."""
+"""`evaluate`: the same episodes whatever the workers, the interruptions, the parts and the folder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +17,8 @@ import numpy as np
 import pytest
 
 from resilisim.errors import ExactLimitError, InfrastructureError, InvalidInputError
-from resilisim.evaluation import evaluate, read_results, write_report
+from resilisim.evaluation import RunLimits, evaluate, read_results, write_report
+from resilisim.evaluation.run.plan import Plan, Shard
 from resilisim.evaluation.run.store import RunStore, read_manifest, read_records
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import ToolHit
@@ -25,13 +27,17 @@ from tests.evaluation.toy_policies import Broken, Exiting, Halves, Quitter, Read
 from tests.guards import no_endless_wait
 
 ROOT = Path(__file__).parents[2]
-TOYS = "tests.evaluation.toy_policies"
+BOTH = [f"tests.evaluation.toy_policies:{name}" for name in ("Reading", "Quitter")]
 
 
 def sorted_lines(folder: Path) -> list[bytes]:
     """Return the lines of a run's episodes in the order of its plan."""
     lines = (folder / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     return sorted(lines, key=lambda line: json.loads(line)["index"])
+
+
+def indices(folder: Path) -> list[int]:
+    return [record["index"] for record in read_records(folder)]
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +49,8 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_combination_is_played_once_in_the_order_of_the_plan(whole_run: Path) -> None:
-    records = list(read_records(whole_run))
-    assert [record["index"] for record in records] == list(range(6 * 2 * 2 * 10))
-    combinations = [(r["instance_id"], r["policy"], r["prompt_type"], r["seed"]) for r in records]
-    assert combinations == [
+    assert indices(whole_run) == list(range(6 * 2 * 2 * 10))
+    assert [(r["instance_id"], r["policy"], r["prompt_type"], r["seed"]) for r in read_records(whole_run)] == [
         (task.instance_id, policy, prompt, seed)
         for task in toy_tasks()
         for policy in ("slow", "quitter")
@@ -55,14 +59,18 @@ def test_every_combination_is_played_once_in_the_order_of_the_plan(whole_run: Pa
     ]
 
 
-def test_several_processes_write_the_same_records(whole_run: Path, tmp_path: Path) -> None:
+def test_several_processes_write_the_same_records_and_a_finished_run_plays_nothing(
+    whole_run: Path, tmp_path: Path
+) -> None:
     result = evaluate(tasks=toy_tasks(), out=tmp_path, workers=2, **ARGUMENTS)
     assert sorted_lines(tmp_path) == sorted_lines(whole_run)
-    assert result.num_episodes == 240
+    assert (result.num_episodes, result.call.num_already_there) == (240, 0)
     for row, other in zip(result.rows, read_results(whole_run).rows, strict=True):
-        assert (row.policy, row.prompt_type) == (other.policy, other.prompt_type)
-        assert row.success == other.success
+        assert (row.policy, row.prompt_type, row.success) == (other.policy, other.prompt_type, other.success)
         assert row.luck_adjusted.value == pytest.approx(other.luck_adjusted.value, abs=1e-12)
+    before = (tmp_path / "episodes.jsonl").read_bytes()
+    assert evaluate(tasks=toy_tasks(), out=tmp_path, **ARGUMENTS).call.num_already_there == 240
+    assert (tmp_path / "episodes.jsonl").read_bytes() == before
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -90,7 +98,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(
     assert sorted_lines(folder) == sorted_lines(whole_run)
 
 
-def wait_until_gone(pids: Any) -> None:
+def wait_until_gone(pids: Iterable[int]) -> None:
     """Workers whose parent was killed must end by themselves."""
     with no_endless_wait():
         for pid in pids:
@@ -98,21 +106,41 @@ def wait_until_gone(pids: Any) -> None:
                 time.sleep(0.05)
 
 
-def test_a_finished_run_plays_nothing_again(whole_run: Path) -> None:
-    before = (whole_run / "episodes.jsonl").read_bytes()
-    result = evaluate(tasks=toy_tasks(), out=whole_run, workers=2, **ARGUMENTS)
-    assert result.num_episodes == 240
-    assert (whole_run / "episodes.jsonl").read_bytes() == before
+@pytest.mark.parametrize("count", [1, 2, 4, 6])
+def test_shards_are_whole_tasks_and_together_the_run(count: int) -> None:
+    plans = [Plan(toy_tasks(), 2, 3, (0, 1), Shard(number, count)) for number in range(1, count + 1)]
+    parts = [list(plan.pending(lambda index: False)) for plan in plans]
+    assert sorted(index for part in parts for index in part) == list(range(len(plans[0])))
+    assert [plan.part_size for plan in plans] == [len(part) for part in parts]
+    tasks = [{plans[0].episode(index).task.instance_id for index in part} for part in parts]
+    assert sum(len(part) for part in tasks) == 6
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_shards_and_limits_play_a_part_and_the_same_call_without_them_the_rest(tmp_path: Path, workers: int) -> None:
+    arguments = (BOTH, toy_tasks(), "optimal", 3)
+    shard = evaluate(*arguments, out=tmp_path, shard="2/4", workers=workers)
+    assert (shard.num_episodes, shard.num_planned, shard.call.stopped_by) == (2 * 2 * 3, 36, None)
+    limited = evaluate(*arguments, out=tmp_path, limits=RunLimits(episodes=15), workers=workers)
+    assert (limited.num_episodes, limited.call.stopped_by) == (15, "the limit of 15 episodes")
+    again = evaluate(*arguments, out=tmp_path, limits=RunLimits(episodes=15), workers=workers)
+    assert (again.num_episodes, again.call.stopped_by) == (15, "the limit of 15 episodes")
+    whole = evaluate(*arguments, out=tmp_path, limits=RunLimits(episodes=36), workers=workers)
+    assert (whole.num_episodes, whole.call.stopped_by) == (36, None)
+    assert sorted(indices(tmp_path)) == list(range(36))
+    assert whole.row("reading", "optimal").success == evaluate(*arguments).row("reading", "optimal").success
 
 
 def test_without_a_folder_the_records_live_as_long_as_the_result() -> None:
     result = evaluate(Quitter, toy_tasks(2), seeds=[4, 9])
     folder = result.directory
     assert [record["seed"] for record in result.records()] == [4, 9, 4, 9]
-    assert result.row("quitter").success.value == 0.0
+    assert (result.row("quitter").success.value, result.row("quitter").biggest_loss) == (0.0, "gave_up_early")
     assert result.call.silent_policies == ("quitter",)
     assert repr(result) == f"EvaluationResult({str(folder)!r}, 4 of 4 episodes, policies: quitter)"
-    assert result.row("quitter").biggest_loss == "gave_up_early"
+    assert result == read_results(folder) != evaluate(Quitter, toy_tasks(2), seeds=[4, 9])
+    with pytest.raises(InvalidInputError, match="unknown result 'quiter under baseline': did you mean 'quitter under"):
+        result.row("quiter")
     assert result.write_report().exists()
     del result
     assert not folder.exists()
@@ -121,31 +149,25 @@ def test_without_a_folder_the_records_live_as_long_as_the_result() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_policy_that_raises_is_told_with_its_episode_and_the_rest_is_kept(tmp_path: Path, workers: int) -> None:
-    with pytest.raises(KeyError, match="no such thing") as failure:
-        evaluate(Broken, toy_tasks(), "optimal", 2, out=tmp_path, workers=workers)
-    note = "".join(failure.value.__notes__)
-    assert "episode 4: policy broken, prompt optimal" in note
-    assert toy_tasks()[2].instance_id in note
-    if workers == 1:
-        assert [record["index"] for record in read_records(tmp_path)] == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_what_is_refused_is_one_line_that_names_the_episode(workers: int) -> None:
-    with pytest.raises(InfrastructureError, match=r"does not answer \(episode \d+: policy unreachable") as failure:
-        evaluate(Unreachable, toy_tasks(2), "optimal", workers=workers)
-    assert "\n" not in str(failure.value)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_policy_that_wants_to_end_the_process_is_told_like_any_other_that_raises(
-    tmp_path: Path, workers: int
+@pytest.mark.parametrize(
+    ("policy", "error", "words"),
+    [
+        (Broken, KeyError, "no such thing"),
+        (Exiting, RuntimeError, r"raised SystemExit: good bye \(episode 4: policy exiting, .*, seed 0\)"),
+        (Unreachable, InfrastructureError, r"^the endpoint does not answer \(episode \d+: policy unreachable.*\)$"),
+    ],
+)
+def test_what_a_policy_raises_is_told_with_its_episode_and_the_rest_is_kept(
+    tmp_path: Path, workers: int, policy: type[Reading], error: type[Exception], words: str
 ) -> None:
-    with pytest.raises(RuntimeError, match=r"raised SystemExit: good bye \(episode 4: policy exiting, .*, seed 0\)"):
-        evaluate(Exiting, toy_tasks(), "optimal", 2, out=tmp_path, workers=workers)
+    with pytest.raises(error, match=words) as raised:
+        evaluate(policy, toy_tasks(), "optimal", 2, out=tmp_path, workers=workers)
+    assert "\n" not in str(raised.value)
+    if policy is Broken:
+        (note,) = raised.value.__notes__
+        assert f"episode 4: policy broken, prompt optimal, task {toy_tasks()[2].instance_id}, seed 0" in note
     if workers == 1:
-        assert [record["index"] for record in read_records(tmp_path)] == [0, 1, 2, 3]
+        assert indices(tmp_path) == ([] if policy is Unreachable else [0, 1, 2, 3])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -165,51 +187,62 @@ def test_halves_of_characters_do_no_harm(tmp_path: Path, workers: int) -> None:
     ("arguments", "expected"),
     [
         ({"policies": []}, "no policy"),
+        ({"policies": None}, "policies is None: expected a policy or a list"),
         ({"policies": ["plan-folower"]}, "plan-follower"),
+        ({"policies": ["random", None]}, "policy None: expected a name"),
+        ({"policies": Reading()}, "expected a name, module:attribute, or a class"),
         ({"policies": [Reading()]}, "expected a name, module:attribute, or a class"),
         ({"policies": [dict]}, "without reset"),
         ({"policies": [Quitter, Quitter]}, "two policies are named 'quitter'"),
-        ({"tasks": []}, "no task"),
-        ({"tasks": [*toy_tasks(1), *toy_tasks(1)]}, "given twice"),
-        ({"prompts": []}, "no prompt type"),
-        ({"prompts": "basline"}, "baseline"),
-        ({"prompts": ["baseline", "baseline"]}, "given twice"),
-        ({"seeds": 0}, "expected at least 1 and at most 1,000,000"),
-        ({"seeds": [1, 1]}, "each once"),
-        ({"seeds": [-1]}, "expected at least 0 and at most 9"),
-        ({"seeds": "3"}, "seeds is '3': expected the number of seeds or a list"),
-        ({"seeds": 2.0}, "seeds is 2.0: expected"),
-        ({"seeds": [0, 1.0]}, "seed is 1.0: expected a whole number"),
-        ({"seeds": np.arange(2.0)}, "expected a whole number"),
-        ({"seeds": None}, "seeds is None"),
-        ({"seeds": True}, "seeds is True"),
-        ({"prompts": None}, "prompts is None: expected a prompt type or a list"),
-        ({"prompts": ["baseline", 3]}, "unknown prompt type 3"),
-        ({"policies": None}, "policies is None: expected a policy or a list"),
-        ({"policies": ["random", None]}, "policy None: expected a name"),
-        ({"policies": Reading()}, "expected a name, module:attribute, or a class"),
         ({"policies": type("Bad", (Quitter,), {"name": "n\ud800"})}, r"policy name 'n\\ud800' holds"),
         ({"policies": type("Bad", (Quitter,), {"name": "two\nlines"})}, r"policy name 'two\\nlines' holds"),
+        ({"policies": "react"}, "'react' needs a language model: name one, such as --model openai"),
+        ({"policies": "react", "model": ["openai:a", "openai:a"]}, "model 'openai:a' is given twice"),
+        ({"tasks": []}, "no task"),
         ({"tasks": None}, "tasks is None: expected a number, a name"),
         ({"tasks": 2.5}, "tasks is 2.5: expected a number, a name"),
         ({"tasks": [3]}, r"tasks\[0\] is 3: expected an id, a mapping or a Task"),
+        ({"tasks": [*toy_tasks(1), *toy_tasks(1)]}, "given twice"),
         ({"tasks": ["task_c64444cae27fab45"]}, "task_c64444cae27fab46"),
         ({"tasks": [{"required_tools": ["file_operations_read"]}]}, r"tasks\[0\].*file_operations_reader"),
         ({"tasks": [{"required_tools": []}]}, r"tasks\[0\].*a non-empty array"),
         ({"tasks": [replace(toy_tasks(1)[0], required_tools=("reader_x",))]}, r"tool 'reader_x' in tasks\[0\], task_"),
+        ({"prompts": []}, "no prompt type"),
+        ({"prompts": None}, "prompts is None: expected a prompt type or a list"),
+        ({"prompts": "basline"}, "baseline"),
+        ({"prompts": ["baseline", "baseline"]}, "given twice"),
+        ({"prompts": ["baseline", 3]}, "unknown prompt type 3"),
+        ({"seeds": 0}, "expected at least 1 and at most 1,000,000"),
+        ({"seeds": None}, "seeds is None"),
+        ({"seeds": True}, "seeds is True"),
+        ({"seeds": "3"}, "seeds is '3': expected the number of seeds or a list"),
+        ({"seeds": 2.0}, "seeds is 2.0: expected"),
+        ({"seeds": [1, 1]}, "each once"),
+        ({"seeds": [-1]}, "expected at least 0 and at most 9"),
+        ({"seeds": [0, 1.0]}, "seed is 1.0: expected a whole number"),
+        ({"seeds": np.arange(2.0)}, "expected a whole number"),
+        ({"shard": "0/3"}, "expected a number from 1 to 3"),
+        ({"shard": "4/3"}, "expected a number from 1 to 3"),
+        ({"shard": "0/0"}, "expected a number from 1 to 1"),
+        ({"shard": "1"}, "expected i/n, such as '1/4'"),
+        ({"shard": "a/b"}, "expected i/n"),
+        ({"shard": 3}, "expected i/n"),
+        ({"shard": "3/9"}, "expected at most 2 parts"),
+        ({"workers": 0}, "workers is 0"),
         ({"workers": 1.5}, "workers is 1.5: expected a whole number"),
         ({"max_turns": 5.0}, "max_turns is 5.0: expected a whole number"),
         ({"max_turns": True}, "max_turns is True"),
         ({"base": "0.8"}, "base is '0.8': expected a number"),
+        ({"base": 2.0}, "base is 2.0: expected at least 0 and at most 1"),
         ({"salt": 5}, "salt is 5: expected a text"),
         ({"planner": None}, "planner is None: expected a text"),
+        ({"planner": "exat"}, "exact"),
+        ({"protocol": "nativ"}, "native"),
         ({"model": 5}, "model is 5: expected a text"),
         ({"embedding_model": "no such model"}, "embedding model 'no such model' does not exist"),
         ({"library": "lib.json"}, "library is 'lib.json': expected a ToolLibrary"),
-        ({"workers": 0}, "workers is 0"),
-        ({"base": 2.0}, "base is 2.0: expected at least 0 and at most 1"),
-        ({"planner": "exat"}, "exact"),
-        ({"protocol": "nativ"}, "native"),
+        ({"ray": "here"}, "address 'here' of a Ray cluster"),
+        ({"record_texts": "failure"}, "did you mean 'failures'"),
     ],
 )
 def test_unusable_arguments_are_named_before_anything_is_written(
@@ -220,11 +253,17 @@ def test_unusable_arguments_are_named_before_anything_is_written(
         evaluate(**{"policies": [Quitter], "tasks": toy_tasks(2), "out": out, **arguments})
     assert "\n" not in str(refusal.value)
     assert not out.exists()
-
-
-def test_a_folder_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="out is 5: expected a folder"):
         evaluate(Quitter, toy_tasks(1), out=5)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"episodes": 0}, {"tokens": 1.5}, {"cost": float("nan")}, {"cost": 0.0}, {"seconds": -1.0}, {"seconds": 1e10}],
+)
+def test_a_limit_that_is_none_is_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=f"limit of {next(iter(limits))} is .*: expected a"):
+        RunLimits(**limits)
 
 
 def test_tasks_may_be_ids_mappings_and_tasks_and_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
@@ -244,11 +283,9 @@ def test_tasks_may_be_ids_mappings_and_tasks_and_numbers_of_numpy_are_numbers(tm
 
 
 def test_a_task_too_large_to_be_solved_is_named_before_anything_is_written(tmp_path: Path) -> None:
-    library = default_library()
-    large = replace(toy_tasks(1)[0], required_tools=library.names, instance_id="large")
-    with pytest.raises(ExactLimitError, match=r"^task large: the exact optimum of 30 required tools") as refusal:
+    large = replace(toy_tasks(1)[0], required_tools=default_library().names, instance_id="large")
+    with pytest.raises(ExactLimitError, match=r"^task large: the exact optimum of 30 required tools[^\n]*$"):
         evaluate(Quitter, [*toy_tasks(2), large], out=tmp_path / "run", max_turns=40)
-    assert "\n" not in str(refusal.value)
     assert not (tmp_path / "run").exists()
 
 
@@ -293,14 +330,12 @@ def test_another_library_reaches_the_workers(tmp_path: Path) -> None:
     for tool in content["tools"]:
         tool["success_probability"] = 1.0
     library = ToolLibrary.from_json(json.dumps(content))
-    assert library.content_hash != default_library().content_hash
     result = evaluate(Reading, toy_tasks(2), "optimal", 3, library=library, workers=2, out=tmp_path)
     assert result.rows[0].success.value == result.rows[0].optimum.value == 1.0  # nothing can fail
-    assert result.manifest["arguments"]["library"] == library.content_hash
+    assert result.manifest["arguments"]["library"] == library.content_hash != default_library().content_hash
 
 
 def test_results_can_be_read_while_nothing_is_finished(tmp_path: Path) -> None:
     RunStore(tmp_path, {"policies": []}, 5).close()
     result = read_results(tmp_path)
-    assert (result.num_episodes, result.rows) == (0, ())
-    assert result.to_mapping()["results"] == []
+    assert (result.num_episodes, result.rows, result.to_mapping()["results"]) == (0, (), [])

@@ -22,15 +22,14 @@ from resilisim.evaluation import evaluate, merge_runs, opened, read_records, res
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord, checked_record
 from resilisim.evaluation.episode.texts import FORMAT, newly_told, opened_if_whole, prompt_of, replies_of, stored
-from resilisim.evaluation.report.viewer.texts import TalkRows, talk_of
+from resilisim.evaluation.report.viewer.packing import TalkRows, talk_of
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
 from resilisim.tasks.benchmark import benchmark_tasks
 from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
-from tests.evaluation.agent_models import next_reply
+from tests.evaluation.agent_models import KEY, endpoint, next_reply
 from tests.evaluation.synthetic import synthetic_run
-from tests.evaluation.test_agent_runs import KEY, endpoint
 from tests.evaluation.toy_policies import toy_tasks
 
 TEXTS = st.text(st.characters(codec=None) | st.sampled_from('\ud800\udfff\x00</"\\\u2028')) | st.just("x" * 70_000)

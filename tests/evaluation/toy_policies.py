@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,21 @@ TOY_LISTS = (
     ("file_operations_reader", "data_processing_parser", "data_processing_filter"),
     ("file_operations_reader", "data_processing_transformer", "file_operations_writer"),
 )
+
+
+READER, PARSER, FILTER = TOY_LISTS[1]
+TRANSFORMER = "data_processing_transformer"
+
+
+def task_of(*tools: str) -> Task:
+    """Return a task that requires these tools."""
+    return Task.from_mapping({"required_tools": list(tools), "description": "Do it."}, default_library())
+
+
+def call(tool: str, parameters: Mapping[str, Any] | None = None) -> str:
+    """Return the message that calls a tool."""
+    given = "" if parameters is None else " " + json.dumps(parameters)
+    return f"<tool_call>{tool}{given}</tool_call>"
 
 
 def toy_tasks(count: int = 6) -> list[Task]:

@@ -11,71 +11,30 @@ from resilisim.policies.checks import CommonWordSearch, check_policy
 from resilisim.tool_library import default_library
 
 
-class Base:
-    def reset(self, observation, info):
-        pass
-
-    def act(self, observation, info):
-        return "<finish/>"
+def policy(act=lambda info: "<finish/>", reset=lambda: None, **attributes):
+    """Return a policy that answers by a function of the info."""
+    methods = {"reset": lambda self, observation, info: reset(), "act": lambda self, observation, info: act(info)}
+    return type("Made", (), methods | attributes)()
 
 
-class Minimal:
-    """The minimal policy of the protocol's docstring."""
-
-    def reset(self, observation, info):
-        self.done = False
-
-    def act(self, observation, info):
-        execution = info.get("execution")
-        self.done = self.done or (execution is not None and execution["success"])
-        return "<finish/>" if self.done else "<tool_call>file_operations_reader</tool_call>"
+CALLS = itertools.count()
 
 
-class Stopping(Base):
-    def act(self, observation, info):
-        return None
+def peek(info):
+    return f"<tool_call>{info['required_tools'][0]}</tool_call>"
 
 
-class Remembering(Base):
-    calls = itertools.count()
-
-    def act(self, observation, info):
-        return f"<tool_search>search {next(self.calls)}</tool_search>"
+def meddle(info):
+    info["turns_left"] = 99
+    return "<finish/>"
 
 
-class Meddling(Base):
-    def act(self, observation, info):
-        info["turns_left"] = 99
-        return "<finish/>"
+def fail():
+    raise KeyError("weights\nmissing")
 
 
-class Raising(Base):
-    def reset(self, observation, info):
-        raise KeyError("weights\nmissing")
-
-
-class Peeking(Base):
-    def act(self, observation, info):
-        return f"<tool_call>{info['required_tools'][0]}</tool_call>"
-
-
-class Privileged(Peeking):
-    privileged = True
-
-
-class Numeric(Base):
-    def act(self, observation, info):
-        return 3
-
-
-class Endless(Base):
-    def act(self, observation, info):
-        return "x" * 1_000_001
-
-
-class Misdeclared(Base):
-    privileged = "yes"
-    name = ""
+REMEMBERING = policy(lambda info: f"<tool_search>search {next(CALLS)}</tool_search>")
+MISDECLARED = policy(privileged="yes", name="")
 
 
 @pytest.mark.parametrize("name", ["random", "plan-follower", "repairing-follower", "exact-optimum"])
@@ -83,40 +42,39 @@ def test_shipped_policies_pass(name):
     assert check_policy(make_policy(name)) == []
 
 
-@pytest.mark.parametrize("policy", [Minimal(), Stopping(), Privileged()])
-def test_good_policies_pass(policy):
-    assert check_policy(policy) == []
+@pytest.mark.parametrize("good", [policy(lambda info: None), policy(peek, privileged=True)])
+def test_good_policies_pass(good):
+    assert check_policy(good) == []
 
 
 @pytest.mark.parametrize(
-    ("policy", "message"),
+    ("faulty", "message"),
     [
         (object(), "no method reset()"),
         (
-            Remembering(),
+            REMEMBERING,
             "the same episode (baseline prompt, seed 0) gave other messages the second time, from message 1",
         ),
-        (Meddling(), "act changed the info"),
-        (Raising(), "reset raised KeyError: 'weights\\nmissing'"),
-        (Peeking(), "act raised KeyError: 'required_tools'"),
-        (Numeric(), "act returned a int: expected a text, or None to stop"),
-        (Endless(), "act returned 1,000,001 characters"),
-        (Misdeclared(), "attribute privileged is 'yes': expected True or False"),
+        (policy(meddle), "act changed the info"),
+        (policy(reset=fail), "reset raised KeyError: 'weights\\nmissing'"),
+        (policy(peek), "act raised KeyError: 'required_tools'"),
+        (policy(lambda info: 3), "act returned a int: expected a text, or None to stop"),
+        (policy(lambda info: "x" * 1_000_001), "act returned 1,000,001 characters"),
+        (MISDECLARED, "attribute privileged is 'yes': expected True or False"),
     ],
+    ids=range(8),
 )
-def test_faults_are_found(policy, message):
-    problems = check_policy(policy)
-    assert problems
-    assert message in problems[0]
+def test_faults_are_found(faulty, message):
+    assert message in check_policy(faulty)[0]
 
 
 def test_every_fault_of_shape_is_listed():
     assert len(check_policy(object())) == 2
-    assert len(check_policy(Misdeclared())) == 2
+    assert len(check_policy(MISDECLARED)) == 2
 
 
 def test_sampling_policies_may_be_let_through():
-    assert check_policy(Remembering(), deterministic=False) == []
+    assert check_policy(REMEMBERING, deterministic=False) == []
 
 
 def test_the_stand_in_search_ranks_by_common_words():

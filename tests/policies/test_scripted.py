@@ -19,12 +19,11 @@ BASELINE = "# Task\n\n## Work order\n\nRead the orders. Check them; send them\n\
 
 
 def test_each_step_is_repeated_until_it_succeeds():
-    replies = [ran("a", False), ran("a", False), ran("a"), ran("b", False), ran("b")]
+    replies = [ran("a", False), missing("a", "x"), ran("a"), ran("b", False), ran("b")]
     assert drive(PlanFollower(), PLAN, replies) == [call("a")] * 3 + [call("b")] * 2 + [FINISH]
-
-
-def test_a_repeated_step_is_done_twice():
-    assert drive(PlanFollower(), "1. Execute a\n2. Execute a\n", [ran("a"), ran("a")]) == [call("a"), call("a"), FINISH]
+    twice = "1. Execute a\n2. Execute a\n"
+    assert drive(PlanFollower(), twice, [ran("a"), ran("a")]) == [call("a"), call("a"), FINISH]
+    assert drive(RepairingFollower(), twice, [ran("a", False), ran("a")]) == [call("a"), call("a"), FINISH]
 
 
 LIMITED = "1. Execute a\n   - Limit: at most 2 tries, and none from message 3 on; then go on\n2. Execute b\n"
@@ -60,10 +59,6 @@ def test_limits_count_messages_of_every_kind_and_nothing_left_is_taken_up_again(
 
 def test_a_step_named_by_an_alias_is_done_when_its_tool_has_succeeded():
     assert drive(PlanFollower(), PLAN, [ran("a_by_its_real_name")])[-1] == call("b")
-
-
-def test_dependency_problems_do_not_move_the_plan_follower():
-    assert drive(PlanFollower(), PLAN, [missing("a", "x")]) == [call("a"), call("a")]
 
 
 def test_parameters_of_the_plan_are_passed_unless_told_otherwise():
@@ -148,20 +143,11 @@ def test_repair_goes_down_to_dependencies_of_dependencies():
     ]
 
 
-def test_repair_leaves_ordinary_failures_alone():
-    assert drive(RepairingFollower(), PLAN, [ran("a", False), ran("a")]) == [call("a"), call("a"), call("b")]
-
-
 def test_repair_does_not_ask_what_the_prompt_says():
     plan = "1. Execute a\n   - Requires: x, b\n2. Execute b\n"
     # b is needed by a, so it is moved forward; afterwards it is not run again.
     replies = [missing("a", "x", "b"), ran("x"), ran("b"), ran("a")]
     assert drive(RepairingFollower(), plan, replies) == [call("a"), call("x"), call("b"), call("a"), FINISH]
-
-
-def test_repair_does_not_run_what_has_succeeded():
-    replies = [ran("a"), missing("b", "y"), told("b", "a", "y"), ran("y"), ran("b")]
-    assert drive(RepairingFollower(), PLAN, replies) == [call("a"), call("b"), ask("b"), call("y"), call("b"), FINISH]
 
 
 def test_repair_takes_the_names_in_the_failure_if_it_may_not_ask():
@@ -220,10 +206,6 @@ def test_repair_drops_refused_parameters_then_refused_tools():
     ]
 
 
-def test_repair_drops_repeated_steps():
-    assert drive(RepairingFollower(), "1. Execute a\n2. Execute a\n3. Execute b", [ran("a")])[-1] == call("b")
-
-
 def test_an_unknown_time_to_ask_is_refused():
     with pytest.raises(InvalidInputError, match="did you mean 'after'"):
         RepairingFollower("aftr")
@@ -256,20 +238,12 @@ def test_the_same_episode_gives_the_same_messages():
     assert drive(policy, "prompt", replies) == first
     assert drive(RandomPolicy(library=LIBRARY), "prompt", replies) == first
     assert drive(RandomPolicy(seed=1, library=LIBRARY), "prompt", replies) != first
+    assert drive(policy, "prompt", replies[:3], turns=3)[-1] == FINISH
 
 
 def test_equal_replies_do_not_freeze_it():
     messages = drive(RandomPolicy(library=LIBRARY), "prompt", [ran("parse", False)] * 40, turns=99)
     assert len(set(messages)) > 3
-
-
-def test_the_closing_message_finishes():
-    assert drive(RandomPolicy(library=LIBRARY), "prompt", [ran("parse")] * 3, turns=3)[-1] == FINISH
-
-
-def test_without_an_argument_it_plays_with_the_default_library():
-    messages = [drive(RandomPolicy(), f"prompt {number}", [])[0] for number in range(300)]
-    assert len({message for message in messages if "tool_call" in message}) == 30
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,7 @@ from resilisim.tasks.enhancement import (
     enhance_tasks,
     forecast_calls,
 )
-from resilisim.tasks.enhancement.enhancer import in_order
-from resilisim.tasks.enhancement.files import manifest_of, num_finished
+from resilisim.tasks.enhancement.enhancer import in_order, manifest_of, num_finished
 from resilisim.tasks.enhancement.modes import (
     REFUSALS,
     BriefStep,

@@ -33,6 +33,7 @@ from resilisim.envs.workflow.columns import (
     STATUS,
     SUCCESS,
     TIMEOUT,
+    names_between,
     quantised,
 )
 from resilisim.envs.workflow.context import WEIGHT_PATTERN
@@ -53,25 +54,12 @@ RESTORE_CHECKPOINT = 6
 NO_OP = 7
 PARALLEL_EXECUTE = 8
 NUM_ACTION_TYPES = 9
-ACTION_TYPES = (
-    "INVOKE_TOOL",
-    "VALIDATE_OUTPUT",
-    "RETRY_TOOL",
-    "RECOVER_ERROR",
-    "CHECK_DEPENDENCIES",
-    "CREATE_CHECKPOINT",
-    "RESTORE_CHECKPOINT",
-    "NO_OP",
-    "PARALLEL_EXECUTE",
-)
+ACTION_TYPES = names_between(globals(), "INVOKE_TOOL", "PARALLEL_EXECUTE")
 
 # The types of the meta actions, which have no tool; their none-tool duplicates are never legal.
 META_ACTIONS = (NO_OP, CREATE_CHECKPOINT, RESTORE_CHECKPOINT, RECOVER_ERROR)
-META_NO_OP = 0
-META_CREATE_CHECKPOINT = 1
-META_RESTORE_CHECKPOINT = 2
-META_RECOVER_ERROR = 3
-NUM_META_ACTIONS = 4
+META_NO_OP, META_CREATE_CHECKPOINT, META_RESTORE_CHECKPOINT, META_RECOVER_ERROR = range(4)
+NUM_META_ACTIONS = len(META_ACTIONS)
 
 
 @scalar
@@ -110,7 +98,7 @@ def tool_of(action: int, num_tools: int) -> int:
 
 
 SEMANTIC_THRESHOLD = 0.3  # tau_threshold, without a value in the paper (SPEC section 5)
-PATTERN_WEIGHT = WEIGHT_PATTERN
+
 MAX_RETRIES = 3
 FALLBACK_CANDIDATES = 2
 FALLBACK_STEPS = 10
@@ -174,7 +162,7 @@ def has_failed(shown: int) -> bool:
 def confidence(episode: Episode, tool: int, task: TaskRecord, world: World) -> float:
     """Return the composite confidence of a tool, 0 to 1."""
     static = float(task.static_confidence[tool])
-    return min(1.0, static + PATTERN_WEIGHT * pattern_confidence(episode, tool, world))
+    return min(1.0, static + WEIGHT_PATTERN * pattern_confidence(episode, tool, world))
 
 
 @scalar

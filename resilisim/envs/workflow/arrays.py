@@ -78,44 +78,36 @@ def _rounded(length: int, unit: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Lengths of the records' fields, rounded up.
+    """Lengths of the records' fields, rounded up when they are given (`LAYOUT_UNITS`)."""
 
-    Attributes:
-        tools: T.
-        actions: A, of the rounded T.
-        dependencies: D.
-        dependents: E.
-        required: R.
-        closure: C.
-        steps: L.
-        bases: Distinct base probabilities.
-    """
+    tools: int  # T
+    dependencies: int  # D
+    dependents: int  # E
+    required: int  # R
+    closure: int  # C
+    steps: int  # L
+    bases: int  # distinct base probabilities
 
-    tools: int
-    actions: int
-    dependencies: int
-    dependents: int
-    required: int
-    closure: int
-    steps: int
-    bases: int
+    def __post_init__(self) -> None:
+        """Round up."""
+        for name, unit in LAYOUT_UNITS.items():
+            object.__setattr__(self, name, _rounded(getattr(self, name), unit))
+
+    @property
+    def actions(self) -> int:
+        """A, of the rounded T."""
+        return num_actions(self.tools)
 
 
-def layout_for(
-    tools: int, dependencies: int, dependents: int, required: int, closure: int, steps: int, bases: int
-) -> Layout:
-    """Return the layout that holds what is asked for."""
-    rounded = _rounded(tools, 32)
-    return Layout(
-        tools=rounded,
-        actions=num_actions(rounded),
-        dependencies=_rounded(dependencies, 4),
-        dependents=_rounded(dependents, 16),
-        required=_rounded(required, 16),
-        closure=_rounded(closure, 32),
-        steps=_rounded(steps + 1, 32),
-        bases=_rounded(bases, 4),
-    )
+LAYOUT_UNITS = {
+    "tools": 32,
+    "dependencies": 4,
+    "dependents": 16,
+    "required": 16,
+    "closure": 32,
+    "steps": 32,
+    "bases": 4,
+}
 
 
 def observation_fields(layout: Layout) -> list[tuple[Any, ...]]:

@@ -13,6 +13,7 @@ functions below rewrite the columns that a change can have touched.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from resilisim.envs.workflow.training import phase_of, training_base, training_probability
@@ -23,6 +24,13 @@ from resilisim.simulator.law import SUCCEEDED, count_failed_dependencies, count_
 if TYPE_CHECKING:
     from resilisim.envs.workflow.arrays import Episode, TaskRecord, World
 
+
+def names_between(constants: Mapping[str, object], first: str, last: str) -> tuple[str, ...]:
+    """Return the names of a module's constants from one to another, in the order in which they stand there."""
+    names = list(constants)
+    return tuple(names[names.index(first) : names.index(last) + 1])
+
+
 # The seven statuses of a tool, in the order of appendix D.1.
 NOT_ATTEMPTED = 0
 QUEUED = 1  # named by CHECK_DEPENDENCIES as an unmet dependency, not attempted yet (training law)
@@ -31,7 +39,7 @@ SUCCESS = 3
 FAILED = 4
 TIMEOUT = 5  # failed, and the error was a TIMEOUT
 DEPENDENCY_FAILED = 6  # failed, and would have succeeded with all its dependencies in place
-STATUSES = ("NOT_ATTEMPTED", "QUEUED", "RUNNING", "SUCCESS", "FAILED", "TIMEOUT", "DEPENDENCY_FAILED")
+STATUSES = names_between(globals(), "NOT_ATTEMPTED", "DEPENDENCY_FAILED")
 
 # Columns of `tools`.
 STATUS = 0  # one of the seven codes above
@@ -54,27 +62,7 @@ IS_CANDIDATE = 16  # 1: among the retrieved candidates of one of the task's oper
 LAST_STEP = 17  # step (from 1) at which the tool was last selected; 0: never
 SUCCESS_ORDER = 18  # successful executions in the episode up to the tool's first one, from 1; 0: no success
 NUM_TOOL_COLUMNS = 19
-TOOL_COLUMNS = (
-    "status",
-    "place",
-    "due",
-    "executions",
-    "retries",
-    "num_not_executed",
-    "num_failed",
-    "clean_probability",
-    "num_dependents_due",
-    "first_dependent_due",
-    "first_descendant_due",
-    "level",
-    "num_dependencies",
-    "operation_type",
-    "similarity",
-    "confidence",
-    "is_candidate",
-    "last_step",
-    "success_order",
-)
+TOOL_COLUMNS = tuple(name.lower() for name in names_between(globals(), "STATUS", "SUCCESS_ORDER"))
 HIDDEN_TOOL_COLUMNS = (PLACE, DUE, NUM_DEPENDENTS_DUE, FIRST_DEPENDENT_DUE, FIRST_DESCENDANT_DUE)
 
 # Columns of `task`; the first NUM_TASK_FEATURES are the task features of `context`.
@@ -100,24 +88,7 @@ DATA_FLOW = 37  # furthest operation type that has succeeded: 0 none, 1 source, 
 NUM_TASK_COLUMNS = 38
 TASK_COLUMNS = (
     *(f"task_feature_{index}" for index in range(NUM_TASK_FEATURES)),
-    "progress",
-    "steps_used",
-    "steps_left",
-    "num_required",
-    "num_due",
-    "milestones",
-    "milestones_expected",
-    "total_failures",
-    "consecutive_failures",
-    "history_factor",
-    "order_broken",
-    "loop_count",
-    "base_probability",
-    "phase",
-    "stage",
-    "has_checkpoint",
-    "num_running",
-    "data_flow",
+    *(name.lower() for name in names_between(globals(), "PROGRESS", "DATA_FLOW")),
 )
 HIDDEN_TASK_COLUMNS = (PROGRESS, NUM_REQUIRED, NUM_DUE, MILESTONES, MILESTONES_EXPECTED, ORDER_BROKEN)
 

@@ -87,11 +87,7 @@ class SimilarityTable:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SimilarityTable:
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            AssertionError: The bytes are not those that were written.
-        """
+        """Read what `to_bytes` wrote; an AssertionError tells that the bytes are not those."""
         line, _, payload = data.partition(b"\n")
         header = json.loads(line)
         if header["schema"] != SCHEMA or header["sha256"] != content_hash(payload):
@@ -103,7 +99,7 @@ class SimilarityTable:
 def resolve_similarity(
     similarity: SimilaritySource, library: ToolLibrary, tasks: Sequence[Task]
 ) -> NDArray[np.float32]:
-    """Return the similarity of every tool to every task.
+    """Return the similarity of every tool to every task, float32 (num_tasks, num_tools) in [-1, 1].
 
     Args:
         similarity: "auto" takes the shipped table where it holds, and retrieval with the default model elsewhere (all
@@ -111,13 +107,6 @@ def resolve_similarity(
             gives zeros.
         library: The tools.
         tasks: The tasks.
-
-    Returns:
-        float32 (num_tasks, num_tools) in [-1, 1].
-
-    Raises:
-        InvalidInputError: The argument is none of these, or the function gives something else than scores.
-        MissingExtraError: Scores have to be computed and the extra `retrieval` is not installed.
     """
     if similarity is None:
         return np.zeros((len(tasks), len(library)), dtype=np.float32)
@@ -132,11 +121,7 @@ def resolve_similarity(
 
 @lru_cache(maxsize=1)
 def shipped_table() -> SimilarityTable:
-    """Return the table that ships with the package.
-
-    Raises:
-        AssertionError: It is damaged, or belongs to another version of the benchmark.
-    """
+    """Return the table that ships with the package."""
     table = SimilarityTable.from_bytes(resources.files("resilisim.envs.workflow").joinpath(DATA_FILE).read_bytes())
     if table.benchmark != BENCHMARK_SHA256:
         raise AssertionError(f"{DATA_FILE} belongs to another version of the benchmark: reinstall the package")
@@ -272,17 +257,7 @@ class TaskContext:
 
 
 def build_context(library: ToolLibrary, tasks: Sequence[Task], similarity: SimilaritySource = "auto") -> TaskContext:
-    """Compute the context of some tasks.
-
-    Args:
-        library: The tools.
-        tasks: The tasks.
-        similarity: Where similarities come from, see `resolve_similarity`.
-
-    Raises:
-        InvalidInputError: `similarity` is unusable.
-        MissingExtraError: Similarities have to be computed and the extra `retrieval` is not installed.
-    """
+    """Compute the context of some tasks; `similarity` is as in `resolve_similarity`."""
     scores = resolve_similarity(similarity, library, tasks)
     operation_type = operation_types(library)
     rule = _rule_confidence(library, scores)

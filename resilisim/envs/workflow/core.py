@@ -23,7 +23,6 @@ from resilisim.envs.workflow.actions import (
 from resilisim.envs.workflow.arrays import (
     MAX_PATTERNS,
     Layout,
-    layout_for,
     make_episodes,
     make_records,
     observation_dtype,
@@ -224,9 +223,6 @@ def build_tables(
     """Return the layout, the tasks' records (num_tasks,), and the one (1,) of what all environments share.
 
     The first observations still lack what `kernel.write_starts` computes.
-
-    Raises:
-        InvalidInputError: The required list of a task is empty or does not fit the library.
     """
     law, rules = options.benchmark_law(), options.end_rules()
     problems = [build_problem(library, task.required_tools, law, rules) for task in tasks]
@@ -235,19 +231,20 @@ def build_tables(
     for tool, needed in enumerate(dependencies):
         for dependency in needed:
             dependents[dependency].append(tool)
-    layout = layout_for(
+    layout = Layout(
         tools=len(library),
         dependencies=max(map(len, dependencies)),
         dependents=max(map(len, dependents)),
         required=max(len(problem.required) for problem in problems),
         closure=max(len(problem.closure) for problem in problems),
-        steps=rules.max_turns,
+        steps=rules.max_turns + 1,
         bases=len(problems[0].table.bases),
     )
     worlds = make_records(1, world_dtype(layout))
     _write_options(worlds, options)
-    _write_actions(worlds, len(library))
-    _write_start_state(worlds, layout)
+    start = make_episodes(1, layout)
+    start["needs_reset"] = 0
+    worlds["start_state"] = start["state"]
     _write_library(worlds, library, dependencies, dependents, context)
     _write_law(worlds, problems[0], law.history)
     records = make_records(len(tasks), task_dtype(layout))
@@ -270,18 +267,6 @@ def _write_options(worlds: Worlds, options: WorkflowOptions) -> None:
     worlds["loop_length"] = rules.loop_length
 
 
-def _write_actions(worlds: Worlds, num_tools: int) -> None:
-    every = range(num_actions(num_tools))
-    worlds["action_type"][0, : len(every)] = [action_type_of(action, num_tools) for action in every]
-    worlds["action_tool"][0, : len(every)] = [tool_of(action, num_tools) for action in every]
-
-
-def _write_start_state(worlds: Worlds, layout: Layout) -> None:
-    episode = make_episodes(1, layout)
-    episode["needs_reset"] = 0
-    worlds["start_state"] = episode["state"]
-
-
 def _write_library(
     worlds: Worlds,
     library: ToolLibrary,
@@ -292,6 +277,9 @@ def _write_library(
     num_tools = len(library)
     world = worlds[0]
     world.num_tools = num_tools
+    every = range(num_actions(num_tools))
+    world.action_type[: len(every)] = [action_type_of(action, num_tools) for action in every]
+    world.action_tool[: len(every)] = [tool_of(action, num_tools) for action in every]
     _write_padded(world.dependencies, dependencies)
     _write_padded(world.dependents, dependents)
     for tool, name in enumerate(library.names):
@@ -392,7 +380,6 @@ def plant_seeds(episodes: Episodes, envs: Sequence[int], seeds: Sequence[int]) -
     episodes["episode"][list(envs)] = 0
 
 
-SOURCES = ("rule", "embedding", "hybrid", "pattern")
 NUM_ALTERNATIVES = 3
 # Rule and embedding speak together if the smaller part is at least half of the larger one.
 HYBRID_SHARE = 0.5
@@ -404,8 +391,15 @@ class SemanticPart:
 
     Attributes:
         score: Similarity of the tool's text and the task's description, in [0, 1].
-        source: What speaks most for the tool: one of SOURCES.
+        source: What speaks most for the tool: rule, embedding, hybrid or pattern.
         alternatives: Other candidates of the task, the most similar first.
+
+    Example:
+        >>> from resilisim.envs.workflow import WorkflowEnv
+        >>> env = WorkflowEnv(tasks="test")
+        >>> _ = env.reset(seed=0)
+        >>> env.decode_action(0).semantic.source in ("rule", "embedding", "hybrid", "pattern")
+        True
     """
 
     score: float
@@ -423,6 +417,11 @@ class WorkflowAction:
         semantic: What retrieval says of the tool; None without one.
         parameters: What the call would pass to the tool, from the task's inputs.
         confidence: Composite confidence of the semantic filter, in [0, 1]; 1 without a tool.
+
+    Example:
+        >>> from resilisim.envs.workflow import WorkflowAction
+        >>> WorkflowAction("NO_OP", None).confidence
+        1.0
     """
 
     type: str
@@ -442,6 +441,14 @@ def decode_action(core: WorkflowCore, action: int, env: int = 0) -> WorkflowActi
 
     Raises:
         InvalidInputError: There is no such action.
+
+    Example:
+        >>> from resilisim.envs.workflow import WorkflowEnv, decode_action
+        >>> env = WorkflowEnv(tasks="test")
+        >>> _ = env.reset(seed=0)
+        >>> action = decode_action(env.core, 0)
+        >>> action.type, action.tool
+        ('INVOKE_TOOL', 'data_processing_parser')
     """
     num_tools = len(core.library)
     if not 0 <= action < num_actions(num_tools):
@@ -461,11 +468,13 @@ def decode_action(core: WorkflowCore, action: int, env: int = 0) -> WorkflowActi
         alternatives=tuple(candidates[:NUM_ALTERNATIVES]),
     )
     name = core.library.names[tool]
+    length = int(episode.sequence_length)
+    last = core.library.names[episode.sequence[length - 1]] if length else None
     return WorkflowAction(
         type=kind,
         tool=name,
         semantic=semantic,
-        parameters=step_parameters(core.library[name], core.tasks[index].inputs, _last_tool(core, env)),
+        parameters=step_parameters(core.library[name], core.tasks[index].inputs, last),
         confidence=float(confidence(episode, tool, record, world)),
     )
 
@@ -478,10 +487,3 @@ def _source(rule: float, similarity: float, pattern: float) -> str:
     if parts.min() >= HYBRID_SHARE * parts.max():
         return "hybrid"
     return "rule" if parts[0] > parts[1] else "embedding"
-
-
-def _last_tool(core: WorkflowCore, env: int) -> str | None:
-    """Return the tool that succeeded last, or None."""
-    episode = core.episodes[env]
-    length = int(episode.sequence_length)
-    return core.library.names[episode.sequence[length - 1]] if length else None

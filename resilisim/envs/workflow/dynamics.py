@@ -303,8 +303,6 @@ def ended_by(code: int) -> str | None:
 
 IN_ORDER_BONUS = 0.1  # beta_sequence
 
-_threefry2x32 = scalar(threefry2x32)
-
 
 @scalar
 def begin_episode(episode: Episode, index: int, seed: int, task: TaskRecord, world: World) -> None:
@@ -481,8 +479,6 @@ Worlds: TypeAlias = Records
 RESET_AT_ONCE = 0  # the same step begins the next episode, and keeps the last observation in `finals`
 RESET_NEXT_STEP = 1  # the next step begins it, whatever its action
 LEAVE_ENDED = 2  # nothing happens until it is reset
-
-_threefry2x32 = scalar(threefry2x32)
 
 
 @scalar

@@ -14,7 +14,7 @@ from resilisim.envs.workflow.core import CoreUser, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.core import Observation as Observation
 from resilisim.envs.workflow.dynamics import DRAWN, END_FIELDS, LEAVE_ENDED, begin_episodes, ended_by, step_environments
 from resilisim.envs.workflow.options import WorkflowOptions
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 
 _FIRST = np.zeros(1, dtype=np.int64)
@@ -141,13 +141,11 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         Raises:
             InvalidInputError: An option or its value is not valid.
         """
-        if seed is not None and not 0 <= seed <= MAX_SEED:
-            raise InvalidInputError(f"seed {seed} is out of range: expected 0 to 2^63 - 1")
+        seed = None if seed is None else check_integer("seed", seed, 0, MAX_SEED)
         super().reset(seed=seed)
         core = self.core
         if seed is not None or not self._seeded:
-            chosen = seed if seed is not None else int(self.np_random.integers(2**31))
-            plant_seeds(core.episodes, [0], [chosen])
+            plant_seeds(core.episodes, [0], [int(self.np_random.integers(2**31)) if seed is None else seed])
             self._seeded = True
         begin_episodes(_FIRST, *self._chosen(options or {}), self._pool, core.episodes, core.records, core.worlds)
         self._last = "reset"
@@ -165,17 +163,9 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
     def step_with_outcome(
         self, action: int | np.int64, status: int
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Let an action happen whose execution shows a given status instead of what luck would bring.
+        """Let an action happen whose execution shows a given status of `columns` instead of what luck would bring.
 
         For planning along a path, and for following an episode of Conversation-v0.
-
-        Args:
-            action: The action.
-            status: columns.SUCCESS, FAILED, TIMEOUT or DEPENDENCY_FAILED.
-
-        Raises:
-            RuntimeError: The episode has ended, or none was begun.
-            InvalidInputError: There is no such action, or no execution ends with that status.
         """
         if status not in OUTCOMES:
             raise InvalidInputError(f"status {status}: expected SUCCESS, FAILED, TIMEOUT or DEPENDENCY_FAILED")
@@ -194,9 +184,10 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         core = self.core
         if self._fields["needs_reset"][0]:
             raise RuntimeError("the episode has ended, or none was begun: call reset first")
-        if not _is_whole(action) or not 0 <= action < self._num_actions:
+        given: object = action
+        if not isinstance(given, (int, np.integer)) or not 0 <= given < self._num_actions:
             raise InvalidInputError(f"action {action!r}: expected 0 to {self._num_actions - 1}")
-        self._action[0] = action
+        self._action[0] = given
         step_environments(
             self._action,
             outcome,
@@ -219,25 +210,21 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         return self._observation(), float(self._reward[0]), terminated, False, info
 
     def _chosen(self, options: dict[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the task and the episode seed that were asked for, both (1,), or -1 for what is to be drawn."""
+        """Return the task and the episode seed that were asked for, both (1,), or DRAWN."""
         for name in options:
             if name not in RESET_OPTIONS:
                 raise unknown_name("reset option", name, RESET_OPTIONS)
-        episode_seed = options.get("episode_seed")
-        if episode_seed is None:
-            episode_seed = DRAWN
-        elif not _is_whole(episode_seed) or not 0 <= episode_seed <= MAX_SEED:
-            raise InvalidInputError(f"episode_seed {episode_seed!r} is out of range: expected 0 to 2^63 - 1")
-        task = options.get("task")
-        if task is None:
-            task = DRAWN
-        elif isinstance(task, str):
+        task, episode_seed = options.get("task"), options.get("episode_seed")
+        if isinstance(task, str):
             if task not in self._indices:
                 raise unknown_name("task of this environment", task, list(self._indices))
             task = self._indices[task]
-        elif not _is_whole(task) or not 0 <= task < len(self.core.tasks):
-            raise InvalidInputError(f"task {task!r}: expected an index from 0 to {len(self.core.tasks) - 1}, or an id")
-        return np.array([task], dtype=np.int64), np.array([episode_seed], dtype=np.int64)
+        elif task is not None:
+            task = check_integer("task (an id or an index)", task, 0, len(self.core.tasks) - 1)
+        if episode_seed is not None:
+            episode_seed = check_integer("episode_seed", episode_seed, 0, MAX_SEED)
+        chosen = [np.array([DRAWN if value is None else value], dtype=np.int64) for value in (task, episode_seed)]
+        return chosen[0], chosen[1]
 
     def _observation(self) -> Observation:
         return {name: array.copy() for name, array in self._shown.items()}
@@ -268,7 +255,3 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         execution = info["execution"]
         result = execution["status"] if execution is not None else "nothing executed"
         return f"{ACTION_TYPES[action_type_of(action, self._num_tools)]} {name}: {result}"
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -110,9 +110,6 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         Args:
             seed: Environment i gets seed + i, or its own of a sequence; begins new sequences of episodes.
             options: See the class.
-
-        Raises:
-            InvalidInputError: A seed or an option is not valid.
         """
         core = self.core
         options = options or {}
@@ -130,17 +127,9 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
     def step(
         self, actions: NDArray[Any]
     ) -> tuple[Observation, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Infos]:
-        """Step every environment.
+        """Step every environment with its action, whole numbers (num_envs,).
 
-        Args:
-            actions: Integers (num_envs,).
-
-        Returns:
-            Observations, rewards float64 (num_envs,), terminated and truncated bool (num_envs,), infos.
-
-        Raises:
-            RuntimeError: `reset` was never called.
-            InvalidInputError: The actions have a wrong shape or are out of range.
+        Returned are observations, rewards float64 (num_envs,), terminated and truncated bool (num_envs,), infos.
         """
         core = self.core
         if not self._seeded:
@@ -179,11 +168,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         return {**arrays, **{f"world_{name}": np.array(self.core.worlds[name]) for name in TRAINER_FIELDS}}
 
     def set_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Continue where another environment with the same arguments gave `get_state`.
-
-        Raises:
-            InvalidInputError: An array is missing or has another shape.
-        """
+        """Continue where another environment with the same arguments gave `get_state`."""
         targets = {name: self.core.episodes[name] for name in self._state_fields()}
         targets |= {f"world_{name}": self.core.worlds[name] for name in TRAINER_FIELDS}
         for name, target in targets.items():
@@ -225,11 +210,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
             drawn = np.random.default_rng().integers(2**31, size=self.num_envs)
             seeds = [int(drawn[env]) if value is None else value for env, value in enumerate(seeds)]
         chosen = [env for env in (range(self.num_envs) if fresh else envs.tolist()) if seeds[env] is not None]
-        values = [value for value in (seeds[env] for env in chosen) if value is not None]
-        for value in values:
-            if not 0 <= value <= MAX_SEED:
-                raise InvalidInputError(f"seed {value} is out of range: expected 0 to 2^63 - 1")
-        plant_seeds(self.core.episodes, chosen, values)
+        plant_seeds(self.core.episodes, chosen, [check_integer("seed", seeds[env], 0, MAX_SEED) for env in chosen])
         self._seeded = True
 
     def _column(self, values: object, largest: int, name: str) -> NDArray[np.int64]:

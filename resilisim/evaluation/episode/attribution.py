@@ -121,15 +121,10 @@ def loss_label(
     asked_before: bool = False,
     obeys_flaw: bool = False,
 ) -> str:
-    """Name the reason for a message's regret: the first that applies, the most telling first.
+    """Name the reason for the regret of a message that was sent in a state: the first that applies.
 
-    Args:
-        problem: The task's numbers.
-        state: The state in which the message was sent.
-        message: The message.
-        plan_in_prompt: Whether the prompt named the tools to use, so that looking for them was no longer needed.
-        asked_before: Whether the same was asked earlier in the episode; asked just now is seen in the state.
-        obeys_flaw: Whether the message did what a flaw in the plan of the prompt says.
+    A plan in the prompt names the tools to use, so that looking for them is no longer needed. What was asked just now
+    is seen in the state, what was asked before that is told.
     """
     if is_done(problem, state):
         return "no_completion_signal"  # whatever was sent instead: the signal alone was missing

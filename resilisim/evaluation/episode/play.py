@@ -156,7 +156,7 @@ def play_episode(
         >>> from resilisim.evaluation import play_episode
         >>> record = play_episode(ConversationEnv(), make_policy("exact-optimum"), benchmark_tasks()[0], "optimal", 3)
         >>> record["outcome"], record["regret"], len(record["steps"])
-        (1, 0.0, 5)
+        (1, 0.0, 9)
     """
     if isinstance(policy, LlmPolicy):
         return asyncio.run(play_agent_episode(env, policy, task, prompt, seed, **place))

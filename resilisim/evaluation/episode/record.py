@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeGuard, cast
 
 from annotated_types import Ge, Le, MinLen
@@ -76,7 +76,7 @@ class StepRecord(Worth):
         >>> from resilisim import evaluate
         >>> step = next(evaluate("plan-follower", 1, "optimal").records())["steps"][0]
         >>> step["kind"], step["tool"], step["attempt"], step["regret"]
-        ('execute', 'file_operations_reader', 1, 0.0)
+        ('execute', 'file_operations_scanner', 1, 0.0)
     """
 
     turn: WholeNumber
@@ -228,11 +228,7 @@ def fitting_ceiling(prompt_type: str, tools: str = "discovery", privileged: bool
     V* where the tools are told: by the plan in the prompt, by a list in it, or because the policy sees the state. Else
     they must be found, and what is left after the fewest searches is all that can be reached.
 
-    Args:
-        prompt_type: Prompt type; with flaws also as "flawed:...".
-        tools: Option `tools` of the environment, "discovery" or "listed". The protocol does not matter: native
-            functions name no tool of the library.
-        privileged: Whether the policy sees the state.
+    The protocol does not matter: native functions name no tool of the library.
     """
     told = prompt_type.partition(":")[0] in PLANNED_PROMPT_TYPES or tools == "listed" or privileged
     return "known_probabilities" if told else "known_after_search"
@@ -253,6 +249,21 @@ def lacks_ceiling(record: Mapping[str, Any]) -> bool:
 
 # What older records do not say of their ceiling.
 CEILING_FIELDS: Final = ("known_after_search", "searches_needed", "no_search_ceiling")
+
+
+def differences(then: object, now: object, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the places where two JSON values differ, with both values there; None is a value that is not there.
+
+    Lists that are not equally long are told whole.
+    """
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for name in dict.fromkeys((*then, *now)):
+            yield from differences(then.get(name), now.get(name), f"{where}.{name}" if where else name)
+    elif isinstance(then, list | tuple) and isinstance(now, list | tuple) and len(then) == len(now):
+        for number, (old, new) in enumerate(zip(then, now, strict=True)):
+            yield from differences(old, new, f"{where}[{number}]")
+    elif then != now:
+        yield where, then, now
 
 
 def checked_record(value: object, where: str) -> EpisodeRecord:

@@ -39,10 +39,8 @@ _FRAME_LENGTH: Final = 80  # of what an agent writes around a reply ("Observatio
 def stored(record: EpisodeRecord, keep: RecordTexts | None = None) -> EpisodeRecord:
     """Return a record as it is written: with its texts packed, or without them.
 
-    Args:
-        record: An episode as it was played.
-        keep: Whose texts stay: those of "all" episodes, of "failures" (no full success), or of "none"; if omitted, all
-            of LLM agents and the failures of other policies.
+    Those of "all" episodes are kept, of "failures" (no full success), or of "none"; if omitted, all of LLM agents and
+    the failures of other policies.
     """
     spoken = record.get("texts")
     if isinstance(spoken, str):
@@ -65,6 +63,14 @@ def opened(record: EpisodeRecord) -> EpisodeRecord:
 
     Raises:
         StoreError: The texts are broken.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> from resilisim.evaluation import opened, read_records
+        >>> result = evaluate("plan-follower", 1, record_texts="all")
+        >>> record = next(read_records(result.directory))
+        >>> type(record["texts"]).__name__, opened(record)["texts"]["prompt"][:6]
+        ('str', '# Task')
     """
     packed = record.get("texts")
     if not isinstance(packed, str):

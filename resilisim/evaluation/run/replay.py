@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,13 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.play import PlaceInRun, play_agent_episode, play_episode
-from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, FailureRecord, is_failure
+from resilisim.evaluation.episode.record import (
+    CEILING_FIELDS,
+    EpisodeRecord,
+    FailureRecord,
+    differences,
+    is_failure,
+)
 from resilisim.evaluation.episode.texts import has_agent_texts, opened
 from resilisim.evaluation.run.contestants import ModelSettings, PolicyMaker
 from resilisim.evaluation.run.store import EpisodeJournal, journal_path, read_failures, read_manifest, read_records
@@ -200,24 +206,17 @@ def first_difference(then: EpisodeRecord, now: EpisodeRecord) -> str | None:
         one.pop("texts", None)
         other.pop("texts", None)
     compared = {name: value for name, value in other.items() if name in one or name not in CEILING_FIELDS}
-    return next(_differences("", one, compared), None)
+    for where, old, new in differences(one, compared):
+        if where.rpartition(".")[2] == "cost" or _is_later_problem(where, one):
+            continue
+        if isinstance(old, list | tuple) and isinstance(new, list | tuple):
+            return f"{where} has {len(new)} entries, had {len(old)}"
+        return f"{where} is {new!r:.60}, was {old!r:.60}"
+    return None
 
 
-def _differences(where: str, then: object, now: object) -> Iterator[str]:
-    if isinstance(then, Mapping) and isinstance(now, Mapping):
-        for name in dict.fromkeys(chain(then, now)):
-            if name == "cost" or (name == "error" and _lacks_problem(then)):
-                continue
-            yield from _differences(f"{where}.{name}".lstrip("."), then.get(name), now.get(name))
-    elif isinstance(then, list | tuple) and isinstance(now, list | tuple):
-        if len(then) != len(now):
-            yield f"{where} has {len(now)} entries, had {len(then)}"
-        for number, (old, new) in enumerate(zip(then, now, strict=False)):
-            yield from _differences(f"{where}[{number}]", old, new)
-    elif then != now:
-        yield f"{where} is {now!r:.60}, was {then!r:.60}"
-
-
-def _lacks_problem(step: Mapping[Any, Any]) -> bool:
+def _is_later_problem(where: str, then: Mapping[str, Any]) -> bool:
     """Tell whether a step was recorded before records said why a message was rejected or not read."""
+    found = re.fullmatch(r"steps\[(\d+)\]\.error", where)
+    step = then["steps"][int(found[1])] if found else {}
     return step.get("kind") in ("rejected", "format_error") and step.get("error") is None

@@ -20,7 +20,13 @@ from typing import Any, Final, Literal, cast
 from resilisim.envs.protocol import decode_native, read_native, read_text
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution
-from resilisim.evaluation.episode.record import EpisodeRecord, ScoreRecord, StepRecord, checked_record
+from resilisim.evaluation.episode.record import (
+    EpisodeRecord,
+    ScoreRecord,
+    StepRecord,
+    checked_record,
+    differences,
+)
 from resilisim.evaluation.run.store import EPISODES_NAME, RunStore, read_manifest
 from resilisim.processes import answers_in_order
 from resilisim.provenance import encode_json_line
@@ -44,10 +50,8 @@ from resilisim.simulator.state import is_awaiting_closing, success_threshold_at
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary, default_library
 
-# Fields that follow from the rest of a record, in the order in which differences are looked for.
-_FACTS: Final = ("required_outputs", "ended_by", "score", "outcome")
-_NUMBERS: Final = ("optimum", "optimum_gap", "known_after_search", "regret", "luck")
-_STEP_NUMBERS: Final = ("success_probability", "value", "action_value", "regret", "luck")
+# What came of scoring an episode again.
+Verdict = Literal["agreeing", "other_labels", "differing", "impossible"]
 
 ReadMessage = Callable[[str], Message]
 
@@ -167,57 +171,37 @@ def _message_of(step: StepRecord, read: ReadMessage) -> Message:
     return Message(kind, tool=step["tool"], query=step["message"], text=step["message"])
 
 
-def first_disagreement(record: EpisodeRecord, again: EpisodeRecord) -> str | None:
-    """Return where a record and what was computed from it differ first, apart from labels, or None where they agree.
+def compare_records(record: EpisodeRecord, again: EpisodeRecord) -> tuple[Verdict, str | None]:
+    """Say whether a record agrees with what was computed from it, and where they differ first.
 
-    Numbers agree if they are within `IDENTITY_TOLERANCE` of each other.
+    Numbers agree if they are within `IDENTITY_TOLERANCE` of each other. Other reasons of losses than today's are told
+    apart from other numbers: what a loss is called may change with a new version.
     """
-    then, now = cast("Mapping[str, Any]", record), cast("Mapping[str, Any]", again)
-    for name in _FACTS:
-        if then[name] != now[name]:
-            return _told(name, then[name], now[name])
-    for number, (old, new) in enumerate(zip(then["steps"], now["steps"], strict=True)):
-        found = _first_number(old, new, _STEP_NUMBERS)
-        if found is None and old["attempt"] != new["attempt"]:
-            found = "attempt"
-        if found is not None:
-            return _told(f"steps[{number}].{found}", old[found], new[found])
-    total = _first_number(then, now, _NUMBERS)
-    return None if total is None else _told(total, then[total], now[total])
+    if record == again:  # by far the most, and the same to the last bit
+        return "agreeing", None
+    found = [one for one in differences(record, again) if not _is_near(*one)]
+    numbers = [one for one in found if not _is_reason(one[0])]
+    if not found:
+        return "agreeing", None
+    where, then, now = (numbers or found)[0]
+    difference = f"{where} is {then!r:.80} in the record and {now!r:.80} computed again"
+    return ("differing" if numbers else "other_labels"), difference
 
 
-def first_other_label(record: EpisodeRecord, again: EpisodeRecord) -> str | None:
-    """Return the first label, or sum over one, in which a record and what was computed from it differ, or None."""
-    for number, (old, new) in enumerate(zip(record["steps"], again["steps"], strict=True)):
-        if old["label"] != new["label"]:
-            return _told(f"steps[{number}].label", old["label"], new["label"])
-    then, now = record["losses"], again["losses"]
-    for label in dict.fromkeys((*then, *now)):
-        if not _is_near(then.get(label, 0.0), now.get(label, 0.0)):
-            return _told(f"losses.{label}", then.get(label), now.get(label))
-    return None
+def _is_near(where: str, then: Any, now: Any) -> bool:
+    if _is_reason(where):  # a label that is not there has cost nothing
+        then, now = then or 0.0, now or 0.0
+    return isinstance(then, float) and isinstance(now, float) and abs(then - now) <= IDENTITY_TOLERANCE
 
 
-def _first_number(then: Mapping[str, Any], now: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    return next((name for name in names if not _is_near(then.get(name), now.get(name))), None)
-
-
-def _is_near(then: float | None, now: float | None) -> bool:
-    if then is None or now is None:
-        return then is now
-    return abs(then - now) <= IDENTITY_TOLERANCE
-
-
-def _told(where: str, then: object, now: object) -> str:
-    return f"{where} is {then!r:.80} in the record and {now!r:.80} computed again"
+def _is_reason(where: str) -> bool:
+    return where.startswith("losses") or where.endswith("].label")
 
 
 LINES_PER_JOB: Final = 200
 NUM_SHOWN: Final = 20  # differences that are told one by one
 # What stands in the manifest of a folder that was made from another one.
 SOURCE_KEY: Final = "rescored_from"
-
-Verdict = Literal["agreeing", "other_labels", "differing", "impossible"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +334,7 @@ class _Rescorer:
             again = reattribute(record, self._library, self._read)
         except InvalidInputError as error:
             return _Answer(record["index"], "impossible", str(error), None)
-        verdict, difference = _compared(record, again)
+        verdict, difference = compare_records(record, again)
         written = None
         if self._setup.manifest_hash is not None:
             again["manifest"] = self._setup.manifest_hash
@@ -366,16 +350,6 @@ class _Rescorer:
             expected = self._setup.environment.get(name, value)
             if expected != value:
                 raise InvalidInputError(f"{name} is {value!r:.60} in the record and {expected!r:.60} in the manifest")
-
-
-def _compared(record: EpisodeRecord, again: EpisodeRecord) -> tuple[Verdict, str | None]:
-    if record == again:  # by far the most, and the same to the last bit
-        return "agreeing", None
-    difference = first_disagreement(record, again)
-    if difference is not None:
-        return "differing", difference
-    difference = first_other_label(record, again)
-    return ("agreeing" if difference is None else "other_labels"), difference
 
 
 def _new_store(source: Path, out: Path, manifest: Mapping[str, Any]) -> RunStore:

@@ -4,20 +4,68 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from resilisim.errors import InvalidInputError, count_of
+from resilisim.errors import InfrastructureError, InvalidInputError, count_of
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure
-from resilisim.evaluation.run.limits import Budget, Patience, RunLimits
 from resilisim.evaluation.run.plan import Plan, RunSettings
 from resilisim.evaluation.run.player import Players, play_here
 from resilisim.evaluation.run.progress import LiveTable, RunProgress
 from resilisim.evaluation.run.ray_cluster import play_on_cluster
 from resilisim.evaluation.run.store import RunStore, discard_journal, discard_journals
 from resilisim.evaluation.table.facts import RunCollector, RunFacts
+from resilisim.options import check_options, option
 from resilisim.provenance import content_hash
+
+MOST_USED = 10**15  # of episodes, tokens and dollars
+LONGEST_RUN = 1e9  # seconds; the system's clocks take no much longer waits
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """Where a run stops before it is finished; None sets no limit.
+
+    What is under way when a limit is reached is given up, its replies are kept, and the same call with a higher limit
+    goes on from there. Episodes, tokens and dollars count for the folder, those of earlier calls included: money that
+    is spent is spent. Seconds count for one call.
+
+    Raises:
+        InvalidInputError: A limit is no number above 0.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> from resilisim.evaluation import RunLimits
+        >>> result = evaluate("plan-follower", tasks=20, limits=RunLimits(episodes=5))
+        >>> result.num_episodes, result.call.stopped_by
+        (5, 'the limit of 5 episodes')
+    """
+
+    episodes: int | None = option(
+        None, "Stop when so many are finished in OUT.", least=1, most=MOST_USED, flag="--max-episodes"
+    )
+    tokens: int | None = option(
+        None, "Stop when models have used so many in OUT.", least=1, most=MOST_USED, flag="--max-tokens"
+    )
+    cost: float | None = option(
+        None,
+        "Stop when so many dollars are spent in OUT; needs --prices for models that cost something.",
+        least=0.0,
+        flag="--max-cost",
+    )
+    seconds: float | None = option(None, "Stop after so many.", least=0.0, flag="--max-seconds")
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are none."""
+        check_options(self, "limit of ")
+        for name, most in (("cost", MOST_USED), ("seconds", LONGEST_RUN)):
+            value = getattr(self, name)
+            if value is not None and not 0.0 < value <= most:
+                raise InvalidInputError(
+                    f"limit of {name} is {value}: expected a number above 0 and at most {most:,.0f}"
+                )
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -50,17 +98,32 @@ class CallOutcome:
 class _Tally:
     """Takes in what the episodes of a run come to as they end: for its results, for those who watch, for its limits."""
 
-    def __init__(self, limits: RunLimits, patience: int) -> None:
+    def __init__(self, limits: RunLimits, give_up_after: int) -> None:
         self.collector = RunCollector()
         self.live = LiveTable(self.collector)
-        self.budget = Budget(limits)
-        self.patience = Patience(patience)
+        # The moment of the monotonic clock at which the run stops, if there is one.
+        self.until = None if limits.seconds is None else time.monotonic() + limits.seconds
+        self.num_unpriced = 0  # episodes of which nobody knows what they cost
+        self._limits = limits
+        self._give_up_after = give_up_after
+        self._num_episodes = 0
+        self._tokens = 0
+        self._cost = 0.0
+        self._num_failures = 0
+        self._failures_in_a_row = 0
+        self._last_error = ""
         self._speaks: dict[str, bool] = {}  # policy -> whether any of its episodes began with more than silence
 
     def add(self, record: EpisodeRecord) -> None:
-        """Take in one episode."""
+        """Take in an episode that came to its end."""
         self.collector.add(record)
-        self.budget.count(record)
+        self._num_episodes += 1
+        self._failures_in_a_row = 0
+        components = record.get("agent", {}).get("components", {}).values()
+        self.num_unpriced += any(used["cost"] is None for used in components)
+        for used in components:
+            self._tokens += used["prompt_tokens"] + used["completion_tokens"]
+            self._cost += used["cost"] or 0.0
         stopped_at_once = "agent" not in record and [step["kind"] for step in record["steps"]] == ["stop"]
         self._speaks[record["policy"]] = self._speaks.get(record["policy"], False) or not stopped_at_once
 
@@ -68,15 +131,36 @@ class _Tally:
         """Take in an episode that broke.
 
         Raises:
-            InfrastructureError: It was one too many in a row.
+            InfrastructureError: One too many broke in a row, so the endpoint will not come back.
         """
         self.live.fail(failure)
-        self.patience.lose(failure)
+        self._num_failures += 1
+        self._failures_in_a_row += 1
+        self._last_error = failure["error"]
+        if self._failures_in_a_row >= self._give_up_after:
+            count = f"{self._failures_in_a_row} episodes in a row" if self._failures_in_a_row > 1 else "an episode"
+            raise InfrastructureError(
+                f"{count} broke, the last because {failure['error']}; "
+                "what is finished is kept, and the same command goes on"
+            )
+
+    def reached(self) -> str | None:
+        """Return which limit is reached, or None."""
+        limits = self._limits
+        if limits.episodes is not None and self._num_episodes >= limits.episodes:
+            return f"the limit of {limits.episodes:,} episodes"
+        if limits.tokens is not None and self._tokens >= limits.tokens:
+            return f"the limit of {limits.tokens:,} tokens ({self._tokens:,} used)"
+        if limits.cost is not None and self._cost >= limits.cost:
+            return f"the limit of {limits.cost:g} dollars ({self._cost:.4g} spent)"
+        if self.until is not None and time.monotonic() >= self.until:
+            return f"the limit of {limits.seconds:g} seconds"
+        return None
 
     def outcome(self, already_there: int, stopped_by: str | None) -> CallOutcome:
         """Return what this call did; a policy that never sent anything may lack a `return`."""
         silent = tuple(policy for policy, speaks in self._speaks.items() if not speaks)
-        return CallOutcome(already_there, self.patience.num_failures, self.patience.last_error, stopped_by, silent)
+        return CallOutcome(already_there, self._num_failures, self._last_error, stopped_by, silent)
 
 
 # The folder, what is known of its episodes, what the call did; and what keeps a folder alive that nobody asked for.
@@ -107,9 +191,9 @@ def play_run(
     tally = _Tally(limits, settings.models.give_up_after)
     with RunStore(out, arguments, len(plan), on_record=tally.add) as store:
         already_there = store.num_finished
-        if limits.cost is not None and tally.budget.num_unpriced:
+        if limits.cost is not None and tally.num_unpriced:
             raise InvalidInputError(
-                f"a limit of dollars needs the prices of all models: {tally.budget.num_unpriced:,} episodes in {out} "
+                f"a limit of dollars needs the prices of all models: {tally.num_unpriced:,} episodes in {out} "
                 "were played without, so nobody knows what was spent"
             )
         try:
@@ -127,11 +211,11 @@ def _play_pending(
 ) -> str | None:
     """Play what is not finished, and return the limit that kept something from being played."""
     num_pending = sum(1 for _ in plan.pending(store.is_finished))
-    stopped_by = tally.budget.reached()
+    stopped_by = tally.reached()
     if not num_pending or stopped_by is not None:
         return stopped_by if num_pending else None
     pending = map(plan.episode, plan.pending(store.is_finished))
-    players = replace(players, until=tally.budget.until)
+    players = replace(players, until=tally.until)
     if players.ray is None:
         playing = play_here(settings, pending, num_pending, players)
     else:
@@ -148,9 +232,8 @@ def _play_pending(
             if settings.directory is not None:
                 discard_journal(settings.directory, record["index"])
             tally.add(record)
-            tally.patience.restore()
             shown.advance()
-            if tally.budget.reached() is not None:
+            if tally.reached() is not None:
                 break
     # A limit that the last episode reaches has stopped nothing.
-    return tally.budget.reached() if any(True for _ in plan.pending(store.is_finished)) else None
+    return tally.reached() if any(True for _ in plan.pending(store.is_finished)) else None

@@ -7,13 +7,12 @@ value, what was expected, and the nearest valid name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from resilisim.errors import InvalidInputError, MissingExtraError, unknown_name
+from resilisim.errors import InvalidInputError, import_extra, one_line, unknown_name
 from resilisim.inputs import read_text, validated
 
 Filter = Literal["semantic", "dependency", "constraint"]
@@ -174,11 +173,7 @@ class TrainingConfig(BaseModel):
 
 
 def preset_text(name: str) -> str:
-    """Return the YAML text of a preset.
-
-    Raises:
-        InvalidInputError: There is no such preset.
-    """
+    """Return the YAML text of a preset."""
     if name not in PRESETS:
         raise unknown_name("preset", name, PRESETS)
     return (_PRESETS_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
@@ -218,23 +213,16 @@ def load_config(
 
 
 def make_config(settings: Mapping[str, Any]) -> TrainingConfig:
-    """Check settings; those left out have the defaults of `TrainingConfig`.
-
-    Raises:
-        InvalidInputError: A setting does not exist, is wrong, or contradicts another one.
-    """
+    """Check settings; those left out have the defaults of `TrainingConfig`."""
     return validated(TrainingConfig, dict(settings), "training configuration", strict=False)
 
 
 def _read_yaml(text: str, where: str) -> dict[str, Any]:
-    try:
-        yaml = import_module("yaml")
-    except ImportError as error:
-        raise MissingExtraError(f"a training run needs 'yaml' ({error}): pip install 'resilisim[train]'") from error
+    yaml = import_extra("yaml", "a training run needs", "train")
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InvalidInputError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+        raise InvalidInputError(f"{where} is not YAML: {one_line(error)}") from None
     if value is None:
         return {}
     if not isinstance(value, dict):

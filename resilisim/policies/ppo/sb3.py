@@ -7,7 +7,6 @@ extractor is the whole network: it returns [logits | value], and the two nets ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -160,11 +159,6 @@ class WorkflowPolicy(MaskableMultiInputActorCriticPolicy):
         self.action_dist = MaskedActions(self.features_dim - 1)
         make_optimizer: Callable[..., torch.optim.Optimizer] = self.optimizer_class
         self.optimizer = make_optimizer(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
-
-    def _get_constructor_parameters(self) -> dict[str, Any]:
-        """Return the arguments that make an equal policy, for `save` and `load` of stable-baselines3."""
-        parameters = super()._get_constructor_parameters()
-        return {name: parameters[name] for name in signature(type(self)).parameters}
 
     def extract_features(self, obs: PyTorchObs, features_extractor: BaseFeaturesExtractor | None = None) -> Tensor:
         """Return [logits | value] without stable-baselines3's conversion to float, which the network does not need."""

@@ -5,6 +5,7 @@ A task that the model does not get right stays as the rules made it, with the re
 
 from resilisim.tasks.enhancement.enhancer import (
     CallForecast,
+    EnhancedTasksFile,
     Enhancement,
     EnhancementMode,
     EnhancementOptions,
@@ -13,7 +14,6 @@ from resilisim.tasks.enhancement.enhancer import (
     enhance_tasks,
     forecast_calls,
 )
-from resilisim.tasks.enhancement.files import EnhancedTasksFile
 from resilisim.tasks.enhancement.modes import DesignMode, Refusal, RewriteMode
 
 MODES = ("rewrite", "design")

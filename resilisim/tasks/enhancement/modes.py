@@ -86,6 +86,14 @@ class Refusal:
     detail: str
 
 
+class _RefusedError(Exception):
+    """Ends the reading of an answer that cannot be used."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.refusal = Refusal(kind, detail)
+
+
 @functools.cache
 def template(name: str) -> str:
     """Return a packaged template."""
@@ -150,16 +158,13 @@ class RewriteMode:
 
     def read(self, task: Task, answer: str) -> Task | Refusal:
         """Return the task with the description that an answer holds, or why it cannot be used."""
-        found = json_object_in(answer, ("description",))
-        if isinstance(found, str):
-            return Refusal("not_json", found)
-        description = found["description"]
-        if not isinstance(description, str):
-            return Refusal("wrong_fields", "'description' is no text")
-        description = tidied(description)
-        problem = text_problem(description, task.description, self._library, kept_values(task))
-        problem = problem or order_problem(description, task.required_tools, self._library, self._searcher)
-        return problem or dataclasses.replace(task, description=description)
+        try:
+            description = _fields_in(answer, ("description",))["description"]
+            _check_text(description, task.description, self._library, kept_values(task))
+            _check_order(description, task.required_tools, self._library, self._searcher)
+        except _RefusedError as error:
+            return error.refusal
+        return dataclasses.replace(task, description=description)
 
 
 def kept_values(task: Task) -> tuple[str, ...]:
@@ -212,30 +217,37 @@ class DesignMode:
 
     def read(self, task: Task, answer: str) -> Task | Refusal:
         """Return the task that an answer designs, or why it cannot be used."""
-        design = json_object_in(answer, tuple(FIELDS))
-        if isinstance(design, str):
-            return Refusal("not_json", design)
-        problem = _form_problem(design)
-        if problem is not None:
-            return problem
+        try:
+            return self._designed(task, _fields_in(answer, tuple(FIELDS)))
+        except _RefusedError as error:
+            return error.refusal
+
+    def _designed(self, task: Task, design: Mapping[str, Any]) -> Task:
+        description, inputs, outputs = design["description"], design["inputs"], design["expected_outputs"]
         brief = self._brief(task)
         names = self._chosen_tools(design["tools"], brief)
-        if isinstance(names, Refusal):
-            return names
-        inputs, expected_outputs = design["inputs"], design["expected_outputs"]
-        description = tidied(design["description"])
         operations = carried_operations(names, brief, self._library)
         if operations is None:
             steps = ", ".join(step.operation for step in brief.steps)
-            return Refusal("wrong_steps", f"the tools do not carry out one step each; the steps are {steps}")
+            raise _RefusedError("wrong_steps", f"the tools do not carry out one step each; the steps are {steps}")
+        problems = check_parameters(self._library[names[0]], inputs, "strict")
+        if problems:  # the inputs are not a whole call of the first tool
+            raise _RefusedError("wrong_inputs", "; ".join(problems[:MOST_PROBLEMS_TOLD]))
+        _check_outputs(self._library[names[-1]], outputs)
         told = tuple(value for item in inputs.values() if isinstance(item, str) for value in identifying_values(item))
-        problem = (
-            inputs_problem(self._library[names[0]], inputs)
-            or outputs_problem(self._library[names[-1]], expected_outputs)
-            or text_problem(description, task.description, self._library, told)
-            or order_problem(description, names, self._library, self._retriever)
+        _check_text(description, task.description, self._library, told)
+        _check_order(description, names, self._library, self._retriever)
+        kept = {key: value for key, value in task.metadata.items() if key != "layout"}  # none of ours was filled in
+        return dataclasses.replace(
+            task,
+            instance_id=instance_id_of(task.task_type, names, inputs, outputs, description),
+            description=description,
+            original_description=description,
+            inputs=inputs,
+            expected_outputs=outputs,
+            required_tools=names,
+            metadata={**kept, "operations": operations, "inputs_generated_from": "llm"},
         )
-        return problem or _designed(task, names, operations, inputs, expected_outputs, description)
 
     def _brief(self, task: Task) -> DesignBrief:
         template = TEMPLATE_OF_TYPE.get(task.task_type)
@@ -246,81 +258,59 @@ class DesignMode:
             self._brief_of_type[template.task_type] = brief
         return self._brief_of_type[template.task_type]
 
-    def _chosen_tools(self, given: list[str], brief: DesignBrief) -> tuple[str, ...] | Refusal:
+    def _chosen_tools(self, given: list[str], brief: DesignBrief) -> tuple[str, ...]:
         """Return the tools by their names, in an order that respects their dependencies."""
         names: list[str] = []
         for text in given:
             name = self._library.resolve(text)
             if name is None or name not in brief.tools:
-                return Refusal("unknown_tool", f"{shown(text)} is none of the proposed tools")
+                raise _RefusedError("unknown_tool", f"{shown(text)} is none of the proposed tools")
             if name in names:
-                return Refusal("unknown_tool", f"the tool {name!r} stands twice among the tools")
+                raise _RefusedError("unknown_tool", f"the tool {name!r} stands twice among the tools")
             names.append(name)
         if not brief.fewest <= len(names) <= brief.most:
-            return Refusal("wrong_number_of_tools", f"{len(names)} tools; expected {brief.number_in_words}")
+            detail = f"{len(names)} tools; expected {brief.number_in_words}"
+            raise _RefusedError("wrong_number_of_tools", detail)
         return sorted_by_dependencies(names, self._library)
 
 
-def _form_problem(design: Mapping[str, Any]) -> Refusal | None:
-    """Say which field has the wrong type, or return None."""
-    for field, (kind, name) in FIELDS.items():
-        value = design[field]
-        is_named = field != "tools" or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+def _fields_in(answer: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return these fields of an answer's JSON object, each of its type, the description as it will stand."""
+    found = json_object_in(answer, names)
+    if isinstance(found, str):
+        raise _RefusedError("not_json", found)
+    for field in names:
+        value, (kind, name) = found[field], FIELDS[field]
+        is_named = kind is not list or not isinstance(value, list) or all(isinstance(item, str) for item in value)
         if not (isinstance(value, kind) and is_named):
-            return Refusal("wrong_fields", f"{field!r} is no {name}")
-        problem = json_problem(value) if isinstance(value, dict) else None
-        if isinstance(value, dict) and problem is None and len(canonical_json(value)) > LONGEST_DATA:
+            raise _RefusedError("wrong_fields", f"{field!r} is no {name}")
+        problem = json_problem(value) if kind is dict else None
+        if kind is dict and problem is None and len(canonical_json(value)) > LONGEST_DATA:
             problem = f"more than {LONGEST_DATA:,} characters"
         if problem is not None:
-            return Refusal("wrong_fields", f"{field!r} cannot be used: {problem}")
-    return None
+            raise _RefusedError("wrong_fields", f"{field!r} cannot be used: {problem}")
+    description = found["description"].replace("\r\n", "\n").replace("\r", "\n").strip()
+    return {**found, "description": description}
 
 
-def inputs_problem(tool: Tool, inputs: Mapping[str, Any]) -> Refusal | None:
-    """Say why inputs are not a whole call of the first tool, or return None."""
-    problems = check_parameters(tool, inputs, "strict")
-    return Refusal("wrong_inputs", "; ".join(problems[:MOST_PROBLEMS_TOLD])) if problems else None
-
-
-def outputs_problem(tool: Tool, outputs: Mapping[str, Any]) -> Refusal | None:
-    """Say why expected outputs are nothing that the last tool returns when all went well, or return None."""
+def _check_outputs(tool: Tool, outputs: Mapping[str, Any]) -> None:
+    """Refuse expected outputs that are nothing that the last tool returns when all went well."""
     from jsonschema import Draft202012Validator  # a tenth of a second, and only designs need it
 
     types = {value.name: value.type for value in tool.returns}
-    if not outputs:
-        return Refusal("wrong_outputs", f"no expected outputs; the tool {tool.name!r} returns {', '.join(types)}")
+    known = ", ".join(types)
+    problem = None if outputs else f"no expected outputs; the tool {tool.name!r} returns {known}"
     for name, value in outputs.items():
         if name not in types:
-            known = ", ".join(types)
-            return Refusal(
-                "wrong_outputs", f"the tool {tool.name!r} returns no {shown(name)}; expected some of {known}"
-            )
-        if not Draft202012Validator({"type": types[name]}).is_valid(value):
-            return Refusal("wrong_outputs", f"the expected output {name!r} is {shown(value)}; expected {types[name]}")
-    if outputs.get("success", True) is not True:
-        return Refusal("wrong_outputs", "the expected output 'success' is not true")
-    return None
-
-
-def _designed(
-    task: Task,
-    names: tuple[str, ...],
-    operations: list[str],
-    inputs: dict[str, Any],
-    expected_outputs: dict[str, Any],
-    description: str,
-) -> Task:
-    kept = {key: value for key, value in task.metadata.items() if key != "layout"}  # no layout of ours was filled in
-    return dataclasses.replace(
-        task,
-        instance_id=instance_id_of(task.task_type, names, inputs, expected_outputs, description),
-        description=description,
-        original_description=description,
-        inputs=inputs,
-        expected_outputs=expected_outputs,
-        required_tools=names,
-        metadata={**kept, "operations": operations, "inputs_generated_from": "llm"},
-    )
+            problem = f"the tool {tool.name!r} returns no {shown(name)}; expected some of {known}"
+        elif not Draft202012Validator({"type": types[name]}).is_valid(value):
+            problem = f"the expected output {name!r} is {shown(value)}; expected {types[name]}"
+        if problem is not None:
+            break
+    if problem is None and outputs.get("success", True) is not True:
+        problem = "the expected output 'success' is not true"
+    if problem is not None:
+        raise _RefusedError("wrong_outputs", problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,55 +431,49 @@ def longest_description(original: str) -> int:
     return max(SHORTEST_LIMIT, LENGTH_FACTOR * len(original))
 
 
-def tidied(description: str) -> str:
-    """Return a description with line ends as they are everywhere else, and no space around it."""
-    return description.replace("\r\n", "\n").replace("\r", "\n").strip()
-
-
-def text_problem(description: str, original: str, library: ToolLibrary, kept_values: Sequence[str]) -> Refusal | None:
-    """Say why a (tidied) description cannot be used whatever it asks for, or return None.
+def _check_text(description: str, original: str, library: ToolLibrary, kept_values: Sequence[str]) -> None:
+    """Refuse a description that cannot be used whatever it asks for.
 
     It may say no name of a tool that the original does not say, and has to say each of the kept values.
     """
     if not description:
-        return Refusal("not_json", "the description is empty")
+        raise _RefusedError("not_json", "the description is empty")
     limit = longest_description(original)
     if len(description) > limit:
-        return Refusal("too_long", f"the description has {len(description)} characters; expected at most {limit}")
+        detail = f"the description has {len(description)} characters; expected at most {limit}"
+        raise _RefusedError("too_long", detail)
     problem = json_problem(description)
     if problem is not None or _CONTROL.search(description):
-        return Refusal("not_text", f"the description is no plain text: {problem or 'it holds control characters'}")
+        detail = f"the description is no plain text: {problem or 'it holds control characters'}"
+        raise _RefusedError("not_text", detail)
     tag = _TAG.search(description)
     if tag is not None:
-        return Refusal("markup", f"the description holds markup ({tag.group()[:40]!r}); expected plain text")
+        detail = f"the description holds markup ({tag.group()[:40]!r}); expected plain text"
+        raise _RefusedError("markup", detail)
     if " ".join(description.split()) == " ".join(original.split()):
-        return Refusal("unchanged", "the description is the same as before")
-    for name in _names(library):
-        if _says(description, name) and not _says(original, name):
-            return Refusal("names_tool", f"the description names the tool {name!r}; say what it does instead")
+        raise _RefusedError("unchanged", "the description is the same as before")
+    for name in (name for tool in library for name in (tool.name, *tool.aliases)):
+        # Names that are more than a plain word nobody writes without meaning the tool.
+        if not _PLAIN_WORD.fullmatch(name) and _says(description, name) and not _says(original, name):
+            raise _RefusedError("names_tool", f"the description names the tool {name!r}; say what it does instead")
     for value in kept_values:
         if value.lower() not in description.lower():
-            return Refusal("lost_value", f"the description lacks {value!r}, which has to stand in it unchanged")
-    return None
+            detail = f"the description lacks {value!r}, which has to stand in it unchanged"
+            raise _RefusedError("lost_value", detail)
 
 
-def order_problem(
-    description: str, required_tools: Sequence[str], library: ToolLibrary, searcher: Searcher
-) -> Refusal | None:
-    """Say for which required tool a description does not lead a search to it in its turn, or return None."""
+def _check_order(description: str, required_tools: Sequence[str], library: ToolLibrary, searcher: Searcher) -> None:
+    """Refuse a description that does not lead a search to each required tool in its turn."""
     if solving_clauses(description, required_tools, searcher) is not None:
-        return None
-    place = next(
-        count
-        for count in range(1, len(required_tools) + 1)
-        if solving_clauses(description, required_tools[:count], searcher) is None
-    )
-    after = f" after the one for step {place - 1}" if place > 1 else ""
-    task = purpose(library[required_tools[place - 1]])
-    return Refusal(
+        return
+    beginnings = (required_tools[:count] for count in range(1, len(required_tools) + 1))
+    unsolved = next(len(own) for own in beginnings if solving_clauses(description, own, searcher) is None)
+    after = f" after the one for step {unsolved - 1}" if unsolved > 1 else ""
+    task = purpose(library[required_tools[unsolved - 1]])
+    raise _RefusedError(
         "not_solvable",
-        f"no sentence{after} says clearly enough that step {place} has to be done ({task}); each step needs a sentence "
-        "or a line of its own, in the order of the steps",
+        f"no sentence{after} says clearly enough that step {unsolved} has to be done ({task}); each step needs a "
+        "sentence or a line of its own, in the order of the steps",
     )
 
 
@@ -512,12 +496,6 @@ def identifying_values(value: Any) -> Iterator[str]:
 def purpose(tool: Tool) -> str:
     """Return in one sentence what a tool does."""
     return " ".join((tool.original_description or tool.description).split()).rstrip(".")
-
-
-def _names(library: ToolLibrary) -> list[str]:
-    """Return the names that nobody writes without meaning the tool: those that are more than a plain word."""
-    names = [name for tool in library for name in (tool.name, *tool.aliases)]
-    return [name for name in names if not _PLAIN_WORD.fullmatch(name)]
 
 
 def _says(text: str, name: str) -> bool:

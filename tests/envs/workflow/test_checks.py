@@ -131,45 +131,36 @@ def test_bad_options_are_refused_in_one_line(kind, options, parts):
     assert all(part in message for part in parts), message
 
 
-def test_bad_batches_are_refused():
-    assert "num_envs is 0" in refused(WorkflowVectorEnv, 0, tasks=TASKS)
-    assert "did you mean 'SAME_STEP'?" in refused(WorkflowVectorEnv, 1, tasks=TASKS, autoreset_mode="SAME_STEPS")
-
-
-def test_bad_resets_are_refused(env):
-    assert "did you mean 'task'?" in refused(env.reset, options={"tusk": 0})
-    assert "seed -1 is out of range" in refused(env.reset, seed=-1)
-    assert "episode_seed -1 is out of range" in refused(env.reset, options={"episode_seed": -1})
-    assert "task 5: expected an index from 0 to 4" in refused(env.reset, options={"task": 5})
-    assert f"did you mean '{TASKS[2]}'?" in refused(env.reset, options={"task": TASKS[2] + "x"})
-
-
-def test_bad_resets_of_batches_are_refused(batch):
-    assert "did you mean 'tasks'?" in refused(batch.reset, options={"task": [0] * 4})
-    assert "seed -1 is out of range" in refused(batch.reset, seed=[0, 1, 2, -1])
-    assert "3 seeds for 4 environments" in refused(batch.reset, seed=[0, 1, 2])
-    assert "'tasks' has the shape (3,): expected (4,)" in refused(batch.reset, options={"tasks": [0] * 3})
-    assert "'tasks' holds 0 to 5: expected 0 to 4" in refused(batch.reset, options={"tasks": [0, 1, 2, 5]})
-    assert "'seeds' holds -1 to 2" in refused(batch.reset, options={"seeds": [0, 1, 2, -1]})
-    assert "reset_mask" in refused(batch.reset, options={"reset_mask": np.ones(4)})
-
-
-def test_bad_actions_are_refused(env, batch):
+def test_bad_resets_and_actions_are_refused(env, batch):
     env.reset(seed=0)
-    assert refused(env.step, 283) == "action 283: expected 0 to 282"
-    assert refused(env.step, -1) == "action -1: expected 0 to 282"
-    batch.reset(seed=0)
-    assert refused(batch.step, np.array([0, 0, 0, 283])) == "action 283: expected 0 to 282"
-    assert refused(batch.step, np.array([0, -1, 0, 0])) == "action -1: expected 0 to 282"
-    assert "shape (3,): expected (4,)" in refused(batch.step, np.zeros(3, dtype=np.int64))
-
-
-def test_what_a_trainer_sets_is_checked(env):
-    assert "running success rate 1.1" in refused(env.set_running_success, 1.1)
-    assert "curriculum stage 5: expected 0 to 4" in refused(env.set_stage, 5)
-    names = env.core.library.names
-    assert "expected two or three" in refused(env.set_patterns, {(names[0],): 0.5})
-    assert "unknown tool" in refused(env.set_patterns, {(names[0], "nothing"): 0.5})
+    refusals = [
+        (env.reset, {"options": {"tusk": 0}}, "did you mean 'task'?"),
+        (env.reset, {"seed": -1}, "seed is -1: expected at least 0"),
+        (env.reset, {"options": {"episode_seed": -1}}, "episode_seed is -1: expected at least 0"),
+        (env.reset, {"options": {"task": 5}}, "task (an id or an index) is 5: expected at least 0 and at most 4"),
+        (env.reset, {"options": {"task": TASKS[2] + "x"}}, f"did you mean '{TASKS[2]}'?"),
+        (env.step, {"action": 283}, "action 283: expected 0 to 282"),
+        (env.step, {"action": -1}, "action -1: expected 0 to 282"),
+        (env.step, {"action": 2.5}, "action 2.5: expected 0 to 282"),
+        (batch.reset, {"options": {"task": [0] * 4}}, "did you mean 'tasks'?"),
+        (batch.reset, {"seed": [0, 1, 2, -1]}, "seed is -1: expected at least 0"),
+        (batch.reset, {"seed": [0, 1, 2]}, "3 seeds for 4 environments"),
+        (batch.reset, {"options": {"tasks": [0] * 3}}, "'tasks' has the shape (3,): expected (4,)"),
+        (batch.reset, {"options": {"tasks": [0, 1, 2, 5]}}, "'tasks' holds 0 to 5: expected 0 to 4"),
+        (batch.reset, {"options": {"seeds": [0, 1, 2, -1]}}, "'seeds' holds -1 to 2"),
+        (batch.reset, {"options": {"reset_mask": np.ones(4)}}, "reset_mask"),
+        (batch.step, {"actions": np.array([0, 0, 0, 283])}, "action 283: expected 0 to 282"),
+        (batch.step, {"actions": np.array([0, -1, 0, 0])}, "action -1: expected 0 to 282"),
+        (batch.step, {"actions": np.zeros(3, dtype=np.int64)}, "shape (3,): expected (4,)"),
+        (WorkflowVectorEnv, {"num_envs": 0, "tasks": TASKS}, "num_envs is 0"),
+        (WorkflowVectorEnv, {"tasks": TASKS, "autoreset_mode": "SAME_STEPS"}, "did you mean 'SAME_STEP'?"),
+        (env.set_running_success, {"rate": 1.1}, "running success rate 1.1"),
+        (env.set_stage, {"stage": 5}, "curriculum stage 5: expected 0 to 4"),
+        (env.set_patterns, {"scores": {("utility_logger",): 0.5}}, "expected two or three"),
+        (env.set_patterns, {"scores": {("utility_logger", "nothing"): 0.5}}, "unknown tool"),
+    ]
+    for call, arguments, words in refusals:
+        assert words in refused(call, **arguments)
 
 
 def test_steps_before_a_reset_and_after_the_end_are_errors():

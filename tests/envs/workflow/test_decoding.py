@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from resilisim.envs.workflow.actions import (
-    CHECK_DEPENDENCIES,
     INVOKE_TOOL,
     META_NO_OP,
     action_index,
@@ -52,20 +51,10 @@ def test_patterns_are_named_as_the_source(env):
     assert after.confidence == pytest.approx(before.confidence + 0.25)
 
 
-def test_without_similarities_the_rule_is_the_source():
-    env = WorkflowEnv(tasks="validation", similarity=None)
-    env.reset(options={"task": 0})
-    decoded = decode_action(env.core, action_index(CHECK_DEPENDENCIES, 3, 30))
-    assert (decoded.type, decoded.semantic.source, decoded.semantic.score) == ("CHECK_DEPENDENCIES", "rule", 0.0)
-
-
 def test_a_meta_action_has_no_tool(env):
     env.reset(options={"task": 0})
     decoded = decode_action(env.core, meta_action_index(META_NO_OP, 30))
     assert (decoded.type, decoded.tool, decoded.semantic, decoded.confidence) == ("NO_OP", None, None, 1.0)
-
-
-def test_an_action_that_does_not_exist_is_refused(env):
     with pytest.raises(InvalidInputError, match="action 283: expected 0 to 282"):
         decode_action(env.core, num_actions(30))
 

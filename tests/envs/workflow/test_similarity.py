@@ -89,26 +89,16 @@ def test_another_library_never_meets_the_table() -> None:
         assert row.tolist() == np.array(match(task.description, OTHER_LIBRARY.names), dtype=np.float32).tolist()
 
 
-def test_scores_of_own_tasks_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = dataclasses.replace(OWN_TASK, description="Send a note to the team about the count of the tickets.")
-    before = resolve_similarity("auto", LIBRARY, [task])
-    monkeypatch.setattr(default_retriever(LIBRARY), "similarities", None)
-    assert (resolve_similarity("auto", LIBRARY, [task]) == before).all()
+def test_none_gives_zeros_and_a_function_is_asked_for_each_description():
+    assert not resolve_similarity(None, LIBRARY, TASKS[:3]).any()
 
-
-def test_none_gives_zeros() -> None:
-    found = resolve_similarity(None, LIBRARY, TASKS[:3])
-    assert found.shape == (3, 30)
-    assert found.dtype == np.float32
-    assert not found.any()
-
-
-def test_a_function_is_asked_for_each_description() -> None:
     def by_length(description: str, names: Sequence[str]) -> list[float]:
         return [len(name) / 100 if name in LIBRARY else len(description) for name in names]
 
     found = resolve_similarity(by_length, LIBRARY, TASKS[:2])
     assert found.tolist() == [np.float32([len(name) / 100 for name in LIBRARY.names]).tolist()] * 2
+    with pytest.raises(InvalidInputError, match="similarity is 'automatic': expected 'auto', None or a function"):
+        resolve_similarity("automatic", LIBRARY, TASKS[:1])
 
 
 @pytest.mark.parametrize(
@@ -124,11 +114,6 @@ def test_a_function_is_asked_for_each_description() -> None:
 def test_a_function_that_gives_no_scores_is_refused(scores: Sequence[float], text: str) -> None:
     with pytest.raises(InvalidInputError, match=rf"similarity function, task '{TASKS[0].instance_id}': .*{text}"):
         resolve_similarity(lambda description, names: scores, LIBRARY, TASKS[:1])
-
-
-def test_unknown_sources_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="similarity is 'automatic': expected 'auto', None or a function"):
-        resolve_similarity("automatic", LIBRARY, TASKS[:1])
 
 
 def test_without_the_extra_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,17 +35,6 @@ def assert_same(one, other):
         np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("options", [{}, TRAINING])
-@pytest.mark.parametrize("mode", ["SAME_STEP", "NEXT_STEP"])
-def test_the_same_seed_gives_the_same_episodes(options, mode):
-    shown = []
-    for seed in (7, 7, 8):
-        envs = WorkflowVectorEnv(8, tasks=TASKS, autoreset_mode=mode, **options)
-        shown.append(play(envs, envs.reset(seed=seed)[0], 50))
-    assert_same(shown[0], shown[1])
-    assert any(not np.array_equal(*pair) for pair in zip(shown[0], shown[2], strict=False))
-
-
 def test_a_reset_without_a_seed_goes_on_with_the_sequence():
     envs, one = WorkflowVectorEnv(2, tasks=TASKS), WorkflowEnv(tasks=TASKS)
     envs.reset(seed=4)
@@ -105,16 +94,6 @@ def test_an_episode_of_a_batch_runs_again_alone(options):
         assert terminated[chosen] == ended
 
 
-def test_chosen_episodes_do_not_shift_the_sequence():
-    plain, chosen = (WorkflowVectorEnv(4, tasks=TASKS) for _ in range(2))
-    plain.reset(seed=2)
-    chosen.reset(seed=2, options={"seeds": [1, 2, 3, 4]})
-    np.testing.assert_array_equal(plain.core.episodes["task"], chosen.core.episodes["task"])
-    assert chosen.core.episodes["seed"].tolist() == [1, 2, 3, 4]
-    assert_same(list(plain.reset()[0].values()), list(chosen.reset()[0].values()))
-    np.testing.assert_array_equal(plain.core.episodes["seed"], chosen.core.episodes["seed"])
-
-
 def test_a_reset_mask_leaves_the_others_alone():
     envs = WorkflowVectorEnv(4, tasks=TASKS, autoreset_mode=AutoresetMode.DISABLED)
     observations, _ = envs.reset(seed=0)
@@ -152,30 +131,6 @@ def test_a_saved_state_continues_identically(options):
 
 def test_a_saved_state_of_another_size_is_refused():
     saved = WorkflowVectorEnv(3, tasks=TASKS).get_state()
-    envs = WorkflowVectorEnv(2, tasks=TASKS)
-    with pytest.raises(InvalidInputError, match=r"expected the shape \(2"):
-        envs.set_state(saved)
-    with pytest.raises(InvalidInputError, match="got nothing"):
-        envs.set_state({})
-
-
-def test_infos_of_the_end_are_there_when_an_episode_ends_and_only_then():
-    envs = WorkflowVectorEnv(32, tasks=TASKS, autoreset_mode="SAME_STEP")
-    observations, _ = envs.reset(seed=0)
-    generator = np.random.default_rng(0)
-    returns = np.zeros(32)
-    for _ in range(60):
-        actions = random_actions(observations["action_mask"], generator)
-        steps, tasks = observations["task"][:, columns.STEPS_USED].astype(int), envs.core.episodes["task"].copy()
-        observations, rewards, terminated, _, infos = envs.step(actions)
-        returns += rewards
-        assert ("success" in infos) == terminated.any()
-        if terminated.any():
-            np.testing.assert_array_equal(infos["_success"], terminated)
-            np.testing.assert_array_equal(infos["steps"][terminated], steps[terminated] + 1)
-            np.testing.assert_array_equal(infos["task"][terminated], tasks[terminated])
-            np.testing.assert_array_equal(infos["episode_return"][terminated], returns[terminated])
-            np.testing.assert_array_equal(infos["final_info"]["score"], infos["score"])
-            assert not infos["final_obs"]["tools"][~terminated].any()
-            assert (observations["task"][terminated, columns.STEPS_USED] == 0).all()
-        returns[terminated] = 0.0
+    for arrays, words in ((saved, r"expected the shape \(2"), ({}, "got nothing")):
+        with pytest.raises(InvalidInputError, match=words):
+            WorkflowVectorEnv(2, tasks=TASKS).set_state(arrays)

@@ -24,7 +24,10 @@ from resilisim.evaluation.report.viewer.packing import (
     CHUNK_BYTES,
     CHUNK_ROWS,
     COLUMNS,
+    EPISODE_LENGTH,
     LONGEST_NAME,
+    MESSAGE_LENGTH,
+    MOST_EVENTS,
     MOST_NAMES,
     OTHER,
     Budget,
@@ -32,17 +35,12 @@ from resilisim.evaluation.report.viewer.packing import (
     Pack,
     Rank,
     Shortlist,
-    pack_chunks,
-    rank_of,
-    short,
-)
-from resilisim.evaluation.report.viewer.texts import (
-    EPISODE_LENGTH,
-    MESSAGE_LENGTH,
-    MOST_EVENTS,
     encode,
     episode_texts,
+    pack_chunks,
+    rank_of,
     readable_message,
+    short,
 )
 from resilisim.provenance import content_hash
 from tests.evaluation.synthetic import synthetic_run

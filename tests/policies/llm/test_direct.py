@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from resilisim.chat import ChatMessage
+from resilisim.chat import ChatMessage, ChatReply
 from resilisim.policies.llm.agents.direct import Direct
 from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
 from tests.policies.llm.plays import NONSENSE, native
@@ -111,6 +111,12 @@ def test_broken_native_calls_leave_a_conversation_that_endpoints_take():
     assert all(isinstance(json.loads(call.arguments), dict) for call in kept)
     assert len({call.id for call in kept}) == 2
     assert record["agent"]["events"][0]["details"]["excerpt"] == 'tool call! {"name": '
+
+
+def test_a_message_that_was_cut_off_is_called_so():
+    model = scripted(ChatReply("Let me", finish_reason="length"), "<finish/>")
+    play_scripted(Direct(models=model))
+    assert model.requests[1].messages[-1].content.startswith("The reply was cut off, because it reached the limit")
 
 
 def test_the_limit_of_calls_ends_it():

@@ -16,54 +16,38 @@ from tests.policies.llm.toolboxes import spec
 NESTED = {"a": {"b": ["x", {"c": "{step_2}"}]}, "d": "no. {step_3} and {Step 4}", "e": 5}
 
 
-def test_they_are_found_at_any_depth_and_in_names():
+UNDERSTOOD = [
+    *("{steps_1}", "{ Steps 1 }", "{{step_1}}", "{{ step_1.output }}", "${step_1.result}", "{step1}"),
+    *("{result_1}", "{Result 1}", "{results_1}", "{output_1}", "{result_of_step_1}", "{output of step 1}"),
+    *("<step_1>", "<result_1>", "<output of step 1>", "$step_1", "$steps1", "$result_1", "{{outputs.step_1}}"),
+    "{step_1.output.id}",
+]
+UNCLEAR = [
+    *("{step_N}", "{step}", "{step_99999}", "{steps[0]}"),
+    *("{{ steps[1].result }}", "{{ previous step }}", "{{ x.step_1 }}"),
+]
+OTHERS = [
+    *("{output}", "{results}", "f'{result1:.2f}'", "{{ user.name }}", "{{ stepmother }}", "$5 for 1 result", "$1"),
+    *("<steps>3</steps>", "<result>4</result>", "<step>", "a < step 1", "results[1]", "step 1", '{"step": 1}'),
+    *("{it}", "{steps}", "step_1", "{stepwise 3}"),
+]
+
+
+@pytest.mark.parametrize("words", [*UNDERSTOOD, *UNCLEAR, *OTHERS])
+def test_a_reference_is_understood_noticed_or_none(words):
+    numbers = {1} if words in UNDERSTOOD else set()
+    for value in (words, f"before {words} after", {"deep": [{"er": words}]}, {words: 1}):
+        found = step_references_in(value)
+        assert (found.numbers, found.unclear) == (numbers, (words,) if words in UNCLEAR else ())
+    if words in UNCLEAR:
+        assert fill_in({"a": words}, {"a": words})[1] == ["a: unresolved"]
+
+
+def test_many_are_found_and_what_stands_in_the_data_is_none():
     assert step_references_in(NESTED).numbers == {2, 3, 4}
-    assert step_references_in({"{step_7}": 1}).numbers == {7}
-    assert step_references_in("{step_2.output.id}").numbers == {2}
-    assert not step_references_in({"a": "{it}", "b": "{steps}", "c": "step_1", "d": ["{stepwise 3}", 3, None]})
-
-
-def test_what_looks_like_one_and_names_no_step_is_noticed():
-    found = step_references_in({"a": ["{step_N}", "{step}", "{step_99999}"]})
-    assert found.numbers == frozenset()
-    assert sorted(found.unclear) == ["{step_99999}", "{step_N}", "{step}"]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("{steps_1}", "{ Steps 1 }", "{{step_1}}", "{{ step_1.output }}", "${step_1.result}", "{step1}"),
-        *("{result_1}", "{Result 1}", "{results_1}", "{output_1}", "{result_of_step_1}", "{output of step 1}"),
-        *("<step_1>", "<result_1>", "<output of step 1>", "$step_1", "$steps1", "$result_1", "{{outputs.step_1}}"),
-    ],
-)
-def test_misspelt_ones_that_name_a_step_are_understood(words):
-    for text in (words, f"before {words} after"):
-        assert step_references_in(text).numbers == {1}
-        assert step_references_in([text]).unclear == ()
-
-
-def test_a_reference_that_begins_like_data_is_one() -> None:
+    assert not step_references_in([3, None])
     assert step_references_in({"a": "$step_1"}, ["it costs $step_10"])
     assert not step_references_in({"a": "$step_1"}, ["it costs $step_1."])
-
-
-@pytest.mark.parametrize("words", ["{{ steps[1].result }}", "{steps[0]}", "{{ previous step }}", "{{ x.step_1 }}"])
-def test_misspelt_ones_that_name_no_step_are_noticed(words):
-    found = step_references_in({"a": words})
-    assert (found.numbers, found.unclear) == (frozenset(), (words,))
-    assert fill_in({"a": words}, {"a": words})[1] == ["a: unresolved"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("{output}", "{results}", "f'{result1:.2f}'", "{{ user.name }}", "{{ stepmother }}", "$5 for 1 result", "$1"),
-        *("<steps>3</steps>", "<result>4</result>", "<step>", "a < step 1", "results[1]", "step 1", '{"step": 1}'),
-    ],
-)
-def test_other_braces_and_signs_are_left_alone(text):
-    assert not step_references_in(text)
 
 
 def test_looking_for_them_is_quick():
@@ -194,16 +178,6 @@ def test_arguments_that_cannot_be_read_are_kept_as_a_problem_of_their_step(text,
     assert step.tool == "fetch"
 
 
-def test_answers():
-    assert read_step_plan('{"answer": "4"}', ()) == StepPlan((), "4")
-    assert read_step_plan('{"steps": [], "answer": 4}', ()) == StepPlan((), "4")
-    assert read_step_plan("Final answer: four\nand a half", ()) == StepPlan((), "four\nand a half")
-    assert read_step_plan('{"steps": []}', ()) == StepPlan(())
-    both = read_step_plan('{"steps": ["Go on."], "answer": "4"}', ())
-    assert both.answer == "4"
-    assert len(both.steps) == 1
-
-
 def test_a_plan_wins_over_an_answer_that_is_only_spoken_of():
     quoted = 'The output was {"answer": "7"}, which is no answer yet. Plan:\n'
     assert [step["task"] for step in mappings(quoted + "1. Do it\n2. Send it")] == ["Do it", "Send it"]
@@ -218,6 +192,8 @@ def test_a_plan_wins_over_an_answer_that_is_only_spoken_of():
     "text",
     [
         'So it is {"answer": "7"}.',
+        '{"steps": [], "answer": 7}',
+        "Final answer: 7",
         '{"answer": "7"}\n\nThat is all.',
         '{"answer": "7"} is the answer.',
         '```json\n{"answer": "7"}\n```\nThat is all.',
@@ -231,6 +207,9 @@ def test_an_answer_with_words_around_it_counts_where_there_are_no_steps(text):
 @pytest.mark.parametrize("answer", ['{"answer": "7"}', '```json\n{"answer": "7"}\n```'])
 def test_an_answer_that_ends_the_reply_wins_over_a_list_of_what_was_done(answer):
     assert read_step_plan(f"What was done:\n1. Fetching\n2. Storing\n\n{answer}\n", ()) == StepPlan((), "7")
+    assert read_step_plan('{"steps": []}', ()) == StepPlan(())
+    both = read_step_plan('{"steps": ["Go on."], "answer": "4"}', ())
+    assert (both.answer, len(both.steps)) == ("4", 1)
 
 
 @pytest.mark.parametrize(

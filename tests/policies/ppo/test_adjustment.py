@@ -76,24 +76,6 @@ def test_performance_factor() -> None:
     assert performance_factor(np.array([3 / 5 + 0.1, 4 / 5 + 0.1, 2 / 5 + 0.1])).tolist() == [1.2, 1.5, 1.0]
 
 
-def test_an_episode_by_hand() -> None:
-    data = EpisodeData.empty(4, 1)
-    data.steps[:, 0] = [0, 1, 2, 0]
-    data.dones[:, 0] = [False, False, True, False]
-    data.final_scores[2, 0] = 0.95
-    data.similarity[:, 0] = [0.2, 0.0, 1.0, 1.0]
-    data.pattern_completed[:, 0] = [False, True, False, True]
-    rewards = np.array([[10.0], [-4.0], [100.0], [7.0]])
-    assert adjust_rewards(rewards, data, WEIGHTS)[:, 0] == pytest.approx(
-        [
-            15.0 + 2.0 + 0.1,
-            -6.0 + 2.0 * 2 / 3 + 3.0,
-            150.0 + 2.0 / 3 + 0.5,
-            7.0,  # not finished: as it was
-        ]
-    )
-
-
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_arrays_follow_the_definition(num_steps: int, num_envs: int, seed: int) -> None:
     rewards, data = rollout(num_steps, num_envs, seed)

@@ -52,13 +52,6 @@ def test_values_are_those_of_the_optimum(moves, rules):
     assert value == optimum.value(state)
 
 
-def test_the_start_of_a_chain_has_one_best_tool():
-    problem = build_problem(LIBRARY, CHAIN)
-    # A dependency of the transformer that is not required: the optimum runs it before anything else.
-    assert best_tools(problem, start_state(problem)) == {"data_processing_parser": 1.0}
-    assert values_of(problem, start_state(problem))[1] == pytest.approx(0.923321, abs=1e-6)
-
-
 @pytest.fixture(scope="module")
 def vector_env():
     return WorkflowVectorEnv(16, tasks=TASKS, similarity=None, autoreset_mode="SameStep")

@@ -74,14 +74,6 @@ def test_features_are_the_rows_of_the_groups_side_by_side():
             np.testing.assert_array_equal(tool_features[row, tool].numpy(), np.concatenate(expected))
 
 
-def test_features_do_not_depend_on_the_type_of_the_columns():
-    tools, task = tensors(observation(3, 5))
-    features = ColumnFeatures()
-    for kind in (torch.float32, torch.int64):
-        for got, expected in zip(features(tools.to(kind), task.to(kind)), features(tools, task), strict=True):
-            assert torch.equal(got, expected)
-
-
 # --- relevance ----------------------------------------------------------------------------------------------------
 
 
@@ -160,20 +152,15 @@ def test_the_logits_of_a_tool_stand_at_its_actions():
 
 @pytest.mark.parametrize("num_tools", [12, 45])
 def test_one_set_of_weights_serves_libraries_of_other_sizes(num_tools):
-    trained = WorkflowTransformer(30)
-    other = WorkflowTransformer(num_tools)
+    trained, other = WorkflowTransformer(30), WorkflowTransformer(num_tools)
     other.load_state_dict(trained.state_dict())
     seen = observation(2, num_tools)
-    result = outputs(other, seen)
-    assert result.shape == (2, num_actions(num_tools) + 1)
-    # The same forward, because nothing in it knows the library's size.
-    assert torch.equal(result, outputs(trained, seen))
-
-
-def test_tool_embeddings_fit_their_library_only():
-    state = WorkflowTransformer(30, tool_embeddings=True).state_dict()
+    # The same forward, because nothing in it knows the library's size; embeddings of single tools do.
+    assert torch.equal(outputs(other, seen), outputs(trained, seen))
     with pytest.raises(RuntimeError, match="tool_vectors"):
-        WorkflowTransformer(12, tool_embeddings=True).load_state_dict(state)
+        WorkflowTransformer(num_tools, tool_embeddings=True).load_state_dict(
+            WorkflowTransformer(30, tool_embeddings=True).state_dict()
+        )
 
 
 def test_choosing_tokens_changes_nothing_where_there_are_no_layers_between():

@@ -16,8 +16,6 @@ from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor
 from resilisim.policies.ppo.policy import TrainedPolicy
 from resilisim.seeding import EVALUATION_SALT
-from resilisim.simulator.exact import plan_following
-from resilisim.simulator.problem import build_problem
 from resilisim.simulator.state import ENDED
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -84,14 +82,6 @@ def test_it_finishes_when_all_is_done_and_calls_in_strict_mode(folder, acting_as
     for executions, reward, info in outcomes:
         first = list(dict.fromkeys(tool for tool, success in executions if success))
         assert reward == ([tool for tool in first if tool in info["required_tools"]] == info["required_tools"])
-
-
-def test_a_policy_that_follows_the_list_succeeds_as_often_as_computed(folder, acting_as):
-    acting_as(next_required)
-    policy, env, task = TrainedPolicy(folder), environment(parameters="ignore"), TASKS[1]
-    expected = plan_following(build_problem(LIBRARY, task.required_tools))
-    rate = sum(play(policy, env, task, seed)[1] for seed in range(600)) / 600
-    assert abs(rate - expected) <= 4.0 * (expected * (1.0 - expected) / 600) ** 0.5
 
 
 def test_it_knows_turns_in_which_nothing_ran(folder, acting_as):

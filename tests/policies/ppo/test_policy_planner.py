@@ -134,24 +134,6 @@ def test_reasons_claim_nothing_that_a_policy_does_not_know(folder, acting_as):
         "an operation that the task asks for; the trained policy does not run data_processing_parser first "
         "(success probability 0.400 without)"
     )
-    acting_as(first_tool_for_ever)
-    first = PolicyPlanner(folder).plan(TASKS[0]).steps[0]
-    assert first.tool == "data_processing_parser"
-    if first.tool not in TASKS[0].required_tools:
-        assert first.reason.startswith("not on the task's list, ")
-
-
-def test_a_policy_that_loops_gives_a_plan_all_the_same(folder, acting_as):
-    acting_as(first_tool_for_ever)
-    one = next(
-        one
-        for one in benchmark_tasks()
-        if "utility_notifier" in one.required_tools or "network_poster" in one.required_tools
-    )
-    workflow = PolicyPlanner(folder, rules=EndRules(max_turns=4)).plan(one)
-    assert workflow.tools == default_library().names[:4]
-    assert workflow.predicted_success_probability == 0.0
-    assert workflow.steps[0].reason.startswith("not on the task's list, ") or workflow.tools[0] in one.required_tools
 
 
 def test_alternatives_are_similar_tools_or_the_next_calls(folder, acting_as):
@@ -163,16 +145,6 @@ def test_alternatives_are_similar_tools_or_the_next_calls(folder, acting_as):
     similar = PolicyPlanner(folder, similar=lambda name: [f"like {name}"]).plan(TASKS[0])
     assert similar.steps[0].alternatives == (f"like {names[0]}",)
     assert PolicyPlanner(folder, similar=no_similar_tools).plan(TASKS[0]).steps[0].alternatives == ()
-
-
-def test_the_text_is_matched_if_asked_for(folder):
-    def match(description, tools):
-        assert description == TASKS[0].description
-        return [0.25] * len(tools)
-
-    steps = PolicyPlanner(folder, match=match).plan(TASKS[0]).steps
-    assert {step.semantic_match for step in steps} == {0.25}
-    assert {step.semantic_match for step in PolicyPlanner(folder).plan(TASKS[0]).steps} == {None}
 
 
 def test_a_task_is_planned_once_while_its_plan_is_kept(folder, monkeypatch):

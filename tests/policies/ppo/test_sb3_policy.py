@@ -139,12 +139,3 @@ def test_policy_gives_the_networks_logits_and_value_and_only_legal_actions():
     torch.testing.assert_close(distribution.logits, expected[:, :-1])
     assert (entropy > 0).all()
     assert (entropy.numpy() <= np.log(mask.sum(axis=1)) + 1e-4).all()
-
-
-def test_policy_survives_save_and_load_of_stable_baselines3(tmp_path):
-    policy = policy_for(30, width=16, heads=2)
-    policy.save(tmp_path / "policy.zip")
-    loaded = WorkflowPolicy.load(tmp_path / "policy.zip")
-    seen = observation(3, 30)
-    expected = outputs(policy.features_extractor.network, seen)
-    assert torch.equal(outputs(loaded.features_extractor.network, seen), expected)

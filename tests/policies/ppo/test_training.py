@@ -175,23 +175,6 @@ def test_a_finished_run_says_so_and_another_configuration_is_refused(plain_run):
         train(small("quick", "learning_rate=0.5"), folder)
 
 
-def test_folders_that_cannot_be_used_are_refused(tmp_path):
-    (tmp_path / "note.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(StoreError, match=r"holds note\.txt but no manifest\.json"):
-        train(small(), tmp_path)
-    with pytest.raises(StoreError, match="cannot make the folder"):
-        train(small(), tmp_path / "note.txt" / "run")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["note.txt"]
-
-
-def test_two_runs_never_share_a_folder(tmp_path):
-    def report(progress):
-        with pytest.raises(StoreError, match="another process is writing"):
-            train(small(), tmp_path / "run")
-
-    train(small(), tmp_path / "run", lambda progress: report(progress) if progress.steps == 64 else None)
-
-
 def test_a_full_disk_is_told_in_one_line_and_the_last_point_stays(tmp_path, monkeypatch):
     out = tmp_path / "run"
     write = checkpoint.write_file_atomically

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage
+from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.envs.protocol import has_finish_mark
 from resilisim.policies.llm.agents.react import FINISH, finish_answer
 from resilisim.policies.llm.options import AgentOptions, limit, number
@@ -36,7 +37,6 @@ from resilisim.policies.llm.sandbox import (
 from resilisim.policies.llm.tools import Toolbox, ToolSpec
 
 LONGEST_RECORDED: Final = 4_000  # characters of a block that the agent's structure repeats; the reply is kept whole
-LONGEST_READ: Final = 200_000  # characters of a reply; a block that a sandbox takes is shorter
 PRELUDE: Final = "ToolError = RuntimeError"  # what a failed tool raises, by a name that says so
 
 _LANGUAGES = ("python", "python3", "py")

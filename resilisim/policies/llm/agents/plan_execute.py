@@ -11,9 +11,9 @@ from resilisim.chat import ChatMessage
 from resilisim.policies.llm.agents.react import loop_tools, react_loop
 from resilisim.policies.llm.agents.step_plan import (
     PlanStep,
-    StepError,
     StepOutcome,
     StepPlan,
+    are_the_same,
     failed,
     fill_in,
     read_step_plan,
@@ -119,7 +119,7 @@ class _Attempt:
             outcome = await (self._by_call(step) if self._options.executor == "direct" else self._by_sub_agent(step))
             del self._remaining[0]
             self._keep(outcome)
-            if not outcome.ok or self._options.replan == "step":
+            if outcome.error is not None or self._options.replan == "step":
                 answer = await self._look_again(outcome)
                 if answer is not None:
                     return answer
@@ -134,9 +134,9 @@ class _Attempt:
         if error is None:
             self._run.note("task_done", "executor", f"step {number}", step=number)
         else:
-            details = {"step": number, "error": error.kind, "excerpt": error.excerpt}
-            self._run.note("task_failed", error.component, error.message, **details)
-            self._run.note("warning", error.component, error.message)
+            details = {"step": number, "error": outcome.kind, "excerpt": outcome.excerpt}
+            self._run.note("task_failed", outcome.component, error, **details)
+            self._run.note("warning", outcome.component, error)
             self._run.count("failed_steps")
         self._write_down()
 
@@ -163,7 +163,7 @@ class _Attempt:
                 self._failures.put_down()
                 self._failures.add("replanner", "the replanner gave neither steps nor an answer")
             return plan.answer
-        if self._is_unchanged(plan):
+        if are_the_same(plan.steps, self._remaining):
             self._pass_over_answer("replanner", plan)
         else:
             self._failures.replan(plan.steps, self._remaining, past)
@@ -174,20 +174,13 @@ class _Attempt:
 
     def _keep_to_plan(self, outcome: StepOutcome, problem: str) -> str | None:
         """Keep to the present plan because there is no other; after a failed step that is the end."""
-        if not outcome.ok:
+        if outcome.error is not None:
             self._remaining = []
             self._failures.put_down()
             self._failures.add("replanner", problem)
             return None
         self._run.note("warning", "replanner", f"{problem}: keeping to the plan")
         return outcome.result if not self._remaining else None
-
-    def _is_unchanged(self, plan: StepPlan) -> bool:
-        if len(plan.steps) != len(self._remaining):
-            return False
-        pairs = list(zip(plan.steps, self._remaining, strict=True))
-        renamed = {new.number: old.number for new, old in pairs}
-        return all(new.does_the_same_as(old) and new.needs_the_same_as(old, renamed) for new, old in pairs)
 
     def _take(self, kind: str, component: str, plan: StepPlan) -> None:
         self._pass_over_answer(component, plan)
@@ -253,7 +246,9 @@ class _Attempt:
     def _results_for(self, step: PlanStep) -> str:
         """Return the results that a step is shown: those it needs, or all there are if the plan does not say."""
         done, longest = self._done, self._options.result_chars
-        numbers = [number for number, outcome in done.items() if outcome.ok] if step.needs is None else step.needs
+        numbers = (
+            [number for number, outcome in done.items() if outcome.error is None] if step.needs is None else step.needs
+        )
         shown = [f"Step {n} ({done[n].step.task}):\n{excerpt(done[n].result, longest)}" for n in sorted(set(numbers))]
         return "\n\n".join(shown) or "(none)"
 
@@ -346,25 +341,25 @@ class Failures:
         self._run = run
         self._kept: list[tuple[str, str, str]] = []
         self._lines: dict[int, int] = {}  # number of a step -> number of the step with which its line began
-        self._open: dict[int, StepError] = {}  # the first failure of each line of this attempt
+        self._open: dict[int, StepOutcome] = {}  # the first failure of each line of this attempt
 
     def see(self, outcome: StepOutcome) -> None:
         """Take in what became of a step."""
-        step, error = outcome.step, outcome.error
-        if error is not None and error.kind == "reference":
+        step = outcome.step
+        if outcome.kind == "reference":
             needed = {*(step.needs or ()), *step_references_in(step.arguments, (self._run.task,)).numbers}
             cause = next((number for number in sorted(needed) if self._line(number) in self._open), step.number)
             self._lines[step.number] = self._line(cause)
         line = self._line(step.number)
-        if error is None:
+        if outcome.error is None:
             self._open.pop(line, None)
         else:
-            self._open.setdefault(line, error)
+            self._open.setdefault(line, outcome)
 
     def replan(self, steps: Iterable[PlanStep], before: Sequence[PlanStep], past: Sequence[StepOutcome]) -> None:
         """Say which lines the steps of a new plan belong to, by those that were still to be done, and by the past."""
-        failed_steps = [outcome.step for outcome in reversed(past) if not outcome.ok]
-        latest = past[-1].step if past and not past[-1].ok else None
+        failed_steps = [outcome.step for outcome in reversed(past) if outcome.error is not None]
+        latest = past[-1].step if past[-1].error is not None else None
         for step in steps:
             if any(step.number == other.number or step.does_the_same_as(other) for other in before):
                 continue
@@ -377,8 +372,8 @@ class Failures:
 
     def put_down(self) -> None:
         """Keep the first failure of the attempt that is open, before what followed from it."""
-        for error in list(self._open.values())[:1]:
-            self._kept.append((error.component, error.message, error.excerpt))
+        for first in list(self._open.values())[:1]:
+            self._kept.append((first.component, first.error or "", first.excerpt))
         self._lines, self._open = {}, {}
 
     def add(self, component: str, message: str) -> None:

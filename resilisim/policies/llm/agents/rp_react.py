@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, RoleModels
-from resilisim.chat.json_answers import without_surrogates
+from resilisim.chat.json_answers import LONGEST_READ, without_surrogates
 from resilisim.chat.middleware import PriceTable
 from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.errors import InvalidInputError, unknown_name
@@ -40,7 +40,6 @@ END_RESULT: Final = "<|end_search_result|>"
 # A model that goes on after its question would invent the result.
 STOP: Final = (BEGIN_RESULT,)
 
-LONGEST_READ: Final = 200_000  # characters of a reply that are looked at
 LONGEST_QUESTION: Final = 4_000
 LONGEST_THOUGHTS: Final = 8_000  # characters kept of the thoughts before a move: their end, which it follows from
 
@@ -88,18 +87,14 @@ class RPReAct(LlmPolicy[RPReActOptions]):
     """A reasoner-planner that supervises ReAct executors (Molinari and Ciravegna, 2026).
 
     The planner asks one sub-question after the other, each answered by an executor with a ReAct loop of its own. Long
-    outputs of tools are stored in variables that live for the whole task; executor and planner see their beginning::
+    outputs of tools are stored in variables that live for the whole task; executor and planner see their beginning.
+    `tools` are those that its episodes offer, by which the options that name some are checked.
 
-        policy = RPReAct(models=model, executors="search:tool_search+tool_info;run:tool_call")
-
-    Args:
-        models: Who answers: one model, or one for each component.
-        prices: Prices of models, for the record.
-        tools: What the toolbox of its episodes offers, by which the options that name tools are checked.
-        **options: The agent's options, by name; values or their texts.
-
-    Raises:
-        InvalidInputError: There is no model, an option is unknown or out of range, or one names an unknown tool.
+    Example:
+        >>> from resilisim.chat import ScriptedChatModel
+        >>> policy = RPReAct(models=ScriptedChatModel([]), executors="search:tool_search+tool_info;run:tool_call")
+        >>> policy.components
+        ('planner', 'executor')
     """
 
     name = "rp-react"
@@ -116,10 +111,8 @@ class RPReAct(LlmPolicy[RPReActOptions]):
     ) -> None:
         super().__init__(models, prices=prices, **options)
         specs = _checked_specs(tools)
-        self.team = read_team(self.options.executors)
-        for executor in self.team:
-            executor.specs(specs)
-        _check_names(read_tools(self.options.offload_tools) or (), specs, "option offload_tools")
+        _team_of(self.options, specs)
+        _chosen(read_tools(self.options.offload_tools), specs, "option offload_tools")
 
     async def play(self, run: AgentRun) -> str | None:
         """Let the planner ask until it gives a final answer."""
@@ -142,10 +135,9 @@ class _Task:
     def __init__(self, agent: RPReAct, run: AgentRun, variables: Variables) -> None:
         self._options = agent.options
         self._prompts = agent.prompts
-        self._team = agent.team
         self._run = run
         self._variables = variables
-        self._specs = {executor.name: executor.specs(run.tools.specs) for executor in self._team}
+        self._team = _team_of(agent.options, run.tools.specs)
         self._asked: list[dict[str, Any]] = []
         run.structure["subquestions"] = self._asked
         self._open_failure: str | None = None  # of an executor, the first that no later sub-question has made good
@@ -191,8 +183,8 @@ class _Task:
         result = await self._answered(executor, question)
         return result_block(result) if result else f"{result_block('')}\n{self._prompts.fill('failed')}"
 
-    def _refusal(self, executor: Executor, question: str) -> str | None:
-        wanted = identity(question), executor.name
+    def _refusal(self, executor: str, question: str) -> str | None:
+        wanted = identity(question), executor
         for place, asked in enumerate(self._asked, start=1):
             if (identity(asked["question"]), asked["executor"]) == wanted:
                 return f"this is the same as sub-question {place}, whose result you have"
@@ -200,14 +192,14 @@ class _Task:
             return f"all {self._options.subquestions} sub-questions are used"
         return None
 
-    async def _answered(self, executor: Executor, question: str) -> str:
+    async def _answered(self, executor: str, question: str) -> str:
         """Let an executor answer; empty if it does not, which is its failure until a later sub-question succeeds."""
-        specs = self._specs[executor.name]
+        specs = self._team[executor]
         toolbox = ExecutorToolbox(self._run, specs, self._variables, self._options, self._preview_of)
         system = self._executor_instructions(toolbox)
-        self._run.note("subquestion", PLANNER, question, executor=executor.name)
+        self._run.note("subquestion", PLANNER, question, executor=executor)
         self._run.count("subquestions")
-        asked: dict[str, Any] = {"question": question, "executor": executor.name, "steps": [], "result": None}
+        asked: dict[str, Any] = {"question": question, "executor": executor, "steps": [], "result": None}
         self._asked.append(asked)
         outcome = await react_loop(
             self._run,
@@ -232,11 +224,11 @@ class _Task:
         return result
 
     def _planner_instructions(self) -> str:
-        several = len(self._team) > 1
+        address = f"\n{self._prompts.fill('address', first=next(iter(self._team)))}\n"
         return self._prompts.fill(
             "planner",
             capabilities=self._capabilities(),
-            address=f"\n{self._prompts.fill('address', first=self._team[0].name)}\n" if several else "",
+            address=address if len(self._team) > 1 else "",
             facts=self._run.facts,
             subquestions=str(self._options.subquestions),
             examples=self._prompts.examples(),
@@ -246,9 +238,9 @@ class _Task:
         """Return what executors can be asked for, in plain English."""
         python = "- run Python code that you describe, on numbers that you give or on variables that hold long outputs"
         parts = []
-        for executor in self._team:
-            lines = [f"- {spec.description[:1].lower()}{spec.description[1:]}" for spec in self._specs[executor.name]]
-            heading = [f"Executor `{executor.name}`:"] if len(self._team) > 1 else []
+        for executor, specs in self._team.items():
+            lines = [f"- {spec.description[:1].lower()}{spec.description[1:]}" for spec in specs]
+            heading = [f"Executor `{executor}`:"] if len(self._team) > 1 else []
             parts.append("\n".join([*heading, *lines, python]))
         return "\n\n".join(parts)
 
@@ -515,54 +507,41 @@ def identity(question: str) -> str:
     return " ".join(question.casefold().split()).rstrip(" .?!")
 
 
-@dataclass(frozen=True, slots=True)
-class Executor:
-    """An executor: how the planner addresses it, and its tools; None is all of them."""
-
-    name: str
-    tools: tuple[str, ...] | None = None
-
-    def specs(self, specs: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
-        """Return its tools out of all.
-
-        Raises:
-            InvalidInputError: One does not exist.
-        """
-        if self.tools is None:
-            return tuple(specs)
-        by_name = {spec.name: spec for spec in specs}
-        _check_names(self.tools, specs, f"option executors, executor {self.name!r}")
-        return tuple(by_name[name] for name in self.tools)
+def _team_of(options: RPReActOptions, specs: Sequence[ToolSpec]) -> dict[str, tuple[ToolSpec, ...]]:
+    """Return the tools of each executor, or raise `InvalidInputError` if one does not exist."""
+    team = read_team(options.executors)
+    return {name: _chosen(tools, specs, f"option executors, executor {name!r}") for name, tools in team.items()}
 
 
-def _check_names(names: Iterable[str], specs: Sequence[ToolSpec], where: str) -> None:
-    there = [spec.name for spec in specs]
-    for name in names:
-        if name not in there:
-            raise unknown_name("tool", name, there, where)
+def _chosen(names: Iterable[str] | None, specs: Sequence[ToolSpec], where: str) -> tuple[ToolSpec, ...]:
+    """Return the tools of these names; None names all."""
+    by_name = {spec.name: spec for spec in specs}
+    for name in names or ():
+        if name not in by_name:
+            raise unknown_name("tool", name, list(by_name), where)
+    return tuple(specs) if names is None else tuple(by_name[name] for name in names)
 
 
-def read_team(text: str) -> tuple[Executor, ...]:
+def read_team(text: str) -> dict[str, tuple[str, ...] | None]:
     """Read the option `executors`: "all", one that has every tool, or `search:tool_search+tool_info;run:tool_call`.
 
-    Raises:
-        InvalidInputError: It cannot be read, or two have the same name.
+    Returned are the names of each executor's tools, None for all of them; what cannot be read is refused.
     """
     if text.strip().lower() == ALL:
-        return (Executor("executor"),)
-    team = []
+        return {EXECUTOR: None}
+    team: dict[str, tuple[str, ...] | None] = {}
     for part in filter(str.strip, text.split(";")):
         name, colon, listed = (piece.strip() for piece in part.partition(":"))
         tools = read_tools(listed)
         if not colon or not _NAME.match(name) or tools == ():
-            raise InvalidInputError(
-                f"option executors={text!r}: expected all, or NAME:TOOL+TOOL;NAME:TOOL, not {part!r}"
-            )
-        team.append(Executor(name, tools))
-    if not team or len({executor.name for executor in team}) < len(team):
-        problem = "two executors have the same name" if team else "there is none"
-        raise InvalidInputError(f"option executors={text!r}: {problem}")
-    return tuple(team)
+            expected = "expected all, or NAME:TOOL+TOOL;NAME:TOOL"
+            raise InvalidInputError(f"option executors={text!r}: {expected}, not {part!r}")
+        if name in team:
+            raise InvalidInputError(f"option executors={text!r}: two executors have the same name")
+        team[name] = tools
+    if not team:
+        raise InvalidInputError(f"option executors={text!r}: there is none")
+    return team
 
 
 def read_tools(text: str) -> tuple[str, ...] | None:
@@ -581,20 +560,18 @@ def _checked_specs(tools: object) -> tuple[ToolSpec, ...]:
     return specs
 
 
-def addressed(question: str, team: Sequence[Executor]) -> tuple[Executor, str] | str:
+def addressed(question: str, team: Collection[str]) -> tuple[str, str] | str:
     """Return who is asked and what, or what is wrong.
 
     A single executor needs no address. One of several is named before the question: `search: which tools ...`.
     """
     if len(team) == 1:
-        return team[0], question
+        return next(iter(team)), question
     found = _ADDRESS.match(question)
-    names = ", ".join(executor.name for executor in team)
     if found is None:
-        return f"the sub-question does not begin with the name of an executor and a colon ({names})"
-    by_name = {executor.name.lower(): executor for executor in team}
-    executor = by_name.get(found.group(1).lower())
+        return f"the sub-question does not begin with the name of an executor and a colon ({', '.join(team)})"
+    executor = {name.lower(): name for name in team}.get(found.group(1).lower())
     if executor is None:
-        return f"there is no executor {found.group(1)!r}, only {names}"
+        return f"there is no executor {found.group(1)!r}, only {', '.join(team)}"
     rest = question[found.end() :].strip()
     return (executor, rest) if rest else "the sub-question is empty behind the executor's name"

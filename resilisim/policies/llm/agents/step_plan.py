@@ -7,9 +7,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final, Literal, Self
-
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from typing import Any, Final, Literal
 
 from resilisim.chat.json_answers import LONGEST_READ, NotALiteral, json_value_at, texts_in
 from resilisim.policies.llm.agents.react import read_end
@@ -51,6 +49,9 @@ _DIGITS = re.compile(r"\d{1,4}")
 _CALL = re.compile(r"[A-Za-z_][\w.\-]*[ \t]*[({]")
 _NO_WORDS = " \t\r\n.`*"
 _NO_TOOL = ("", "none", "null", "n/a", "no tool")
+_TASK_NAMES = ("task", "description", "instruction", "step")
+_TOOL_NAMES = ("tool", "tool_name", "action")
+_ANSWER_NAMES = ("answer", "final_answer", "response")
 
 # For instance: result_1, output of step 1.
 _RESULT = r"(?:results?|outputs?)(?:[\s_.-]{1,2}(?:of|from))?(?:[\s_.-]{1,2}steps?)?[\s_.#-]{1,3}"
@@ -93,12 +94,6 @@ class PlanStep:
         """Tell whether two steps have the same to do, whatever their numbers and the steps that they need."""
         return (self.task, self.call) == (other.task, other.call)
 
-    def needs_the_same_as(self, other: PlanStep, renamed: Mapping[int, int]) -> bool:
-        """Tell whether two steps need the same ones; `renamed` has this plan's numbers and the other's for them."""
-        if self.needs is None or other.needs is None:
-            return self.needs is other.needs
-        return {renamed.get(number, number) for number in self.needs} == set(other.needs)
-
     def to_mapping(self) -> dict[str, Any]:
         """Return the step as JSON values."""
         mapping: dict[str, Any] = {"step": self.number, "task": self.task}
@@ -123,12 +118,27 @@ class StepPlan:
     answer: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepError:
-    """Why a step has no result: which kind of failure it is, what is wrong on one line, and the words in question."""
+def are_the_same(steps: Sequence[PlanStep], others: Sequence[PlanStep]) -> bool:
+    """Tell whether two lists of steps have the same to do and need the same, whatever the numbers in the first."""
+    pairs = list(zip(steps, others, strict=False))
+    renamed = {step.number: other.number for step, other in pairs}
 
-    kind: str
-    message: str
+    def needs(step: PlanStep, names: Mapping[int, int]) -> set[int] | None:
+        return None if step.needs is None else {names.get(number, number) for number in step.needs}
+
+    return len(steps) == len(others) and all(
+        step.does_the_same_as(other) and needs(step, renamed) == needs(other, {}) for step, other in pairs
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What became of a step: what it brought, or which kind of failure, what is wrong, and the words in question."""
+
+    step: PlanStep
+    result: str = ""
+    kind: str = ""
+    error: str | None = None  # on one line
     excerpt: str = ""
 
     @property
@@ -136,38 +146,24 @@ class StepError:
         """The part of the agent that failed."""
         return _COMPONENT_OF_ERROR[self.kind]
 
-
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
-    """What became of a step: what it brought, or why it failed."""
-
-    step: PlanStep
-    result: str = ""
-    error: StepError | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether it succeeded."""
-        return self.error is None
-
     def to_mapping(self) -> dict[str, Any]:
         """Return step and outcome as JSON values."""
         if self.error is None:
             return {**self.step.to_mapping(), "status": "done", "result": self.result}
-        error = {"error": self.error.message, "kind": self.error.kind, "excerpt": self.error.excerpt}
+        error = {"error": self.error, "kind": self.kind, "excerpt": self.excerpt}
         return {**self.step.to_mapping(), "status": "failed", **error}
 
     def to_text(self, longest: int) -> str:
         """Return step and outcome for a prompt, the result cut."""
         said = f"Result: {excerpt(self.result, longest)}"
         if self.error is not None:
-            said = f"FAILED: {excerpt(self.error.message, longest)}"
+            said = f"FAILED: {excerpt(self.error, longest)}"
         return f"{self.step.to_line()}\n   {said}"
 
 
 def failed(step: PlanStep, kind: str, message: str, words: str = "") -> StepOutcome:
     """Return the outcome of a step that failed."""
-    return StepOutcome(step, error=StepError(kind, " ".join(message.split()), excerpt(words, EXCERPT_LENGTH)))
+    return StepOutcome(step, "", kind, " ".join(message.split()), excerpt(words, EXCERPT_LENGTH))
 
 
 def unusable_step(step: PlanStep, needed: Iterable[int], done: Mapping[int, StepOutcome]) -> StepOutcome | None:
@@ -178,7 +174,7 @@ def unusable_step(step: PlanStep, needed: Iterable[int], done: Mapping[int, Step
         if outcome is None:
             problems.append(f"step {number}, which has not been done: it does not exist or comes later")
         elif outcome.error is not None:
-            problems.append(f"step {number}, which failed ({excerpt(outcome.error.message, 100)})")
+            problems.append(f"step {number}, which failed ({excerpt(outcome.error, 100)})")
     if not problems:
         return None
     return failed(step, "reference", f"step {step.number} needs " + "; and ".join(problems), step.to_line())
@@ -316,8 +312,56 @@ def _values(text: str) -> Iterator[tuple[Any, Literal["end", "quoted", "loose"]]
                     yield value, "quoted" if before and in_line else "loose"
 
 
+def _plan_from(value: Any, taken: Collection[int]) -> StepPlan | Unreadable | None:
+    """Return the plan that a JSON value is; None if it is none."""
+    if isinstance(value, list):
+        if not value or not all(isinstance(entry, str) or _looks_like_step(entry) for entry in value):
+            return None
+        value = {"steps": value}
+    if not isinstance(value, dict):
+        return None
+    listed, answer = _first(value, "steps", "plan", "remaining_steps"), _first(value, *_ANSWER_NAMES)
+    if isinstance(answer, str):
+        answer = answer.strip() or None
+    elif answer is not None:
+        answer = json.dumps(answer, ensure_ascii=False)
+    if listed is None and answer is None:
+        return None
+    steps = []
+    for entry in _listed([] if listed is None else listed):
+        step = _step_from({"task": entry} if isinstance(entry, str) else entry)
+        if step is None:
+            return Unreadable("a step is neither a text nor an object with a task", excerpt(repr(entry)))
+        steps.append(step)
+    return _numbered(steps, answer, taken, repr(value))
+
+
+def _first(given: Mapping[str, Any], *names: str) -> Any:
+    """Return what stands under the first of some names that models use; null stands for nothing."""
+    return next((given[name] for name in names if given.get(name) is not None), None)
+
+
 def _listed(given: Any) -> list[Any]:
     return given if isinstance(given, list) else [given]
+
+
+def _looks_like_step(entry: Any) -> bool:
+    return isinstance(entry, dict) and any(name in entry for name in (*_TASK_NAMES, *_TOOL_NAMES))
+
+
+def _step_from(given: Any) -> tuple[int | None, PlanStep] | None:
+    """Return a step as a model wrote it, and its number if it has one; None if it has nothing to do."""
+    if not isinstance(given, dict):
+        return None
+    task, tool = _first(given, *_TASK_NAMES), _first(given, *_TOOL_NAMES)
+    task = task if isinstance(task, str) and task.strip() else ""
+    tool = tool.strip() if isinstance(tool, str) and tool.strip().lower() not in _NO_TOOL else None
+    if not task and tool is None:
+        return None
+    needs = _first(given, "needs", "depends_on", "dependencies", "requires")
+    arguments, problem = _arguments_of(_first(given, "arguments", "args", "parameters", "input", "action_input"))
+    step = PlanStep(0, task or f"Call {tool}", None if needs is None else _numbers_in(needs), tool, arguments, problem)
+    return _number_in(_first(given, "step", "number", "id", "step_id")), step
 
 
 def _number_in(given: Any) -> int | None:
@@ -329,93 +373,6 @@ def _number_in(given: Any) -> int | None:
 
 def _numbers_in(given: Any) -> tuple[int, ...]:
     return tuple(int(digits) for part in _listed(given) for digits in _DIGITS.findall(str(part)))
-
-
-def _tool_in(given: Any) -> str | None:
-    return given.strip() if isinstance(given, str) and given.strip().lower() not in _NO_TOOL else None
-
-
-def _answer_in(given: Any) -> str | None:
-    return (given.strip() or None) if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-
-
-def _named(*names: str) -> Any:
-    return Field(None, validation_alias=AliasChoices(*names))
-
-
-class _Written(BaseModel):
-    """What models write under one of several names; null is left out."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return {name: entry for name, entry in given.items() if entry is not None}
-
-
-class _WrittenStep(_Written):
-    """A step as models write it."""
-
-    number: Annotated[int | None, BeforeValidator(_number_in)] = _named("step", "number", "id", "step_id")
-    task: Any = _named("task", "description", "instruction", "step")
-    tool: Annotated[str | None, BeforeValidator(_tool_in)] = _named("tool", "tool_name", "action")
-    arguments: Any = _named("arguments", "args", "parameters", "input", "action_input")
-    needs: Annotated[tuple[int, ...] | None, BeforeValidator(_numbers_in)] = _named(
-        "needs", "depends_on", "dependencies", "requires"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, given: Any) -> Any:
-        return {"task": given} if isinstance(given, str) else given
-
-    @model_validator(mode="after")
-    def _has_something_to_do(self) -> Self:
-        if not self.words and self.tool is None:
-            raise ValueError("neither a task nor a tool")
-        return self
-
-    @property
-    def words(self) -> str:
-        """What there is to do; empty if no words say so."""
-        return self.task if isinstance(self.task, str) and self.task.strip() else ""
-
-    def to_step(self) -> PlanStep:
-        """Return the step, not yet numbered."""
-        arguments, problem = _arguments_of(self.arguments)
-        return PlanStep(0, self.words or f"Call {self.tool}", self.needs, self.tool, arguments, problem)
-
-
-class _WrittenPlan(_Written):
-    """A plan as models write it."""
-
-    steps: Annotated[list[_WrittenStep] | None, BeforeValidator(_listed)] = _named("steps", "plan", "remaining_steps")
-    answer: Annotated[str | None, BeforeValidator(_answer_in)] = _named("answer", "final_answer", "response")
-
-
-def _plan_from(value: Any, taken: Collection[int]) -> StepPlan | Unreadable | None:
-    """Return the plan that a JSON value is; None if it is none."""
-    if isinstance(value, list):
-        if not value or not all(isinstance(entry, str) or _looks_like_step(entry) for entry in value):
-            return None
-        value = {"steps": value}
-    if not isinstance(value, dict):
-        return None
-    try:
-        plan = _WrittenPlan.model_validate(value)
-    except ValidationError as error:
-        words = error.errors(include_url=False)[0]["input"]
-        return Unreadable("a step is neither a text nor an object with a task", excerpt(repr(words)))
-    if plan.steps is None and plan.answer is None:
-        return None
-    steps = [(step.number, step.to_step()) for step in plan.steps or ()]
-    return _numbered(steps, plan.answer, taken, repr(value))
-
-
-def _looks_like_step(entry: Any) -> bool:
-    names = ("task", "description", "instruction", "step", "tool", "tool_name", "action")
-    return isinstance(entry, dict) and any(name in entry for name in names)
 
 
 def _numbered(

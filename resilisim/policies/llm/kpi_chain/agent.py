@@ -196,13 +196,13 @@ class ChainState:
 
     def succeed(self, task: PlanTask, outcome: Done) -> None:
         """Remember what a task found; its raw output only where nothing else is remembered."""
-        found = copy.deepcopy(dict(outcome.entities))
-        self.plan = self.plan.with_task(task.task_id, status=DONE, result=dict(outcome.entities))
+        found = dict(outcome.entities)
+        self.plan = self.plan.with_task(task.task_id, status=DONE, result=found)
         self._memory[task.task_id] = found if self._keeps_entities else {OUTPUT: outcome.output}
         self.open_failures.pop(self._lineages[task.task_id], None)
         self._publish()
         self.run.note("task_done", outcome.component, task.task_id, task=task.task_id)
-        self.run.note("memory", "agent", task.task_id, task=task.task_id, entities=dict(outcome.entities))
+        self.run.note("memory", "agent", task.task_id, task=task.task_id, entities=found)
 
     def fail(self, task: PlanTask, outcome: Failed) -> None:
         """Write down that a task failed."""
@@ -259,7 +259,7 @@ class ChainState:
 
     def _publish(self) -> None:
         self.run.structure["plan"] = self.plan.to_mapping()
-        self.run.structure["memory"] = copy.deepcopy(self._memory)
+        self.run.structure["memory"] = dict(self._memory)
         self.run.structure["replans"] = dict(self._replans)
 
 

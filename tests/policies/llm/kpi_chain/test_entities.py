@@ -100,24 +100,31 @@ def test_nothing_extracted_is_a_valid_finding(nothing):
 
 
 @pytest.mark.parametrize(
-    ("reply", "problem"),
+    ("read", "reply", "problem"),
     [
-        ("", "empty"),
-        ("confidence_score: 0.9", "'extracted_entities'"),
-        ("extracted_entities: {name: Kim}", "'confidence_score' has to be a number"),
-        ("confidence_score: high\nextracted_entities: {name: Kim}", "'high'"),
-        ("confidence_score: 95\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
-        ("confidence_score: -0.1\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
-        ("confidence_score: nan\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
-        ("confidence_score: true\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
-        ("confidence_score: {}\nextracted_entities: {name: Kim}", "for 'name' it is 'None'"),
-        ("confidence_score: 0.9\nextracted_entities: [Kim]", "has to be a mapping"),
-        ("confidence_score: 0.9\nextracted_entities: Kim", "has to be a mapping"),
+        (read_extraction, "", "empty"),
+        (read_extraction, "confidence_score: 0.9", "'extracted_entities'"),
+        (read_extraction, "extracted_entities: {name: Kim}", "'confidence_score' has to be a number"),
+        (read_extraction, "confidence_score: high\nextracted_entities: {name: Kim}", "'high'"),
+        (read_extraction, "confidence_score: 95\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
+        (read_extraction, "confidence_score: -0.1\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
+        (read_extraction, "confidence_score: nan\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
+        (read_extraction, "confidence_score: true\nextracted_entities: {name: Kim}", "from 0.0 to 1.0"),
+        (read_extraction, "confidence_score: {}\nextracted_entities: {name: Kim}", "for 'name' it is 'None'"),
+        (read_extraction, "confidence_score: 0.9\nextracted_entities: [Kim]", "has to be a mapping"),
+        (read_extraction, "confidence_score: 0.9\nextracted_entities: Kim", "has to be a mapping"),
+        (read_reasoning, "It is Kim.", "no YAML with 'execution_result'"),
+        (read_reasoning, "execution_result: Kim", "has to be a mapping"),
+        (read_reasoning, "execution_result: {outputs: {name: Kim}}", "completed or failed, not 'none'"),
+        (read_reasoning, "execution_result: {status: done, outputs: {name: Kim}}", "not 'done'"),
+        (read_reasoning, "execution_result: {status: completed}", "'outputs' has to be a mapping"),
+        (read_reasoning, "execution_result: {status: completed, outputs: [Kim]}", "'outputs' has to be a mapping"),
+        (read_reasoning, f"{reasoning(name='a')}\n{reasoning(name='b')}", "no valid YAML|stands twice"),
     ],
 )
-def test_what_has_another_form(reply, problem):
+def test_what_has_another_form(read, reply, problem):
     with pytest.raises(UnreadableReplyError, match=problem):
-        read_extraction(reply, [NAME])
+        read(reply, [NAME])
 
 
 def pieces(entity: str, *found: tuple[object, float]) -> list[dict[str, Finding]]:
@@ -174,23 +181,6 @@ def test_a_reasoner_may_fail_in_many_words(reply):
     read = read_reasoning(reply, [NAME])
     assert not read.completed
     assert read.steps == ()
-
-
-@pytest.mark.parametrize(
-    ("reply", "problem"),
-    [
-        ("It is Kim.", "no YAML with 'execution_result'"),
-        ("execution_result: Kim", "has to be a mapping"),
-        ("execution_result: {outputs: {name: Kim}}", "completed or failed, not 'none'"),
-        ("execution_result: {status: done, outputs: {name: Kim}}", "not 'done'"),
-        ("execution_result: {status: completed}", "'outputs' has to be a mapping"),
-        ("execution_result: {status: completed, outputs: [Kim]}", "'outputs' has to be a mapping"),
-        (f"{reasoning(name='a')}\n{reasoning(name='b')}", "no valid YAML|stands twice"),
-    ],
-)
-def test_what_a_reasoner_must_not_write(reply, problem):
-    with pytest.raises(UnreadableReplyError, match=problem):
-        read_reasoning(reply, [NAME])
 
 
 LABELLED = [

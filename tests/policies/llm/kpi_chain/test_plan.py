@@ -282,6 +282,11 @@ def test_tasks_in_any_order_are_sorted_by_what_they_need(tasks, entities):
     assert any(warning.startswith("the tasks were sorted") for warning in warnings) is (ids != written)
 
 
+def test_the_answer_stands_last_also_before_tasks_that_it_does_not_need():
+    plan, _ = read_plan(plan_of(FIRST, LAST, tool_task("T3", "x", "year")), RULES)
+    assert [task.task_id for task in plan.tasks] == ["T1", "T3", "T2"]
+
+
 def test_a_value_with_a_colon_needs_no_quotes():
     plan = plan_of(FIRST, LAST).replace("value: it", "value: Report: the third, of 12:30")
     plan = plan.replace("Search for T1", "Find this: the name").replace("what it is", "@name, not: the title", 1)
@@ -363,20 +368,8 @@ def test_what_a_plan_says_about_its_own_execution_is_not_believed():
     ],
 )
 def test_literals_are_read_in_the_type_that_the_plan_states(value, kind, expected):
-    text = f"""
-tasks:
-  - task_id: 1
-    task_description: d
-    task_type: Tool call
-    tool_name: other
-    input_parameters:
-      - name: x
-        type: {kind}
-        value: {value}
-    expected_output_entities:
-      - {{name: final_answer, type: string}}
-"""
-    plan, _ = read_plan(text, RULES)
+    task = tool_task("1", "", "final_answer", tool_name="other", input_parameters=[given("x", "WRITTEN", kind)])
+    plan, _ = read_plan(plan_of(task).replace("WRITTEN", value), RULES)
     assert plan.tasks[0].task_id == "1"
     read = plan.tasks[0].inputs[0].value
     assert read == expected
@@ -388,20 +381,14 @@ def test_without_entities_every_task_brings_its_output():
     assert [task.entity_names for task in plan.tasks] == [(OUTPUT,), (FINAL_ANSWER,)]
 
 
-def continuation_rules():
-    first, last = read_plan(plan_of(FIRST, LAST), RULES)[0].tasks
-    failed = (
-        read_plan(plan_of(tool_task("T3", "x", "final_answer")), RULES)[0]
-        .with_task("T3", status="failed", failure="why")
-        .tasks[0]
-    )
-    done = read_plan(plan_of(FIRST, LAST), RULES)[0].with_task("T1", status="done", result={"name": "Kim"}).tasks[0]
-    return PlanRules(specs=(SEARCH,), kept=(done, failed), used_ids=(first.task_id, last.task_id, "T3"))
-
-
-def test_a_continuation_builds_on_what_is_done():
-    plan, _ = read_plan(plan_of(answer_task("T3a", "T1.name")), continuation_rules())
-    assert [task.task_id for task in plan.tasks] == ["T3a"]
+def continued(task):
+    """Read a continuation after T3 has failed; T1 is done, and T2 gone."""
+    plan, _ = read_plan(plan_of(FIRST, LAST), RULES)
+    done = plan.with_task("T1", status="done", result={"name": "Kim"}).tasks[0]
+    plan, _ = read_plan(plan_of(tool_task("T3", "x", "final_answer")), RULES)
+    failed = plan.with_task("T3", status="failed", failure="why").tasks[0]
+    rules = PlanRules(specs=(SEARCH,), kept=(done, failed), used_ids=("T1", "T2", "T3"))
+    return read_plan(plan_of(task), rules)[0]
 
 
 @pytest.mark.parametrize(
@@ -414,6 +401,7 @@ def test_a_continuation_builds_on_what_is_done():
         (answer_task("T3a", "T2.final_answer"), "'T2', which does not exist"),
     ],
 )
-def test_a_continuation_neither_repeats_nor_leans_on_what_failed(task, problem):
+def test_a_continuation_builds_on_what_is_done_and_neither_repeats_nor_leans_on_what_failed(task, problem):
+    assert continued(answer_task("T3a", "T1.name")).tasks[0].task_id == "T3a"
     with pytest.raises(UnreadableReplyError, match=problem):
-        read_plan(plan_of(task), continuation_rules())
+        continued(task)

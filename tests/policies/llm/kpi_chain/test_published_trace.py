@@ -10,11 +10,20 @@ import asyncio
 
 import pytest
 
-from resilisim.chat import ScriptedChatModel, ScriptedReply
+from resilisim.chat import ScriptedChatModel
 from resilisim.policies.llm.kpi_chain.agent import KpiChain
 from resilisim.policies.llm.run import AgentRun
-from tests.policies.llm.kpi_chain.chains import answer_task, entity, plan_of, ref, statuses, tool_task
-from tests.policies.llm.plays import Play
+from tests.policies.llm.kpi_chain.chains import (
+    answer_task,
+    entity,
+    extraction,
+    plan_of,
+    reasoned,
+    ref,
+    statuses,
+    tool_task,
+)
+from tests.policies.llm.plays import Play, extractor, planner, replanner
 from tests.policies.llm.toolboxes import ScriptedToolbox, spec
 
 QUESTION = "What government position was held by the woman who portrayed Corliss Archer in the film Kiss and Tell?"
@@ -44,49 +53,20 @@ CONTINUATION = plan_of(
     answer_task("T3a", "T2a.government_position"),
 )
 
-FOUND_ACTRESS = """```yaml
-confidence_score: 0.95
-extracted_entities:
-  actress_name: "Shirley Temple"
-entities_summary: |-
-  The article names her in the part (0.95).
-```"""
-FOUND_NOTHING = """confidence_score: 0.15
-extracted_entities:
-  government_position: null
-entities_summary: |-
-  Only the word diplomat, no office; hence 0.2.
-"""
-FOUND_OFFICE = """confidence_score: 0.98
-extracted_entities:
-  government_position: "Chief of Protocol"
-entities_summary: |-
-  Listed with its years.
-"""
-REASONED = """Justifications:
-1. The question asks for an office.
-2. The input position names it.
-
-execution_result:
-  status: completed
-  outputs:
-    final_answer: "Chief of Protocol"
-execution_details:
-  reasoning_steps:
-    - "Took the office from the input"
-"""
-
 FILM_ARTICLE = "Kiss and Tell (1945) is a comedy with Shirley Temple as Corliss Archer."
 CAREER_ARTICLE = "Shirley Temple Black was an actress and, later, a diplomat. Her films include Bright Eyes."
 OFFICE_ARTICLE = "Offices: Ambassador to Ghana (1974-1976); Chief of Protocol of the United States (1976-1977)."
 
+ACTRESS = extraction(0.95, "The article names her in the part.", actress_name="Shirley Temple")
+NO_OFFICE = extraction(0.15, "Only the word diplomat, no office; hence 0.2.", government_position=None)
+OFFICE = extraction(0.98, "Listed with its years.", government_position="Chief of Protocol")
 SCRIPT = [
-    ScriptedReply(PLAN, QUESTION, "planner"),
-    ScriptedReply(FOUND_ACTRESS, FILM_ARTICLE, "extractor"),
-    ScriptedReply(FOUND_NOTHING, CAREER_ARTICLE, "extractor"),
-    ScriptedReply(CONTINUATION, "entity 'government_position' was not found (confidence 0.15)", "replanner"),
-    ScriptedReply(FOUND_OFFICE, OFFICE_ARTICLE, "extractor"),
-    ScriptedReply(REASONED, "value: Chief of Protocol", "reasoner"),
+    planner(PLAN, QUESTION),
+    extractor(f"```yaml\n{ACTRESS}\n```", FILM_ARTICLE),
+    extractor(NO_OFFICE, CAREER_ARTICLE),
+    replanner(CONTINUATION, "entity 'government_position' was not found (confidence 0.15)"),
+    extractor(OFFICE, OFFICE_ARTICLE),
+    reasoned("value: Chief of Protocol", final_answer="Chief of Protocol"),
 ]
 
 

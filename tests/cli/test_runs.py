@@ -1,0 +1,116 @@
+"""`resilisim report`, `rescore`, `merge`, `export`: what is made of folders of runs, through the real commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from resilisim.evaluation.run.store import EPISODES_NAME, read_records
+from resilisim.provenance import encode_json_line
+from tests.cli.conftest import Command
+
+EVALUATE = ("evaluate", "--policy", "plan-follower", "--prompt", "optimal", "--tasks", 5, "--seeds", 2)
+
+
+@pytest.fixture
+def run(command: Command, tmp_path: Path) -> Path:
+    """Return the folder of a run of 10 episodes."""
+    assert command(*EVALUATE, "--out", tmp_path / "run").code == 0
+    return tmp_path / "run"
+
+
+def test_report_writes_the_page_and_prints_the_summary(command: Command, run: Path, tmp_path: Path) -> None:
+    outcome = command("report", run)
+    assert outcome.code == 0
+    assert "plan-follower" in outcome.out
+    assert f"report: {run / 'report.html'}" in outcome.out
+    assert (run / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    (run / "report.html").unlink()
+    page, text, other = tmp_path / "page.html", tmp_path / "x.md", tmp_path / "other"
+    assert command(*EVALUATE, "--policy", "repairing-follower", "--out", other).code == 0
+    values = command("report", run, "--out", page, "--compare-with", other, "--json").json()
+    assert (values["report"], values["markdown"], values["num_episodes"]) == (str(page), None, 10)
+    assert "Compared with another run" in page.read_text(encoding="utf-8")
+    assert f"Markdown: {text}" in command("report", run, "--out", page, "--markdown", text).out
+    assert text.read_text(encoding="utf-8").startswith("# ")
+    (run / EPISODES_NAME).write_text("", encoding="utf-8")
+    assert "no episode is finished" in command("report", run).refusal()
+    assert not (run / "report.html").exists()
+
+
+def test_saved_episodes_are_scored_again(command: Command, run: Path, tmp_path: Path) -> None:
+    outcome = command("rescore", run)
+    assert (outcome.code, outcome.out) == (0, "10 of 10 episodes agree (numbers to 1e-9)\n")
+    counts = command("rescore", run, "--json").json()
+    assert (counts["agrees"], counts["num_agreeing"], counts["differences"]) == (True, 10, [])
+    assert counts["directory"] is None
+
+    first, *rest = (run / EPISODES_NAME).read_bytes().splitlines(keepends=True)
+    record = json.loads(first)
+    record["outcome"] = 1 - record["outcome"]
+    (run / EPISODES_NAME).write_bytes(encode_json_line(record) + b"".join(rest))
+    outcome = command("rescore", run)
+    assert outcome.code == command("rescore", run, "--json").code == 1
+    assert outcome.out.startswith("9 of 10 episodes agree (numbers to 1e-9)\n1 have another score or other numbers\n")
+    assert "  episode 0: outcome is " in outcome.out
+    repaired = command("rescore", run, "--out", tmp_path / "again")
+    assert repaired.code == command("rescore", tmp_path / "again").code == 0
+    assert repaired.out.endswith(f"scored again: {tmp_path / 'again'}\n")
+
+
+def test_shards_are_merged_and_exported(command: Command, tmp_path: Path) -> None:
+    merged, tables = tmp_path / "merged", tmp_path / "tables"
+    parts = [tmp_path / "one", tmp_path / "two"]
+    for number, part in enumerate(parts, start=1):
+        done = command(*EVALUATE, "--out", part, "--shard", f"{number}/2")
+        assert f"next: resilisim merge {part}" in done.err
+
+    first = command("merge", parts[0], "--out", merged)
+    assert first.code == 0  # what there is was merged; what is missing is said
+    assert "6 of 10 episodes in" in first.out
+    assert "not complete: 4 of 10 episodes are missing, the first is episode 2" in first.err
+    second = command("merge", *parts, "--out", merged, "--json")
+    assert second.err == ""
+    counts = {"num_planned": 10, "num_episodes": 10, "num_new": 4, "num_duplicates": 6, "num_failures": 0}
+    rest = {"num_unfinished": 0, "first_missing": None}
+    assert list(second.json().items()) == list({"directory": str(merged), "complete": True, **counts, **rest}.items())
+    assert sorted(record["index"] for record in read_records(merged)) == list(range(10))
+    # The last shard of a complete folder leads to the report.
+    assert f"next: resilisim report {merged}" in command(*EVALUATE, "--out", merged, "--shard", "2/2").err
+
+    done = command("export", merged, "--out", tables)
+    assert done.code == 0
+    assert "episodes.parquet" in done.out
+    assert pyarrow.parquet.read_table(tables / "episodes.parquet").num_rows == 10
+    again = command("export", merged, "--out", tables, "--json").json()
+    assert (again["num_episodes"], again["num_planned"]) == (10, 10)
+    assert [table["file"] for table in again["tables"]] == ["episodes.parquet", "steps.parquet", "failures.parquet"]
+    unfinished = command("export", parts[1], "--out", tables)
+    assert "not finished: 4 of 10 episodes" in unfinished.err
+
+
+def test_what_is_no_run_or_another_one_is_refused_in_one_line(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, out = [tmp_path / "a", tmp_path / "b"], tmp_path / "out"
+    for seeds, run in enumerate(runs, start=1):
+        assert command("evaluate", "--policy", "random", "--tasks", 1, "--seeds", seeds, "--out", run).code == 0
+    for arguments in (
+        ["merge", tmp_path, "--out", out],
+        ["export", tmp_path, "--out", out],
+        ["rescore", tmp_path],
+        ["report", tmp_path],
+        ["report", runs[0], "--compare-with", tmp_path],
+    ):
+        assert "is no folder of results: it holds no manifest.json" in command(*arguments).refusal()
+    refusal = command("merge", *runs, "--out", out).refusal()
+    assert "seeds is [0, 1] there and [0] here; only parts of one run are merged" in refusal
+    assert "a is named twice" in command("merge", runs[0], runs[0], "--out", out).refusal()
+    assert command("export", runs[0], "--out", out).code == 0
+    assert "is not a table of this run" in command("export", runs[1], "--out", out).refusal()
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    assert "pip install 'resilisim[datasets]'" in command("export", runs[0], "--out", out).refusal()
