@@ -35,22 +35,13 @@ COMMANDS = {
         "bound:bound",
         "Solve a task exactly: how often can the best agent succeed, and how often does plainly following the plan.",
     ),
-    "play": (
-        "evaluation.play:play",
-        "Take the agent's place in the terminal, and see afterwards what each call cost.",
-    ),
+    "play": ("evaluation.play:play", "Take the agent's place in the terminal, and see afterwards what each call cost."),
     "evaluate": (
         "evaluation.evaluate:evaluate",
         "Evaluate policies; each episode becomes one line of OUT/episodes.jsonl.",
     ),
-    "agents": (
-        "models:agents",
-        "List the LLM agents, or the options of one.",
-    ),
-    "report": (
-        "evaluation.runs:report",
-        "Write the HTML report of a run, finished or not, and print its summary.",
-    ),
+    "agents": ("models:agents", "List the LLM agents, or the options of one."),
+    "report": ("evaluation.runs:report", "Write the HTML report of a run, finished or not, and print its summary."),
     "compare": (
         "evaluation.compare:compare",
         (
@@ -86,34 +77,13 @@ COMMANDS = {
         "evaluation.demo:demo",
         "Show what ResiliSim does: tasks, exact bounds, four policies under sound and flawed plans, and a report.",
     ),
-    "tools": (
-        "tools:app",
-        "Look at the tools: list, show, search, export.",
-    ),
-    "tasks": (
-        "tasks:app",
-        "Generate tasks, list, show and count them.",
-    ),
-    "prompts": (
-        "prompts:app",
-        "Make prompts of four types from tasks, and look at them.",
-    ),
-    "dataset": (
-        "dataset:app",
-        "Write datasets that others train on, check them, and look into them.",
-    ),
-    "train": (
-        "train:app",
-        "Train a policy with PPO, and measure a trained one against the exact optimum.",
-    ),
-    "models": (
-        "models:app",
-        "Language models that agents can use.",
-    ),
-    "episode": (
-        "evaluation.episode:app",
-        "Read one episode of a run, or play it again.",
-    ),
+    "tools": ("tools:app", "Look at the tools: list, show, search, export."),
+    "tasks": ("tasks:app", "Generate tasks, list, show and count them."),
+    "prompts": ("prompts:app", "Make prompts of four types from tasks, and look at them."),
+    "dataset": ("dataset:app", "Write datasets that others train on, check them, and look into them."),
+    "train": ("train:app", "Train a policy with PPO, and measure a trained one against the exact optimum."),
+    "models": ("models:app", "Language models that agents can use."),
+    "episode": ("evaluation.episode:app", "Read one episode of a run, or play it again."),
 }
 
 

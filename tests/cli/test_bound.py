@@ -106,26 +106,6 @@ def test_means_of_all_hold_the_clairvoyant_one_with_its_standard_error(command, 
     assert "custom" in command(*arguments).out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], ["--task", "--tools"]),
-        (["--task", "all", "--tools", "file_operations_reader"], ["--task", "--tools"]),
-        (["--tools", "file_operations_reeder"], ["file_operations_reeder", "'file_operations_reader'"]),
-        (["--tools", ","], ["at least one"]),
-        (["--tools", "file_operations_reader,file_operations_reader"], ["file_operations_reader"]),
-        (["--task", "task_none"], ["task_none"]),
-        (["--tools", "file_operations_reader", "--loop-length", "1"], ["loop_length is 1"]),
-        (["--tools", "file_operations_reader", "--history", "1.5"], ["--history", "1.5"]),
-        (["--tools", "file_operations_reader", "--failed", "nan"], ["--failed", "nan"]),
-    ],
-)
-def test_wrong_values_are_refused(command, arguments, words):
-    line = command("bound", *arguments).refusal()
-    for word in words:
-        assert word in line
-
-
 def bound_of(command, tools, *options):
     return command("bound", "--tools", tools, "--clairvoyant-seeds", "0", "--json", *options).json()
 

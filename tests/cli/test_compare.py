@@ -153,12 +153,6 @@ def test_bad_input_is_refused_in_one_line(command, runs, arguments, text):
     assert text in command("compare", *given, *arguments[2:]).refusal()
 
 
-def test_a_folder_without_results_is_refused(command, runs, tmp_path):
-    assert "no folder of results" in command("compare", runs["reading"], tmp_path).refusal()
-    assert "no folder of results" in command("leaderboard", tmp_path).refusal()
-    assert "no folder of results" in command("power", tmp_path).refusal()
-
-
 def test_a_run_that_is_not_finished_is_compared_and_said(command, runs, tmp_path):
     part = tmp_path / "part"
     shutil.copytree(runs["quitter"], part)
@@ -239,11 +233,8 @@ def test_power_plays_a_pilot_and_says_so(command, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (("--difference", "0"), "--difference is 0"),
-        (("--difference", "100"), "--difference is 100"),
         (("RUN", "--power", "1"), "power is 1"),
         (("RUN", "--level", "-1"), "level is -1"),
-        (("--prompt", "optimal"), "expected RUN_A"),
         (("RUN",), "the pilot holds 2 comparisons"),
     ],
 )

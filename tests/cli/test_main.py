@@ -20,39 +20,15 @@ def test_bare_command_and_help_list_every_command(command):
             assert name in outcome.out
 
 
-@pytest.mark.parametrize("group", ["tools", "tasks"])
-def test_bare_group_shows_its_help(command, group):
+@pytest.mark.parametrize(("group", "listed"), [("tools", "search"), ("tasks", "enhance"), ("models", "check")])
+def test_bare_group_shows_its_help(command, group, listed):
     outcome = command(group)
     assert outcome.code == 0
-    assert "list" in outcome.out
-    assert "show" in outcome.out
+    assert listed in outcome.out
 
 
 def test_version(command):
     assert command("--version").out == f"resilisim {resilisim.__version__}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["evalute"], ["evalute", "evaluate"]),
-        (["tools", "lst"], ["lst", "list"]),
-        (["bound", "--toolz", "a"], ["--toolz", "--tools"]),
-        (["tasks", "generate"], ["--out"]),
-        (["tasks", "generate", "--out", "x", "--count", "zero"], ["--count", "zero"]),
-        (["tasks", "generate", "--out", "x", "--count", "0"], ["--count", "0"]),
-        (["bound", "--tools", "file_operations_reader", "--turns", "-1"], ["--turns", "-1"]),
-        (["bound", "--tools", "file_operations_reader", "--success-probability", "2"], ["--success-probability", "2"]),
-        (["tools", "show"], ["name"]),
-        (["tasks", "generate", "--out", "x", "--count=none"], ["--count", "none"]),
-        (["tools", "list", "extra"], ["extra"]),
-        (["--nonsense"], ["--nonsense"]),
-    ],
-)
-def test_wrong_usage_is_one_line_with_the_value_and_the_nearest_name(command, arguments, words):
-    line = command(*arguments).refusal()
-    for word in words:
-        assert word in line
 
 
 def test_help_imports_nothing_heavy():
@@ -129,27 +105,3 @@ def test_every_option_that_takes_a_whole_number_has_its_largest():
         described = getattr(option, "type_descriptor", None)
         if described is not None and "int" in str(described.annotation):
             assert option.max is not None or " ".join(path) in checked_later, path
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "bound --tools file_operations_reader --turns 1000000000000",
-        "bound --tools file_operations_reader --clairvoyant-seeds 999999999999999999999999999999",
-        "evaluate --policy random --out DIR --seeds 1000000000000",
-        "evaluate --policy random --out DIR --seeds " + "9" * 5000,
-        "evaluate --policy random --out DIR --tasks 999999999999999999999999999999",
-        "evaluate --policy random --out DIR --tasks 1 --max-seconds 1e300",
-        "evaluate --policy random --out DIR --tasks 1 --max-cost inf",
-        "evaluate --policy random --out DIR --tasks 1 --timeout nan",
-        "profile --policy random --out DIR --turns 1000000000",
-        "train --out DIR --steps 999999999999999999999999999999",
-        "train --out DIR --minutes inf",
-        "train --out DIR --set num_envs=999999999999999999999999999999",
-        "episode show DIR 999999999999999999999999999999",
-    ],
-)
-def test_numbers_that_nobody_means_are_refused_in_a_line(command, tmp_path, arguments):
-    line = command(*arguments.replace("DIR", str(tmp_path / "run")).split()).refusal()
-    assert len(line) < 1000
-    assert not (tmp_path / "run").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -55,16 +55,16 @@ from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_p
 from resilisim.options import OUTPUT_GROUP
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
 
-AXES_PANEL = "What is varied"
+
+def _varied(what: str, default: str) -> Any:
+    """Return an option that may be given several times, under the heading of what is varied."""
+    return typer.Option(help=f"{what}; again for more.", show_default=default, rich_help_panel="What is varied")
 
 
 @takes(environment=OptionGroup(EnvironmentSettings, [*RULES[1:], *WORDING]), models=MODEL_OPTIONS)
 def profile(
     *,
-    policy: Annotated[
-        list[str],
-        typer.Option("--policy", help="As in 'resilisim evaluate'; again for more."),
-    ],
+    policy: Annotated[list[str], typer.Option(help="As in 'resilisim evaluate'; again for more.")],
     out: Annotated[
         Path,
         typer.Option(
@@ -86,46 +86,13 @@ def profile(
     ] = None,
     seeds: SeedsOption = 1,
     workers: WorkersOption = 1,
-    axis: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--axis",
-            help="reliability, turns or flaws; again for more.",
-            show_default="all",
-            rich_help_panel=AXES_PANEL,
-        ),
-    ] = None,
+    axis: Annotated[list[str] | None, _varied("reliability, turns or flaws", "all")] = None,
     reliability: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--reliability",
-            help="Success probability of a tool; again for more.",
-            show_default="0.5, 0.6, 0.7, 0.8, 0.9, 1",
-            rich_help_panel=AXES_PANEL,
-        ),
+        list[float] | None, _varied("Success probability of a tool", "0.5, 0.6, 0.7, 0.8, 0.9, 1")
     ] = None,
-    turns: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--turns",
-            help="Turns of an episode; again for more.",
-            show_default="4, 6, 8, 10, 12, 15",
-            rich_help_panel=AXES_PANEL,
-        ),
-    ] = None,
-    flaw: Annotated[
-        list[str] | None,
-        typer.Option("--flaw", help="Flaw type; again for more.", show_default="all", rich_help_panel=AXES_PANEL),
-    ] = None,
-    severity: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--severity",
-            help="light, moderate or severe; again for more.",
-            show_default="all",
-            rich_help_panel=AXES_PANEL,
-        ),
-    ] = None,
+    turns: Annotated[list[int] | None, _varied("Turns of an episode", "4, 6, 8, 10, 12, 15")] = None,
+    flaw: Annotated[list[str] | None, _varied("Flaw type", "all")] = None,
+    severity: Annotated[list[str] | None, _varied("light, moderate or severe", "all")] = None,
     environment: EnvironmentSettings,
     models: ModelSettings,
     library: LibraryOption = None,

@@ -117,6 +117,12 @@ def compare_runs(
         StoreError: One is no folder of results.
         InvalidInputError: The runs cannot be compared, have no episode in common, or it is not clear which policies are
             to be compared.
+
+    Example:
+        >>> from resilisim.evaluation import compare_runs, evaluate
+        >>> one, other = evaluate("exact-optimum", 5, "optimal"), evaluate("random", 5, "optimal")
+        >>> compare_runs(one.directory, other.directory)
+        RunComparison(exact-optimum - random, prompts: optimal, 5 pairs)
     """
     table_a = read_episode_table(a)
     same_run = Path(a).resolve() == Path(b).resolve()
@@ -238,6 +244,13 @@ def compare_tables(
     Raises:
         InvalidInputError: One is empty or holds several policies or prompt types, the two have no episode in common,
             or were not played under one law.
+
+    Example:
+        >>> from resilisim.evaluation import compare_tables, evaluate, read_episode_table
+        >>> result = evaluate(["exact-optimum", "random"], 5, "optimal")
+        >>> table = read_episode_table(result.directory)
+        >>> compare_tables(table.group("exact-optimum", "optimal"), table.group("random", "optimal")).best.method
+        'paired_luck_adjusted'
     """
     (policy_a, prompt_a), (policy_b, prompt_b) = _only_group(a, "A"), _only_group(b, "B")
     pairs = match_episodes(a, b)

@@ -99,14 +99,10 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, object], message: str
         check_points(**{**arguments, **changes})
 
 
-def test_points_are_sorted_and_each_there_once() -> None:
-    points = check_points(
-        AXES, (1, 0.5, 0.5), np.array([8, 4, 8]), ["semantic_drift", "tool_misuse"], ["severe", "light"]
-    )
+def test_points_are_sorted_each_there_once_and_none_of_axes_that_are_not_wanted() -> None:
+    flaws, severities = ["semantic_drift", "tool_misuse"], ["severe", "light"]
+    points = check_points(AXES, (1, 0.5, 0.5), np.array([8, 4, 8]), flaws, severities)
     assert points == ProfilePoints((0.5, 1.0), (4, 8), ("tool_misuse", "semantic_drift"), ("light", "severe"))
-
-
-def test_points_of_axes_that_are_not_wanted_are_left_out() -> None:
     assert check_points("turns", 7.0, (5,), "nonsense", ()) == ProfilePoints(turns=(5,))
     assert ProfilePoints(turns=(5,)).with_standard(STANDARD) == ProfilePoints(turns=(5, 9))
 

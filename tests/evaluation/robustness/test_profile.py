@@ -85,17 +85,14 @@ def test_the_optimum_lies_on_its_own_curve_once_luck_is_taken_out(made: ProfileR
             assert abs(point.success.value - optimum) < 0.35  # 24 episodes
         assert curve.area.adjusted.value == pytest.approx(1.0, abs=1e-12)
         assert curve.who.privileged
+        for exact in (axis.optimum, axis.plan_following):
+            assert list(exact) == sorted(exact)
+        assert all(plain <= best + 1e-12 for best, plain in zip(axis.optimum, axis.plan_following, strict=True))
     assert made.axis("reliability").optimum[-1] == 1.0  # tools that never fail
+    with pytest.raises(InvalidInputError, match="unknown axis 'reliabilities': did you mean 'reliability'"):
+        made.axis("reliabilities")
     # Three turns: tasks with one required tool have some to spare, of the others every turn must be a success.
     assert made.axis("turns").values == (3, 6, 10)
-
-
-def test_references_rise_with_reliability_and_turns(made: ProfileResult) -> None:
-    for axis in made.axes:
-        for curve in (axis.optimum, axis.plan_following):
-            assert list(curve) == sorted(curve)
-        for best, plain in zip(axis.optimum, axis.plan_following, strict=True):
-            assert plain <= best + 1e-12
 
 
 def test_changes_are_taken_from_the_very_episodes_of_the_standard_run(made: ProfileResult) -> None:
@@ -299,21 +296,16 @@ def test_an_interrupted_profile_says_where(tmp_path: Path, monkeypatch: pytest.M
         profile(Quitter, toy_tasks(2), out=tmp_path, axes="turns", turns=(4,))
 
 
-def test_an_axis_that_was_not_varied_is_refused(made: ProfileResult) -> None:
-    with pytest.raises(InvalidInputError, match="unknown axis 'reliabilities': did you mean 'reliability'"):
-        made.axis("reliabilities")
-
-
 def test_bad_arguments_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     folder = tmp_path / "none"
-    with pytest.raises(InvalidInputError, match=r"reliability is 1\.5"):
-        profile(Quitter, toy_tasks(2), out=folder, bases=(1.5,))
-    with pytest.raises(InvalidInputError, match="workers is 0"):
-        profile(Quitter, toy_tasks(2), out=folder, workers=0)
-    with pytest.raises(InvalidInputError, match="out is 5"):
-        profile(Quitter, toy_tasks(2), out=5)
-    with pytest.raises(InvalidInputError, match="unknown axis 'turn'"):
-        profile(Quitter, 1, out=folder, axes="turn")
+    for changed, text in (
+        ({"bases": (1.5,)}, r"reliability is 1\.5"),
+        ({"workers": 0}, "workers is 0"),
+        ({"out": 5}, "out is 5"),
+        ({"axes": "turn"}, "unknown axis 'turn'"),
+    ):
+        with pytest.raises(InvalidInputError, match=text):
+            profile(Quitter, toy_tasks(2), **{"out": folder, **changed})
     tools = json.loads(default_library().to_json())
     for tool in tools["tools"]:
         tool["success_probability"] = 0.7

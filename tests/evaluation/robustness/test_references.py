@@ -42,20 +42,17 @@ def test_references_are_those_of_each_task_under_the_setting() -> None:
     for changed in (STANDARD, replace(STANDARD, base=0.55, max_turns=6)):
         found = setting_references(tasks, changed, LIBRARY, counted.append, searches)
         for place, task in enumerate(tasks):
-            expected = references(
-                task.required_tools,
-                law=BenchmarkLaw(base=changed.base),
-                rules=EndRules(max_turns=changed.max_turns),
-                clairvoyant_seeds=0,
+            expected, fewer = (
+                references(
+                    task.required_tools,
+                    law=BenchmarkLaw(base=changed.base),
+                    rules=EndRules(max_turns=turns),
+                    clairvoyant_seeds=0,
+                )
+                for turns in (changed.max_turns, changed.max_turns - (searches[place] or 0))
             )
             assert found.optimum[place] == expected["known_probabilities"]
             assert found.plan_following[place] == expected["plan_following"]
-            fewer = references(
-                task.required_tools,
-                law=BenchmarkLaw(base=changed.base),
-                rules=EndRules(max_turns=changed.max_turns - (searches[place] or 0)),
-                clairvoyant_seeds=0,
-            )
             assert found.after_search[place] == pytest.approx(fewer["known_probabilities"], abs=1e-15)
         assert found.gap == 0.0
     assert sum(counted) == 2 * len(tasks)

@@ -74,7 +74,6 @@ def test_sums_of_components() -> None:
     assert sums.total("calls") == 15
     assert sums.cost == 0.0
     assert (sums.malformed_replies, sums.cut_replies) == (5, 9)
-    assert "kpi-chain (optimal): 9 of 15 replies cut off at the limit of tokens" in str(agent_table([sums]).caption)
 
 
 def test_failed_episodes_are_put_down_to_the_first_component_to_give_up() -> None:
@@ -84,14 +83,6 @@ def test_failed_episodes_are_put_down_to_the_first_component_to_give_up() -> Non
     assert sums_of(record(1, 0, failing="tool")).first_failures == {}  # it recovered
 
 
-def test_replans_of_all_of_those_that_finished_and_of_those_that_were_right() -> None:
-    assert sums_of(*EPISODES).to_mapping()["replans"] == {
-        "all": {"0": 2, "2": 2, "3": 1},
-        "finished": {"0": 1, "2": 2},
-        "right": {"0": 1, "2": 1},
-    }
-
-
 def test_one_unknown_price_makes_the_sum_unknown() -> None:
     priced = record(1, 0, components={"agent": usage(1, 10, 0.25)})
     unknown = record(1, 0, components={"agent": usage(1, 10, None)})
@@ -99,25 +90,28 @@ def test_one_unknown_price_makes_the_sum_unknown() -> None:
     assert sums_of(priced, unknown, priced).cost is None
 
 
-def test_the_table_says_who_gave_up() -> None:
+def test_json_and_table_say_who_gave_up_and_how_often_agents_replanned() -> None:
+    sums = sums_of(*EPISODES)
+    assert sums.to_mapping()["replans"] == {
+        "all": {"0": 2, "2": 2, "3": 1},
+        "finished": {"0": 1, "2": 2},
+        "right": {"0": 1, "2": 1},
+    }
     out = Console(width=160)
     with out.capture() as captured:
-        out.print(agent_table([sums_of(*EPISODES)]))
+        out.print(agent_table([sums]))
     text = captured.get()
-    assert "extractor 33%, max_llm_calls 33%, tool 33%" in text
-    assert "planner" in text
-    assert "all 0: 2, 2: 2, 3: 1; finished 0: 1, 2: 2; right 0: 1, 2: 1" in text
+    for part in (
+        "extractor 33%, max_llm_calls 33%, tool 33%",
+        "planner",
+        "all 0: 2, 2: 2, 3: 1; finished 0: 1, 2: 2; right 0: 1, 2: 1",
+        "kpi-chain (optimal): 9 of 15 replies cut off at the limit of tokens",
+    ):
+        assert part in text
 
 
 MEASURES = (saturation, combined_performance_score, deviation_over_models)
 shares = st.lists(st.floats(0, 1), min_size=1, max_size=8)
-
-
-def test_measures_over_models_by_hand():
-    accuracies = [0.25, 0.5, 0.75]
-    assert saturation(accuracies) == 0.75  # 1 - (0.75 - 0.5)
-    assert combined_performance_score(accuracies) == 0.5625  # 0.75 * 0.75
-    assert deviation_over_models(accuracies) == 0.25  # sqrt((0.0625 + 0 + 0.0625) / 2)
 
 
 # Four models' accuracies, and what Molinari and Ciravegna (2026), Table 3, give for them: deviation and CPS, which are
@@ -125,6 +119,7 @@ def test_measures_over_models_by_hand():
 @pytest.mark.parametrize(
     ("accuracies", "deviation", "cps"),
     [
+        ([0.25, 0.5, 0.75], 0.25, 0.56),  # 0.75 * (1 - (0.75 - 0.5)), by hand
         ([0.53, 0.68, 0.26, 0.61], 0.18, 0.57),  # RP-ReAct, Yelp, easy
         ([0.87, 0.39, 0.04, 0.43], 0.34, 0.48),  # Reflexion, Yelp, easy
         ([0.89, 0.69, 0.48, 0.72], 0.16, 0.71),  # RP-ReAct, Airbnb, easy
@@ -142,17 +137,12 @@ def test_one_model_and_none():
     assert all(math.isnan(measure([])) for measure in MEASURES)
 
 
-@given(shares)
-def test_models_that_differ_lower_both_scores(accuracies):
+@given(shares, st.randoms(use_true_random=False))
+def test_models_that_differ_lower_both_scores_in_any_order(accuracies, random):
     assert 0 <= saturation(accuracies) <= 1 + 1e-12
-    assert combined_performance_score(accuracies) <= max(accuracies) + 1e-12
     equal = [max(accuracies)] * len(accuracies)
     assert saturation(equal) == pytest.approx(1.0)
     assert combined_performance_score(accuracies) <= combined_performance_score(equal) + 1e-12
-
-
-@given(shares, st.randoms(use_true_random=False))
-def test_the_order_of_models_does_not_matter(accuracies, random):
     shuffled = list(accuracies)
     random.shuffle(shuffled)
     for measure in MEASURES:

@@ -25,23 +25,11 @@ from resilisim.statistics.comparison import (
     without_variation,
 )
 from tests.evaluation.table.tables import Pair, pair_lists, record, shuffled, tables_of, with_tries
+from tests.statistics.test_estimates import naive_clustered
 
 
 def compare(pairs: list[Pair]) -> Comparison:
     return compare_tables(*tables_of(pairs))
-
-
-def naive_clustered(values: list[float], tasks: list[int]) -> tuple[float, float]:
-    """Mean and cluster-robust error, from all products of residuals of one task."""
-    mean = sum(values) / len(values)
-    count = len(set(tasks))
-    total = sum(
-        (values[i] - mean) * (values[j] - mean)
-        for i in range(len(values))
-        for j in range(len(values))
-        if tasks[i] == tasks[j]
-    )
-    return mean, math.sqrt(max(count / (count - 1) * total, 0.0)) / len(values)
 
 
 @settings(deadline=None)
@@ -87,16 +75,6 @@ def test_mcnemar_is_the_binomial_test_of_the_pairs_that_differ(pairs):
     assert found.p_value == pytest.approx(expected)
     assert f"{only_a} episodes only A solved, {only_b} only B" in (found.note or "")
     assert found.interval[0] < found.difference < found.interval[1] or abs(found.difference) == 1.0
-
-
-def test_luck_makes_nobody_surer_where_no_outcome_ever_differed():
-    # Both always do the same, but for lucks that differ a little: the adjusted terms vary by less than a point.
-    pairs = [(task, task % 2, task % 2, 0.1 + 0.001 * (task % 3), 0.1) for task in range(40)]
-    found = compare(pairs).differences
-    adjusted = found["paired_luck_adjusted"]
-    assert 0.0 < adjusted.standard_error < 1e-3
-    assert adjusted.interval == found["paired"].interval
-    assert adjusted.p_value == 1.0
 
 
 def naive_terms(pairs: list[Pair]) -> list[float]:
@@ -152,13 +130,6 @@ def test_betas_of_a_task_do_not_look_at_its_fold():
     assert np.array_equal(adjusted_terms(match_episodes(*tables_of(changed)))[1][0], before)
 
 
-def test_where_outcomes_never_differ_luck_is_left_alone():
-    pairs = [(task, 0, 0, 0.1 * (task % 5), -0.1 * (task % 3)) for task in range(80)]
-    found = compare(pairs).differences
-    assert found["paired_luck_adjusted"].difference == 0.0
-    assert found["paired_luck_adjusted"].interval == found["paired"].interval
-
-
 @settings(deadline=None)
 @given(pair_lists)
 def test_swapping_the_sides_turns_every_sign(pairs):
@@ -179,12 +150,21 @@ def test_the_order_of_episodes_changes_nothing(pairs, seed):
     assert again.to_mapping() == compare_tables(a, b).to_mapping()
 
 
-def test_a_policy_against_itself_has_no_difference_and_no_certainty():
-    pairs = [(task, task % 2, task % 2, 0.2, 0.2) for task in range(30)]
-    for method, found in compare(pairs).differences.items():
-        assert found.difference == 0.0
-        assert found.p_value == 1.0
-        assert found.interval[0] < 0.0 < found.interval[1], method
+@pytest.mark.parametrize(
+    ("luck_a", "luck_b"),
+    [
+        (lambda task: 0.2, lambda task: 0.2),
+        (lambda task: 0.1 + 0.001 * (task % 3), lambda task: 0.1),  # the adjusted terms vary by less than a point
+        (lambda task: 0.1 * (task % 5), lambda task: -0.1 * (task % 3)),
+    ],
+)
+def test_where_no_outcome_ever_differs_there_is_no_difference_and_luck_makes_nobody_surer(luck_a, luck_b):
+    found = compare([(task, task % 2, task % 2, luck_a(task), luck_b(task)) for task in range(80)]).differences
+    for method, difference in found.items():
+        assert abs(difference.difference) < 1e-3
+        assert difference.interval[0] < 0.0 < difference.interval[1], method
+        assert difference.p_value == 1.0
+    assert found["paired_luck_adjusted"].interval == found["paired"].interval
 
 
 def test_what_never_varies_is_judged_by_the_number_of_tasks():
@@ -235,21 +215,20 @@ def test_only_common_episodes_are_paired():
 
 def test_what_cannot_be_paired_is_refused_in_one_line():
     a = table_of([record("a", 0, 0, 1, 0.0)], {})
-    with pytest.raises(InvalidInputError, match="no episode in common"):
-        compare_tables(a, table_of([record("b", 1, 0, 1, 0.0)], {}))
-    with pytest.raises(InvalidInputError, match="B holds no episode"):
-        compare_tables(a, table_of([], {}))
     both = table_of([record("a", 0, 0, 1, 0.0), record("c", 0, 0, 1, 0.0)], {})
+    b = record("b", 0, 0, 1, 0.0)
+    for other, text in (
+        ([record("b", 1, 0, 1, 0.0)], "no episode in common"),
+        ([], "B holds no episode"),
+        ([{**b, "optimum": 0.5}], r"V\* of task_00000000 .* one law"),
+        ([{**b, "required_tools": ["utility_logger"]}], r"task task_00000000 is not the same in both, .*utility_l"),
+    ):
+        with pytest.raises(InvalidInputError, match=text):
+            compare_tables(a, table_of(other, {}))
     with pytest.raises(InvalidInputError, match="A holds a under optimal, c under optimal"):
         compare_tables(both, a)
     with pytest.raises(InvalidInputError, match="seed 0 of task_00000000 stands twice"):
         match_episodes(both, a)
-    other_law = {**record("b", 0, 0, 1, 0.0), "optimum": 0.5}
-    with pytest.raises(InvalidInputError, match=r"V\* of task_00000000 .* one law"):
-        compare_tables(a, table_of([other_law], {}))
-    other_task = {**record("b", 0, 0, 1, 0.0), "required_tools": ["utility_logger"]}
-    with pytest.raises(InvalidInputError, match=r"task task_00000000 is not the same in both, it requires .*utility_l"):
-        compare_tables(a, table_of([other_task], {}))
 
 
 def test_pooling_counts_all_pairs_and_takes_luck_off_in_each_part():
@@ -261,10 +240,8 @@ def test_pooling_counts_all_pairs_and_takes_luck_off_in_each_part():
     assert one.terms is not None
     assert two.terms is not None
     assert pooled.best.difference == pytest.approx(np.concatenate([one.terms, two.terms]).mean())
-    values = np.concatenate([one.pairs.outcome_a, two.pairs.outcome_a]) - np.concatenate(
-        [one.pairs.outcome_b, two.pairs.outcome_b]
-    )
-    tasks = [one.pairs.tasks[t] for t in one.pairs.task] + [two.pairs.tasks[t] for t in two.pairs.task]
+    values = np.concatenate([part.pairs.outcome_a - part.pairs.outcome_b for part in (one, two)])
+    tasks = [part.pairs.tasks[place] for part in (one, two) for place in part.pairs.task]
     mean, error = naive_clustered(list(values), tasks)
     assert pooled.differences["paired"].difference == pytest.approx(mean)
     assert pooled.differences["paired"].standard_error == pytest.approx(error)

@@ -1,13 +1,15 @@
-"""Which policies of two runs belong together."""
+"""Which runs can be compared, and which of their policies belong together."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import pytest
 
 from resilisim.errors import InvalidInputError
-from resilisim.evaluation.table.comparing import compare_run_tables, compare_tables
+from resilisim.evaluation.run.rescoring import SOURCE_KEY
+from resilisim.evaluation.table.comparing import compare_run_tables, compare_tables, refuse_incomparable
 from resilisim.evaluation.table.episodes import EpisodeTable, table_of
 from resilisim.statistics import holm
 from tests.evaluation.synthetic import synthetic_run
@@ -47,11 +49,17 @@ def test_named_policies_are_compared():
     alone = compare_tables(a.group("random", "baseline"), b.group("exact-optimum", "baseline"))
     assert result.comparisons[0].to_mapping() == alone.to_mapping()
     assert result.comparisons[0].privileged == (False, True)
+    assert labels(compare_run_tables(a, run("x"), "random"))[0] == ("random", "x", "baseline")
+    named = labels(compare_run_tables(a, run("y", "random"), policy_b="random"))
+    assert named[0] == ("random (A)", "random (B)", "baseline")
 
 
 def test_one_run_of_two_policies_is_compared_with_itself():
     table = run("random", "plan-follower", prompts=("optimal",))
-    assert labels(compare_run_tables(table, table, same_run=True)) == [("random", "plan-follower", "optimal")]
+    result = compare_run_tables(table, table, same_run=True)
+    assert labels(result) == [("random", "plan-follower", "optimal")]
+    shown = f"RunComparison(random - plan-follower, prompts: optimal, {result.pooled.episodes} pairs)"
+    assert repr(result) == shown
     named = compare_run_tables(table, table, policy_b="random", same_run=True)
     assert labels(named) == [("plan-follower", "random", "optimal")]
 
@@ -63,32 +71,18 @@ def test_one_run_of_two_policies_is_compared_with_itself():
         (("random", "x"), ("y", "z"), {"policy_a": "x"}, "say which two"),
         (("random",), ("y",), {"policy_a": "randon"}, "unknown policy 'randon' in A: did you mean 'random'"),
         (("random",), ("y",), {"prompt": "optimul"}, "unknown prompt type 'optimul' in A: did you mean 'optimal'"),
+        (("random",), None, {}, "A holds only one policy, random: expected a run of two"),
+        (("random",), None, {"policy_a": "random", "policy_b": "random"}, "A holds only one policy, random"),
+        (("random", "x", "y"), None, {}, "say which two"),
+        (("random", "x", "y"), None, {"policy_a": "x"}, "say which two"),
+        (("random", "x"), None, {"policy_a": "x", "policy_b": "x"}, "say which two"),
     ],
 )
 def test_what_is_not_clear_is_asked_for(policies_a, policies_b, options, text):
+    """Without other policies the run is compared with itself."""
+    same_run = policies_b is None
     with pytest.raises(InvalidInputError, match=text):
-        compare_run_tables(run(*policies_a), run(*policies_b), **options)
-
-
-def test_a_run_of_one_policy_is_not_compared_with_itself():
-    table = run("random")
-    for options in ({}, {"policy_a": "random", "policy_b": "random"}):
-        with pytest.raises(InvalidInputError, match="A holds only one policy, random: expected a run of two"):
-            compare_run_tables(table, table, **options, same_run=True)
-
-
-def test_a_comparison_shows_what_is_compared_and_not_its_episodes():
-    table = run("random", "plan-follower", prompts=("optimal",))
-    result = compare_run_tables(table, table, same_run=True)
-    shown = f"RunComparison(random - plan-follower, prompts: optimal, {result.pooled.episodes} pairs)"
-    assert repr(result) == shown
-
-
-def test_a_policy_is_not_compared_with_its_own_episodes():
-    table = run("random", "x", "y")
-    for options in ({}, {"policy_a": "x"}, {"policy_a": "x", "policy_b": "x"}):
-        with pytest.raises(InvalidInputError, match="say which two"):
-            compare_run_tables(table, table, **options, same_run=True)
+        compare_run_tables(run(*policies_a), run(*(policies_b or policies_a)), **options, same_run=same_run)
 
 
 def test_reworded_tasks_are_compared_and_told():
@@ -121,3 +115,84 @@ def test_json_has_each_method_at_the_top_and_corrected_p_values_below():
         assert [row[method]["p_value_holm"] for row in mapping["comparisons"]] == pytest.approx(holm(raw))
     assert len(mapping["comparisons"]) == 4
     assert mapping["num_unfinished"] == [104, 0]
+
+
+MANIFEST = {
+    "arguments": {
+        "benchmark": {"version": "benchmark-v1", "sha256": "aa"},
+        "environment": {"base": 0.8, "max_turns": 10, "salt": "s", "planner": "auto"},
+        "library": "bb",
+        "num_episodes": 12,
+        "policies": ["random"],
+        "policy_names": ["random"],
+        "prompts": ["baseline"],
+        "seeds": [0, 1],
+        "tasks": {"count": 6, "sha256": "cc"},
+    },
+    "created": "then",
+}
+
+
+def changed(*path: str, value: object) -> dict:
+    manifest = copy.deepcopy(MANIFEST)
+    place = manifest["arguments"]
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        (("benchmark", "version"), "benchmark-v2", "benchmark version is 'benchmark-v1' in one and 'benchmark-v2'"),
+        (("library",), "dd", "tool library is 'bb' in one and 'dd'"),
+        (("environment", "base"), 0.9, r"law \(base success probability\) is 0.8 in one and 0.9"),
+        (("environment", "max_turns"), 20, "end rule max_turns is 10 in one and 20"),
+        (("environment", "salt"), "t", "salt of the luck is 's' in one and 't'"),
+        (("environment", "planner"), "exact", "environment option planner is 'auto' in one and 'exact'"),
+        (("something_new",), 1, "something_new is absent in one and 1"),
+    ],
+)
+def test_what_changes_episodes_is_refused_and_named(path, value, text):
+    with pytest.raises(InvalidInputError, match=text) as refused:
+        refuse_incomparable([MANIFEST, MANIFEST, changed(*path, value=value)], ["a", "b", "c"])
+    assert str(refused.value).startswith("a and c cannot be compared")
+
+
+def test_texts_of_different_revisions_are_not_compared_and_missing_means_the_first():
+    refuse_incomparable([MANIFEST, changed("benchmark", "texts", value=1)])
+    now = changed("benchmark", "texts", value=2)
+    refuse_incomparable([now, now])
+    now["arguments"]["environment"]["base"] = 0.1
+    with pytest.raises(InvalidInputError) as refused:
+        refuse_incomparable([MANIFEST, now], ["old", "new"])
+    expected = "old and new cannot be compared: revision of the texts that agents read is 1 in one and 2 in the other"
+    assert str(refused.value) == expected
+
+
+def test_the_version_is_named_before_everything_that_follows_from_it():
+    other = changed("benchmark", "version", value="benchmark-v2")
+    other["arguments"]["benchmark"]["sha256"] = "zz"
+    other["arguments"]["environment"]["base"] = 0.1
+    with pytest.raises(InvalidInputError, match="benchmark version"):
+        refuse_incomparable([MANIFEST, other])
+
+
+WHO = ("policies", "policy_names", "models", "models_of_policies", "prompts")
+HOW_OFTEN = ("tasks", "seeds", "num_episodes", SOURCE_KEY)
+
+
+@pytest.mark.parametrize("name", [*WHO, *HOW_OFTEN])
+def test_who_plays_what_and_how_often_may_differ(name):
+    refuse_incomparable([MANIFEST, changed(name, value=["other"])])
+
+
+def test_the_checkpoint_that_plans_prompts_belongs_to_the_episodes():
+    one, other = (
+        changed("checkpoints", value={"policy:p": "1", "auto": "2"}),
+        changed("checkpoints", value={"auto": "3"}),
+    )
+    with pytest.raises(InvalidInputError, match="trained policy that plans prompts is '2' in one and '3'"):
+        refuse_incomparable([one, other])
+    refuse_incomparable([one, changed("checkpoints", value={"policy:q": "4", "auto": "2"})])

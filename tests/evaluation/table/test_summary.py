@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from rich.console import Console
 from resilisim.evaluation.episode.record import EpisodeRecord, ceiling_of
 from resilisim.evaluation.table.episodes import COLUMNS, sums_of
 from resilisim.evaluation.table.summary import (
+    GroupSummary,
     SummaryTable,
     format_interval,
     format_percent,
@@ -22,7 +23,6 @@ from resilisim.evaluation.table.summary import (
     summarise_group,
 )
 from resilisim.statistics import Estimate, FoldSums, cross_fitted_betas, fold_of
-from resilisim.statistics.luck import moments_of
 from tests.evaluation.synthetic import CARELESSNESS, synthetic_record, synthetic_run
 
 
@@ -54,24 +54,16 @@ def test_every_number_is_the_mean_over_the_records(records: list[EpisodeRecord])
             assert loss.value == pytest.approx(mean([r["losses"].get(label, 0.0) for r in own]))
         assert sum(loss.value for loss in row.losses.values()) == pytest.approx(row.regret.value)
         assert sum(row.ended_by.values()) == pytest.approx(1.0)
-
-
-def test_the_points_add_up(records: list[EpisodeRecord]) -> None:
-    for row in summarise(sums_of(records)):
         lost = row.unavoidable + sum(loss.value for loss in row.losses.values()) - row.luck.value
         assert 1.0 - row.success.value == pytest.approx(lost)
 
 
 def test_the_adjusted_score_is_its_definition_episode_by_episode(records: list[EpisodeRecord]) -> None:
-    row = next(
-        row for row in summarise(sums_of(records)) if (row.policy, row.prompt_type) == ("plan-follower", "baseline")
-    )
+    row = summarise_group(sums_of(records).group("plan-follower", "baseline"))
     own = [r for r in records if (r["policy"], r["prompt_type"]) == ("plan-follower", "baseline")]
-    folds = [FoldSums()] * 10
-    for r in own:
-        fold = fold_of(r["instance_id"])
-        folds[fold] = folds[fold] + FoldSums(*moments_of(r["outcome"], r["optimum"], r["luck"]))
-    betas = cross_fitted_betas(folds)
+    columns = np.array([[r["outcome"], r["optimum"], r["luck"]] for r in own]).T
+    fold = np.array([fold_of(r["instance_id"]) for r in own])
+    betas = cross_fitted_betas([FoldSums.of_episodes(*columns[:, fold == number]) for number in range(10)])
     adjusted = [r["outcome"] - betas[fold_of(r["instance_id"])] * r["luck"] for r in own]
     assert row.luck_adjusted.value == pytest.approx(mean(adjusted))
     assert row.luck_adjusted.standard_error < row.success.standard_error
@@ -213,15 +205,15 @@ def test_a_policy_named_like_markup_is_shown_as_it_is() -> None:
     assert "[red]evil[/red]" in printed([record], 160)
 
 
-def test_shares_are_finite_numbers(records: list[EpisodeRecord]) -> None:
-    for row in summarise(sums_of(records)):
-        numbers = [row.success.low, row.success.high, row.luck_adjusted.low, row.share_of_ceiling.high]
-        assert np.isfinite(numbers).all()
+def summary_of(outcome: Callable[[int, EpisodeRecord], int], num_tasks: int, num_seeds: int) -> GroupSummary:
+    """Return the summary of episodes without luck, each with the outcome that its place and record give."""
+    run = synthetic_run(("random",), ("baseline",), num_tasks=num_tasks, num_seeds=num_seeds)
+    made = ({**record, "outcome": outcome(place, record), "luck": 0.0} for place, record in enumerate(run))
+    return summarise(sums_of(made))[0]
 
 
 def test_a_policy_that_never_succeeds_is_not_certain_to_fail() -> None:
-    run = list(synthetic_run(("random",), ("baseline",), num_tasks=30, num_seeds=2))
-    row = summarise(sums_of({**record, "outcome": 0} for record in run))[0]
+    row = summary_of(lambda place, record: 0, 30, 2)
     assert (row.success.value, row.success.low) == (0.0, 0.0)
     assert row.success.high == pytest.approx(1 - 0.025 ** (1 / 30))
     assert row.luck_adjusted.high >= row.success.high
@@ -230,11 +222,7 @@ def test_a_policy_that_never_succeeds_is_not_certain_to_fail() -> None:
 
 def test_intervals_of_rates_stay_between_0_and_1() -> None:
     # Two tasks, one lucky and one not: Student's t with one degree of freedom would reach far outside.
-    records = [
-        {**record, "outcome": int(index > 0), "luck": 0.0}
-        for index, record in enumerate(synthetic_run(("random",), ("baseline",), num_tasks=2, num_seeds=2))
-    ]
-    row = summarise(sums_of(records))[0]
+    row = summary_of(lambda place, record: int(place > 0), 2, 2)
     assert row.share_of_ceiling.low == 0.0
     for estimate in (row.luck_adjusted, row.luck_adjusted_beta_1):
         assert min(0.0, estimate.value) <= estimate.low <= estimate.value <= estimate.high <= max(1.0, estimate.value)
@@ -244,18 +232,13 @@ def test_intervals_of_rates_stay_between_0_and_1() -> None:
 
 def test_an_adjusted_rate_near_the_edge_is_no_surer_than_the_raw_one() -> None:
     # One success in 120 episodes without luck: cut off at 0, the t interval would end at 2.5 percent.
-    records = [
-        {**record, "outcome": int(index == 0), "luck": 0.0}
-        for index, record in enumerate(synthetic_run(("random",), ("baseline",), num_tasks=40, num_seeds=3))
-    ]
-    row = summarise(sums_of(records))[0]
+    row = summary_of(lambda place, record: int(place == 0), 40, 3)
     assert row.luck_adjusted.high == pytest.approx(row.success.high)
     assert row.luck_adjusted_beta_1.high == pytest.approx(row.success.high)
 
 
 def test_a_policy_that_succeeds_as_often_in_every_task_is_no_certainty() -> None:
-    run = synthetic_run(("random",), ("baseline",), num_tasks=30, num_seeds=2)
-    row = summarise(sums_of({**record, "outcome": record["seed"], "luck": 0.0} for record in run))[0]
+    row = summary_of(lambda place, record: record["seed"], 30, 2)
     assert (row.success.value, row.success.standard_error) == (0.5, 0.0)
     for estimate in (row.success, row.luck_adjusted):
         assert estimate.high - estimate.low > 0.3
