@@ -52,6 +52,7 @@ class ToolLibrary:
         InvalidInputError: No tools, a name or alias used twice (letter case ignored), an unknown dependency, a cycle.
 
     Example:
+        >>> from resilisim.tool_library import Tool
         >>> cooker = Tool("soup_cooker", "Cooks.", dependencies=("oven_heater",))
         >>> library = ToolLibrary([Tool("oven_heater", "Heats."), cooker])
         >>> library.closure(["soup_cooker"])

@@ -117,6 +117,7 @@ def mcp_definition(tool: Tool) -> dict[str, Any]:
     """Return the MCP tool definition of one tool, with keys name, description, inputSchema and outputSchema.
 
     Example:
+        >>> from resilisim.tool_library import Parameter, Tool
         >>> mcp_definition(Tool("oven_heater", "Heats.", (Parameter("degrees", "integer"),)))["inputSchema"]["required"]
         ['degrees']
     """

@@ -157,7 +157,6 @@ def _chart(parts: Mapping[tuple[str, Key], Pool], costs: FlawCosts, drawn: Seque
             [marks(flaw, severity) for flaw in flaws],
             [costs.deviate((flaw, severity)).value for flaw in flaws],
             [costs.obey((flaw, severity)).value for flaw in flaws],
-            "obey: following the plan to the letter",
         )
         for severity in SEVERITIES
         if any(key[1] == severity for key in cells)

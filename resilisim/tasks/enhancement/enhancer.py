@@ -225,6 +225,7 @@ class TaskEnhancer:
         options: How.
 
     Example:
+        >>> import asyncio
         >>> from resilisim.chat import ScriptedChatModel
         >>> from resilisim.tasks import benchmark_tasks
         >>> from resilisim.tasks.enhancement import RewriteMode
@@ -318,7 +319,7 @@ def enhance_tasks(
     Example:
         >>> from resilisim.chat import ScriptedChatModel
         >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tasks.enhancement import RewriteMode
+        >>> from resilisim.tasks.enhancement import RewriteMode, TaskEnhancer
         >>> from resilisim.tool_library import default_library, default_retriever
         >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
         >>> enhancer = TaskEnhancer(mode, ScriptedChatModel(["no"] * 4))
@@ -473,7 +474,7 @@ def forecast_calls(
 
     Example:
         >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tasks.enhancement import RewriteMode
+        >>> from resilisim.tasks.enhancement import EnhancementOptions, RewriteMode
         >>> from resilisim.tool_library import default_library, default_retriever
         >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
         >>> forecast_calls(benchmark_tasks()[:10], mode, EnhancementOptions(re_asks=1)).most_calls
@@ -520,6 +521,7 @@ class EnhancedTasksFile(Closing):
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> from resilisim.tasks import benchmark_tasks
         >>> folder = tempfile.TemporaryDirectory()
         >>> with EnhancedTasksFile(Path(folder.name) / "mine.jsonl", {"model": "m"}, benchmark_tasks()) as file:

@@ -42,6 +42,7 @@ def failing(played):
     return [component for component, _ in played.failures]
 
 
+RUN_READER, RUN_PARSER = (f'Action: tool_call {{"name": "{tool}"}}' for tool in (READER, PARSER))
 FAILED_TRIAL = [agent("Action: finish[no]"), evaluator(False), reflector("Do it better.")]
 
 
@@ -178,14 +179,13 @@ def test_fresh_episodes_are_an_option_that_is_marked():
 
 
 def test_an_answer_that_was_kept_back_is_not_lost_to_a_last_call():
-    run_reader = f'Action: tool_call {{"name": "{READER}"}}'
     model = scripted(
-        agent(run_reader),
+        agent(RUN_READER),
         agent("Action: finish[read]"),
         evaluator(False),
         reflector("Do it again."),
-        agent(run_reader),
-        agent(run_reader, "0 turns left"),  # refused: it would only end the episode
+        agent(RUN_READER),
+        agent(RUN_READER, "0 turns left"),  # refused: it would only end the episode
     )
     record = play_scripted(Reflexion(models=model), max_turns=2)
     assert [step["kind"] for step in record["steps"]] == ["execute", "execute", "finish"]
@@ -203,7 +203,7 @@ def test_the_end_of_the_episode_leaves_a_record():
 
 def test_a_whole_episode_in_text():
     model = scripted(
-        agent(f'Action: tool_call {{"name": "{READER}"}}'),
+        agent(RUN_READER),
         agent("Action: finish[read]"),
         evaluator(False, "nothing was parsed"),
         reflector(f"Parsing was left out. I run {PARSER}."),
@@ -221,17 +221,10 @@ def test_a_whole_episode_in_text():
     assert (record["agent"]["oracle"], record["agent"]["restarts"]) == (False, 0)
 
 
-def test_when_turns_end_the_last_answer_is_sent():
-    model = scripted(agent(f'Action: tool_call {{"name": "{READER}"}}'), agent("Action: finish[read]"))
-    record = play_scripted(Reflexion(models=model), max_turns=1)
-    assert record["ended_by"] == "completion"
-    assert record["agent"]["answer"] == "read"
-
-
 @pytest.mark.parametrize("overflow", [False, True])
 def test_an_answer_that_was_kept_back_is_not_lost_to_a_limit(overflow):
     script = [
-        agent(f'Action: tool_call {{"name": "{READER}"}}'),
+        agent(RUN_READER),
         *(agent("Action: finish[read]"), evaluator(False), reflector("Parse, too.")),
     ]
     last = [ContextOverflowError("too long", 400)] if overflow else []
@@ -265,10 +258,9 @@ AGAIN = 'Action: tool_search {"query": "the same"}'
 
 
 def test_a_whole_episode_with_fresh_trials():
-    run_reader, run_parser = (f'Action: tool_call {{"name": "{tool}"}}' for tool in (READER, PARSER))
     model = scripted(
-        *(agent(run_reader), agent("Action: finish[read]"), evaluator(False), reflector("Parse, too.")),
-        *(agent(run_reader), agent(run_parser), agent("Action: finish[parsed]"), evaluator(True)),
+        *(agent(RUN_READER), agent("Action: finish[read]"), evaluator(False), reflector("Parse, too.")),
+        *(agent(RUN_READER), agent(RUN_PARSER), agent("Action: finish[parsed]"), evaluator(True)),
     )
     record = play_scripted(Reflexion(models=model, trials="fresh"), max_turns=2)
     assert record["outcome"] == 1
@@ -278,11 +270,10 @@ def test_a_whole_episode_with_fresh_trials():
 
 
 def test_a_fresh_trial_that_the_environment_ends_is_followed_by_the_next():
-    run_reader, run_parser = (f'Action: tool_call {{"name": "{tool}"}}' for tool in (READER, PARSER))
     model = scripted(
         *[agent(AGAIN)] * 4,
         reflector("Do not search in circles.", "The episode has ended"),
-        *(agent(run_reader, "Do not search"), agent(run_parser), agent("Action: finish[both]"), evaluator(True)),
+        *(agent(RUN_READER, "Do not search"), agent(RUN_PARSER), agent("Action: finish[both]"), evaluator(True)),
     )
     record = play_scripted(Reflexion(models=model, trials="fresh"), prompt="baseline")
     assert [step["tool"] for step in record["steps"]] == [READER, PARSER, None]

@@ -156,36 +156,30 @@ def for_all_pages(draw: Callable[[Layout], Child], labels: Sequence[RowLabel] = 
 
 def row_labels(labels: Sequence[RowLabel], layout: Layout, top: float, row_height: float) -> Markup:
     """Draw the labels of rows that begin at `top` and are all `row_height` high."""
-    draw = _label_above if layout.is_narrow else _label_beside
     several_prompts = any(label.prompt_type for label in labels)
     parts: list[Child] = []
     for row, label in enumerate(labels):
         edge = top + row_height * row
         if row > 0 and label.policy and several_prompts:
             parts.append(level_line(0.0, layout.width, edge, "row-rule"))
-        parts.append(draw(label, layout, edge, row_height, several_prompts))
+        parts.append(_row_label(label, layout, edge, row_height, several_prompts))
     return render(parts)
 
 
-def _label_beside(label: RowLabel, layout: Layout, edge: float, row_height: float, several_prompts: bool) -> Child:
-    y = edge + row_height / 2.0 + 4.0
-    room = layout.label_width - LABEL_GAP - (layout.prompt_width + LABEL_GAP if several_prompts else 0.0)
-    parts = [words(0.0, y, tail(label.name, room / NAME_WIDTH), "policy", tooltip=label.full_name)]
-    if label.prompt_type:
-        text = tail(label.prompt_type, layout.prompt_width / CHARACTER_WIDTH + 0.5)
-        parts.append(words(layout.label_width - 14.0, y, text, "prompt", "end"))
-    return parts
-
-
-def _label_above(label: RowLabel, layout: Layout, edge: float, row_height: float, several_prompts: bool) -> Child:
-    y = edge + 13.0
+def _row_label(label: RowLabel, layout: Layout, edge: float, row_height: float, several_prompts: bool) -> Child:
+    characters = layout.prompt_width / CHARACTER_WIDTH
+    if layout.is_narrow:
+        y, end = edge + 13.0, layout.width
+        room = layout.width - LABEL_GAP - min(layout.prompt_width, len(label.prompt_type) * CHARACTER_WIDTH)
+    else:
+        y, end = edge + row_height / 2.0 + 4.0, layout.label_width - LABEL_GAP
+        room = end - (layout.prompt_width + LABEL_GAP if several_prompts else 0.0)
+        end, characters = end + 2.0, characters + 0.5
     parts: list[Child] = []
     if label.name:
-        room = layout.width - LABEL_GAP - min(layout.prompt_width, len(label.prompt_type) * CHARACTER_WIDTH)
         parts.append(words(0.0, y, tail(label.name, room / NAME_WIDTH), "policy", tooltip=label.full_name))
     if label.prompt_type:
-        text = tail(label.prompt_type, layout.prompt_width / CHARACTER_WIDTH)
-        parts.append(words(layout.width, y, text, "prompt", "end"))
+        parts.append(words(end, y, tail(label.prompt_type, characters), "prompt", "end"))
     return parts
 
 
@@ -226,7 +220,7 @@ def upright_axis(
     return render(parts)
 
 
-def nice_step(span: float, most: int = 5) -> float:
+def nice_step(span: float, most: int) -> float:
     """Return a round distance of at most `most` ticks over a span (1, 2 or 5 times a power of ten)."""
     if span <= 0.0:
         return 1.0
@@ -238,18 +232,6 @@ def nice_step(span: float, most: int = 5) -> float:
 def series_style(number: int) -> str:
     """Return the CSS class of the n-th series of a chart."""
     return f"series-{number % NUM_SERIES}"
-
-
-def wrapped(text: str, characters: float) -> list[str]:
-    """Return a text in at most three lines."""
-    lines = [""]
-    for word in text.replace("_", " ").split():
-        candidate = f"{lines[-1]} {word}".strip()
-        if len(candidate) <= characters or not lines[-1]:
-            lines[-1] = candidate
-        else:
-            lines.append(word)
-    return [shortened(one, characters) for one in lines[:3]]
 
 
 def shortened(text: str, characters: float) -> str:

@@ -13,7 +13,6 @@ from markupsafe import Markup
 
 from resilisim.evaluation.report.charts import (
     CHARACTER_WIDTH,
-    NAME_WIDTH,
     Child,
     Layout,
     RowLabel,
@@ -32,7 +31,6 @@ from resilisim.evaluation.report.charts import (
     shortened,
     upright_line,
     words,
-    wrapped,
 )
 from resilisim.evaluation.report.page import NOTHING, interval_text, percent, signed_points
 from resilisim.evaluation.table.summary import format_interval, format_percent
@@ -106,8 +104,8 @@ class _Axis:
         return parts
 
 
-def _heading(text: str, left: float, anchor: str | None = None, line: int = 0) -> Markup:
-    return words(left, 12.0 + LINE_HEIGHT * line, text, "panel-heading", anchor)
+def _heading(text: str, left: float, anchor: str | None = None) -> Markup:
+    return words(left, 12.0, text, "panel-heading", anchor)
 
 
 def _rows_chart(
@@ -117,10 +115,9 @@ def _rows_chart(
     layout: Layout,
     row_height: float,
     draw: Callable[[float, float, list[float]], Child],
-    headings: int = 1,
 ) -> Markup:
     """Draw a chart of labelled rows of one height; `draw` is told top and bottom of the rows, and their middles."""
-    top = AXIS_HEIGHT + LINE_HEIGHT * headings
+    top = AXIS_HEIGHT + LINE_HEIGHT
     height = row_height + layout.label_height
     middles = [top + height * (row + 0.5) + layout.label_height / 2.0 for row in range(len(labels))]
     bottom = top + height * len(labels)
@@ -130,21 +127,12 @@ def _rows_chart(
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel of a chart of dots.
-
-    Attributes:
-        heading: What it shows; may be empty.
-        rows: The marks of each row, one below the other where there are several.
-        ceilings: V* of each row; NaN draws none.
-        references: For each row another number drawn as a tick, such as what obeying a plan brings; NaN draws none.
-        reference_name: What that number is.
-    """
+    """One panel of a chart of dots, with exact numbers drawn as ticks; NaN draws none."""
 
     heading: str
-    rows: Sequence[Sequence[Mark]]
-    ceilings: Sequence[float]
-    references: Sequence[float]
-    reference_name: str
+    rows: Sequence[Sequence[Mark]]  # the marks of each row, one below the other where there are several
+    ceilings: Sequence[float]  # V* of each row
+    obediences: Sequence[float]  # of each row what following its plan to the letter brings
 
 
 def dot_panels(title: str, description: str, labels: Sequence[RowLabel], panels: Sequence[Panel]) -> Markup:
@@ -168,16 +156,14 @@ def _panel_alone(title: str, description: str, labels: Sequence[RowLabel], panel
         panel,
         rows=[panel.rows[row] for row in shown],
         ceilings=[panel.ceilings[row] for row in shown],
-        references=[panel.references[row] for row in shown],
+        obediences=[panel.obediences[row] for row in shown],
     )
-    own_title = f"{title}, {panel.heading}" if panel.heading else title
-    return _dots(own_title, description, [labels[row] for row in shown], [own], layout)
+    return _dots(f"{title}, {panel.heading}", description, [labels[row] for row in shown], [own], layout)
 
 
 def _dots(title: str, description: str, labels: Sequence[RowLabel], panels: Sequence[Panel], layout: Layout) -> Markup:
     left, margin = (6.0, 6.0) if layout.is_narrow else (layout.label_width, 18.0)
     width = (layout.width - left - margin - PANEL_GAP * (len(panels) - 1)) / len(panels)
-    headings = [wrapped(panel.heading, width / NAME_WIDTH) for panel in panels]
     most_marks = max((len(marks) for panel in panels for marks in panel.rows), default=1)
     row_height = DOTS_HEIGHT + DOT_HEIGHT * (most_marks - 1)
     half = row_height / 2.0 - 4.0
@@ -186,14 +172,13 @@ def _dots(title: str, description: str, labels: Sequence[RowLabel], panels: Sequ
         content: list[Child] = []
         for number, panel in enumerate(panels):
             axis = _Axis(left + number * (width + PANEL_GAP), width, 0.0, 1.0)
-            content += [_heading(text, axis.left, line=line) for line, text in enumerate(headings[number])]
+            content.append(_heading(panel.heading, axis.left))
             content.append(level_axis(share_ticks(axis.left, width, 1.0, 0.25 if width < 400 else 0.1), top, bottom))
             for row, middle in enumerate(middles):
                 content += _row_of_dots(axis, panel, row, middle, half)
         return content
 
-    lines = max((len(lines) for lines in headings if lines != [""]), default=0)
-    return _rows_chart(title, description, labels, layout, row_height, draw, lines)
+    return _rows_chart(title, description, labels, layout, row_height, draw)
 
 
 def _row_of_dots(axis: _Axis, panel: Panel, row: int, middle: float, half: float) -> list[Child]:
@@ -216,7 +201,7 @@ def _row_of_dots(axis: _Axis, panel: Panel, row: int, middle: float, half: float
         DOT_HEIGHT,
         lambda mark: f"{mark.name}: {format_percent(mark.estimate.value)}% {format_interval(mark.estimate)}",
     )
-    return [*parts, exact(panel.references[row], "reference", panel.reference_name)]
+    return [*parts, exact(panel.obediences[row], "reference", "obey: following the plan to the letter")]
 
 
 def bar_chart(
@@ -310,19 +295,12 @@ MOST_SHARE = 1.1  # of the ceiling that the axis shows: what lies beyond is nois
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """One policy under one prompt type.
-
-    Attributes:
-        label: Its name.
-        share: Its share of the ceiling; NaN where it has no ceiling.
-        raw: Its raw success, which stands in place of a share that is NaN.
-        bar: Where it lost points, as shares; empty where it has no ceiling.
-    """
+    """One policy under one prompt type."""
 
     label: RowLabel
-    share: Estimate
-    raw: Estimate
-    bar: Sequence[Part]
+    share: Estimate  # of the ceiling; NaN where it has no ceiling
+    raw: Estimate  # success, which stands in place of a share that is NaN
+    bar: Sequence[Part]  # where it lost points, as shares; empty where it has no ceiling
 
     @property
     def texts(self) -> tuple[str, str]:

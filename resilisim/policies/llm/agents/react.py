@@ -151,29 +151,24 @@ async def react_loop(
     stop_when: Callable[[], bool] | None = None,
     record: list[dict[str, Any]] | None = None,
 ) -> LoopResult:
-    """Let a model think and act until it finishes or has used its steps.
+    """Let a model think and act until it finishes or has used its steps, or the caller ends it before one.
 
     Every step is one call of the model, or two where the first reply held no action. An action that is none, or whose
     arguments cannot be read, uses a step, and its observation says which ones there are. Only what the model wrote is
-    read for actions; observations go into the conversation as they are.
+    read for actions; observations go into the conversation as they are, cut where they are long.
 
     Args:
         run: The episode; it says whether the model calls tools natively.
         role: Which component asks: "agent", or "executor" inside another agent.
-        system: The instructions. They describe the tools (`loop_tools`), and in text how to write actions: lines
-            `Thought: ...` and `Action: NAME {json}`.
+        system: The instructions, which describe the tools and how to write actions (`loop_instructions`).
         question: What there is to do.
         tools: The tools, the caller's own ones included; finish is added.
         steps: The limit.
         prompts: Texts `retry`, `retry_native` and `invalid`; None takes the packaged ones.
-        longest_observation: Characters after which an observation is cut, with a mark.
+        longest_observation: In characters.
         may_fail: Whether finish can be given a `problem` instead of an answer, as the instructions then say.
-        stop_when: Asked before each step; True ends the loop.
+        stop_when: Asked before each step.
         record: Gets each step as JSON values as soon as it is over, so that it is up to date when the episode ends.
-
-    Raises:
-        EpisodeEnded: The environment ended the episode inside a call.
-        StopAgent: A limit of the agent is reached.
     """
     loop = _Loop(run, role, tools, prompts or loop_prompts(), longest_observation)
     messages = [ChatMessage("system", system), ChatMessage("user", question)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from resilisim.chat import ChatReply, ScriptedChatModel
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.policies.llm.kpi_chain import KpiChain, KpiChainOptions
 from resilisim.policies.llm.kpi_chain.agent import ChainState, lineage_of
-from resilisim.policies.llm.kpi_chain.plan import PlanRules, read_plan
+from resilisim.policies.llm.kpi_chain.plan import ChainPlan, PlanTask
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
 from resilisim.tasks import Task
@@ -415,17 +417,16 @@ def test_other_tasks_of_a_continuation_count_for_themselves():
     assert played.structure["replans"] == {"T1": 1, "T2": 1}
 
 
-@pytest.mark.parametrize(
-    "ids", [["T1_1", "T1_2"], ["T1", "T1a", "T1b"], ["find", "find_again"], ["step-1", "step-1-2"]]
-)
+ID = st.from_regex(r"[Tt][0-9]{1,2}([_-][0-9])?[a-c]{0,2}|find(_again)?|step-1(-2)?", fullmatch=True)
+
+
+@hypothesis.given(st.lists(ID, unique=True, min_size=1, max_size=8))
 def test_tasks_of_the_first_plan_descend_from_themselves_and_continuations_find_back_to_them(ids):
-    run = AgentRun(task="", tools=searching(), models=None, options=None)
-    state = ChainState(run, KpiChainOptions(replans=3))
-    plan, _ = read_plan(plan_of(*(tool_task(name, "it", "x") for name in ids), answer_task("end")), PlanRules())
+    state = ChainState(AgentRun(task="", tools=searching(), models=None, options=None), KpiChainOptions(replans=3))
+    plan = ChainPlan(tuple(PlanTask(task_id=name, task_type="Reasoning") for name in ids))
     state.start(plan, ())
-    first, *others = plan.tasks
-    state.spend_replan(first)
-    assert [state.replans_left(task) for task in plan.tasks] == [2] + [3] * len(others)
+    state.spend_replan(plan.tasks[0])
+    assert [state.replans_left(task) for task in plan.tasks] == [2] + [3] * (len(ids) - 1)
     assert [lineage_of(f"{name}_retry", {known: known for known in ids}) for name in ids] == ids
 
 
