@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -159,8 +160,8 @@ SIZE_CATEGORIES = (  # names and limits are those of the Hugging Face hub
     (1_000_000, "100K<n<1M"),
     (10_000_000, "1M<n<10M"),
     (100_000_000, "10M<n<100M"),
+    (math.inf, "100M<n<1B"),
 )
-LARGEST_SIZE_CATEGORY = "100M<n<1B"
 
 _PLAIN_YAML = re.compile(r"[A-Za-z_][A-Za-z0-9_./*-]*")
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
@@ -222,14 +223,14 @@ def _front_matter(
 ) -> dict[str, Any]:
     arguments = manifest["arguments"]
     tags = ["resilisim", "synthetic", "tool-use", "agents", arguments["kind"]]
-    by_split = _by_split(facts)
+    num_records, by_split = sum(fact.num_records for fact in facts), _by_split(facts)
     return {
         "license": license_name,
         "language": ["en"],
         "pretty_name": f"ResiliSim {arguments['kind']}",
         "task_categories": ["text-generation"],
         "tags": tags,
-        "size_categories": [_size_category(sum(fact.num_records for fact in facts))],
+        "size_categories": [next(name for limit, name in SIZE_CATEGORIES if num_records < limit)],
         # Every part of a file's name but the number, so that the pattern takes in nothing that does not belong here.
         "configs": [
             {
@@ -283,10 +284,6 @@ def _split_table(manifest: Mapping[str, Any], facts: Sequence[ShardFacts]) -> st
         for split, own in _by_split(facts).items()
     ]
     return _table(["split", "tasks", "records", "files", "bytes"], rows, num_texts=1)
-
-
-def _size_category(num_records: int) -> str:
-    return next((name for limit, name in SIZE_CATEGORIES if num_records < limit), LARGEST_SIZE_CATEGORY)
 
 
 def _yaml_scalar(value: str | int) -> str:

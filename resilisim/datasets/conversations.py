@@ -239,11 +239,7 @@ class ConversationSource:
         self._policy = None if spec.policy == DEMONSTRATOR else make_policy(spec.policy, offered={"library": library})
 
     def records(self, task: Task) -> Iterator[Record]:
-        """Yield one record for each prompt type and seed, prompt types outermost.
-
-        Raises:
-            ExactLimitError: The task is too large to be solved exactly.
-        """
+        """Yield one record for each prompt type and seed, prompt types outermost."""
         stage, salt = self._stage, self._spec.environment.salt
         player = self._policy or Demonstrator(stage, task, self._spec.search, self._spec.pass_parameters)
         for start in stage.starts(task):

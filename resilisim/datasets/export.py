@@ -67,16 +67,8 @@ _LINE_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allo
 class ShardWriter:
     """Writes one file of records; used as a context, which leaves nothing behind unless `commit` was called.
 
-    Args:
-        path: The file; it appears when it is whole.
-        file_format: "jsonl" or "parquet".
-        schema: What each record has to look like.
-        metadata: Names and texts that a Parquet file keeps with its schema; JSON Lines have no place for them.
-        advice: What a refusal says of what was written before.
-
-    Raises:
-        StoreError: The file cannot be written; so in all methods, when the disk is full or the like.
-        MissingExtraError: Parquet was asked for, and pyarrow is not installed.
+    A Parquet file keeps metadata, names and texts, with its schema. Whatever the system refuses is a `StoreError`, with
+    the advice on what was written before.
     """
 
     def __init__(
@@ -105,11 +97,7 @@ class ShardWriter:
             raise
 
     def write(self, record: Record) -> None:
-        """Append one record.
-
-        Raises:
-            InvalidInputError: It does not fit the schema.
-        """
+        """Append one record; one that does not fit the schema is refused."""
         _refuse_misfit(self._schema, record)
         with self._refusing():
             if self._parquet is None:
@@ -473,14 +461,7 @@ TASKS_PER_JOB = 16
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """A finished file of records.
-
-    Attributes:
-        path: The file.
-        num_records: Records in it.
-        num_already_there: Those of them that an earlier call had written.
-        num_tasks: Tasks that they were made for.
-    """
+    """A finished file of records, those of them that an earlier call had written, and the tasks that they are of."""
 
     path: Path
     num_records: int

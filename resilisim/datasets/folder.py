@@ -143,15 +143,10 @@ OUR_NAMES = (MANIFEST_NAME, CARD_NAME, SHARDS_NAME, DATA_NAME)
 
 
 class DatasetFolder(Closing):
-    """A dataset's folder, open for writing by one process; used as a context.
+    """A dataset's folder, made if needed and open for writing by one process; used as a context.
 
-    Args:
-        directory: The folder; it is made if needed.
-        manifest: What the dataset is to be.
-        overwrite: Whether another dataset that is there may be removed, and whether foreign files may stand beside.
-
-    Raises:
-        StoreError: It holds another dataset or foreign files, somebody else is writing to it, or it cannot be written.
+    To overwrite is to remove another dataset that is there, and to permit foreign files beside; all else that is in the
+    way, and a second writer, is refused (`StoreError`).
     """
 
     def __init__(self, directory: Path, manifest: Mapping[str, Any], *, overwrite: bool) -> None:
@@ -251,11 +246,7 @@ class DatasetFolder(Closing):
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """Return the manifest of a dataset.
-
-    Raises:
-        StoreError: The folder holds none, or it was changed.
-    """
+    """Return the manifest of a dataset; a folder without one, or with one that was changed, is refused."""
     manifest = load_manifest(directory / MANIFEST_NAME, DATASET_SCHEMA)
     if manifest is None:
         raise StoreError(f"{directory} is no folder of a dataset: it holds no {MANIFEST_NAME}")
@@ -263,11 +254,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def read_facts(directory: Path) -> list[ShardFacts]:
-    """Return what a finished dataset says of its shards.
-
-    Raises:
-        StoreError: The list is missing, as in a dataset that is not finished, or was changed.
-    """
+    """Return what a finished dataset says of its shards; a list that is missing or was changed is refused."""
     path = directory / SHARDS_NAME
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
@@ -388,12 +375,7 @@ def read_records(directory: Path | str, split: str | None = None) -> Iterator[Re
 
 
 def facts_of_file(path: Path) -> ShardFacts:
-    """Read what is in a file of records.
-
-    Raises:
-        StoreError: It cannot be read, or is not whole.
-        MissingExtraError: It is Parquet, and pyarrow is not installed.
-    """
+    """Read what is in a file of records; one that cannot be read, or is not whole, is refused."""
     num_lines, last = 0, b"\n"
     try:
         with path.open("rb") as stream:
@@ -417,8 +399,7 @@ def _records_of_file(path: Path, types: DataType) -> Iterator[Record]:
         yield from read_json_lines(path)
         return
     for batch in _open_parquet(path).iter_batches(batch_size=ROWS_PER_BATCH):
-        for record in batch.to_pylist():
-            yield cast("Record", convert_json(record, types, json.loads))
+        yield from (cast("Record", convert_json(record, types, json.loads)) for record in batch.to_pylist())
 
 
 def _open_parquet(path: Path) -> Any:

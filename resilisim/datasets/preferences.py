@@ -241,9 +241,6 @@ class PreferenceSource:
 
         There is none where the best message would call a tool that the demonstrator has not read of, where no message
         is worse by the margin, and where nothing can succeed any more.
-
-        Raises:
-            ExactLimitError: The task is too large to be solved exactly.
         """
         for start in self._stage.starts(task):
             yield from self._episode(task, start)

@@ -169,11 +169,7 @@ class PromptSource:
         self._templates = None if spec.templates is None else load_templates(spec.templates)
 
     def records(self, task: Task) -> Iterator[Record]:
-        """Yield the unflawed records of a task in the order of the spec's types, then the flawed ones.
-
-        Raises:
-            ExactLimitError: The task is too large to be solved exactly.
-        """
+        """Yield the unflawed records of a task in the order of the spec's types, then the flawed ones."""
         sound = self.plan(task)
         costs = self.costs(task, sound)
         for prompt_type in self.spec.types:

@@ -130,10 +130,7 @@ class Start:
 class Stage:
     """Where the episodes of a dataset are played; a retrieval model is loaded only when one is needed.
 
-    Args:
-        library: The tool library.
-        spec: Which episodes, and the options of the environment.
-        searcher: What answers searches; retrieval with the model of these options if omitted.
+    Searches are answered by retrieval with the model of the spec's options unless another searcher is given.
     """
 
     def __init__(self, library: ToolLibrary, spec: RolloutSpec, searcher: Searcher | None = None) -> None:

@@ -179,15 +179,10 @@ class RunExport:
 
 
 def export_run(directory: Path | str, out: Path | str, *, progress: Callable[[int], None] | None = None) -> RunExport:
-    """Write the tables of a run, finished or not; rows in the order in which episodes ended.
+    """Write the tables of a run that `evaluate` wrote, finished or not; rows in the order in which episodes ended.
 
     Records are read and written one by one. Each table gets its name when it is whole; tables that an earlier export of
     the same run left are replaced.
-
-    Args:
-        directory: Folder that `evaluate` wrote.
-        out: Folder of the tables; it is made if needed.
-        progress: Called with the number of episodes read since the last call.
 
     Raises:
         StoreError: It is no folder of results, a record is broken, the folder holds tables of another run, or it cannot

@@ -27,19 +27,12 @@ _STATES = ("open", "closed", "pending", "review")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A simulated failure.
-
-    Attributes:
-        code: Error code from the tool's documentation, or DEPENDENCY_ERROR.
-        message: The error's text, slots filled.
-        not_executed: Dependencies that were never executed (DEPENDENCY_ERROR only).
-        failed: Dependencies that were executed and have not succeeded (DEPENDENCY_ERROR only).
-    """
+    """A simulated failure: a code from the tool's documentation, or DEPENDENCY_ERROR, and its text, slots filled."""
 
     code: str
     message: str
-    not_executed: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
+    not_executed: tuple[str, ...] = ()  # dependencies that never were (DEPENDENCY_ERROR only)
+    failed: tuple[str, ...] = ()  # dependencies that were executed and have not succeeded (likewise)
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,11 +214,7 @@ def _compiled_schema() -> Any:
 
 
 def mcp_task_element(text: str) -> Element:
-    """Return the first `<mcp_task>` element of a text.
-
-    Raises:
-        InvalidInputError: There is none, or it is not well-formed, too long or too deep.
-    """
+    """Return the first `<mcp_task>` element of a text; one that is not well-formed, too long or too deep is refused."""
     if _DOCUMENT_TYPE.match(text):
         raise InvalidInputError("a document with a DOCTYPE was given: expected an <mcp_task> element without one")
     opening = _OPENING.search(text)

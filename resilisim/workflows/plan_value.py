@@ -112,12 +112,7 @@ class CostCalculator:
         self._refused: dict[int, tuple[Step, bool]] = {}
 
     def costs(self, required_tools: Sequence[str], steps: Sequence[Step]) -> PlanCosts:
-        """Return the costs of a plan for a task.
-
-        Raises:
-            InvalidInputError: A tool is not in the library.
-            ExactLimitError: The task is too large to be solved exactly.
-        """
+        """Return the costs of a plan for a task."""
         problem = build_problem(self.library, required_tools, self.law, self.rules)
         obeyed = self._obeyed(problem, *_numbers(self.library, steps, [self._is_refused(step) for step in steps]))
         return PlanCosts(obeyed.success, obeyed.coverage, self._ceiling(problem))
@@ -175,15 +170,7 @@ def flaw_cost_table(
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> list[FlawCostRow]:
-    """Compute the costs of every flaw, method and severity in the plan of every task.
-
-    Args:
-        tasks: The tasks.
-        library: Their tool library; the default one if omitted.
-        seed: Seed of the flaws.
-        planner: Name of the planner.
-        workers: Number of processes.
-        progress: Called with the number of tasks done since the last call.
+    """Compute the costs of every flaw, method and severity, drawn with a seed, in the plan of every task.
 
     Returns:
         The row of the sound plans, then one for each of the 42 flaws; means over no task are NaN, and so are intervals

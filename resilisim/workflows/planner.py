@@ -91,14 +91,7 @@ class KeepingPlanner(ABC, Generic[Key]):
         self._kept = functools.lru_cache(maxsize=KEPT_PLANS)(self._make)
 
     def plan(self, task: Task) -> Workflow:
-        """Return the workflow for a task; what depends on neither its inputs nor its text is made once.
-
-        Raises:
-            InvalidInputError: The required list does not fit the library.
-            ExactLimitError: The task is too large to be solved exactly (exact planners).
-            MissingExtraError: The task's similarities have to be computed, and the extra `retrieval` is not installed
-                (trained policies).
-        """
+        """Return the workflow for a task; what depends on neither its inputs nor its text is made once."""
         steps, value = self._kept(self._key(task))
         return Workflow(task.instance_id, fill_steps(steps, task, self.library, self.match), self.name, value)
 

@@ -17,19 +17,12 @@ SEPARATOR = ":"
 
 @dataclass(frozen=True, slots=True)
 class PromptChoice:
-    """A prompt type; for "flawed" also which flaw.
-
-    Attributes:
-        type: One of `PROMPT_TYPES`.
-        flaw: Flaw type; None draws, for each task, one that its plan can carry.
-        severity: Severity of the flaw.
-        method: Method of the flaw; None draws it.
-    """
+    """A prompt type; for "flawed" also which flaw."""
 
     type: str
-    flaw: str | None = None
+    flaw: str | None = None  # None draws, for each task, one that its plan can carry
     severity: str = DEFAULT_SEVERITY
-    method: str | None = None
+    method: str | None = None  # None draws it
 
     def flawed(self, perturber: Perturber, workflow: Workflow, task: Task) -> FlawedWorkflow | FlawRefusal:
         """Return the flawed workflow of a task, or why its plan cannot carry the flaw."""
@@ -40,11 +33,7 @@ class PromptChoice:
 
 
 def parse_prompt_choice(text: str) -> PromptChoice:
-    """Read "TYPE", "flawed:FLAW", "flawed:FLAW:SEVERITY" or "flawed:FLAW:SEVERITY:METHOD".
-
-    Raises:
-        InvalidInputError: A name does not exist, the text names the nearest one; or there are too many parts.
-    """
+    """Read "TYPE", "flawed:FLAW", "flawed:FLAW:SEVERITY" or "flawed:FLAW:SEVERITY:METHOD"."""
     prompt_type, *parts = text.split(SEPARATOR)
     if prompt_type not in PROMPT_TYPES:
         raise unknown_name("prompt type", prompt_type, PROMPT_TYPES)

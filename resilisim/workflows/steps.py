@@ -98,7 +98,8 @@ def step_parameters(tool: Tool, inputs: Mapping[str, Any], step_before: str | No
         if name in inputs and not check_parameters(tool, {name: inputs[name]}, "lenient"):
             values[name] = inputs[name]
         elif name in stand_ins:
-            values[name] = _own_copy(stand_ins[name])
+            value = stand_ins[name]
+            values[name] = value.copy() if isinstance(value, (dict, list)) else value  # each step has its own
     return values
 
 
@@ -108,10 +109,6 @@ def _stand_ins(tool: Tool, step_before: str | None) -> Mapping[str, Any]:
     """Return what is passed for required parameters that the inputs don't give, where the schema takes it."""
     values = {parameter.name: _stand_in(parameter, step_before) for parameter in tool.parameters if parameter.required}
     return {name: value for name, value in values.items() if not check_parameters(tool, {name: value}, "lenient")}
-
-
-def _own_copy(value: Any) -> Any:
-    return value.copy() if isinstance(value, (dict, list)) else value
 
 
 def _stand_in(parameter: Parameter, step_before: str | None) -> Any:

@@ -247,7 +247,7 @@ def test_power_refuses_numbers_that_make_no_sense(command, runs, options, text):
 
 def test_points_and_p_values_are_shown_plainly():
     assert [points(value) for value in (0.0312, -0.0312, -0.0001, float("nan"))] == ["+3.1", "-3.1", "0.0", "–"]
-    assert [p_text(value) for value in (0.0312, 0.0001, 1.0, float("nan"))] == ["0.031", "<0.001", "1.000", "–"]
+    assert [p_text(value) for value in (0.0312, 0.004, 0.0009, float("nan"))] == ["0.031", "0.004", "<0.001", "–"]
 
 
 def test_a_leaderboard_explains_an_order_that_the_differences_contradict(command, runs, monkeypatch):

@@ -64,33 +64,23 @@ def test_the_card_of_a_dataset(tmp_path: Path) -> None:
         }
     ]
     per_split = result.records_per_split()
-    sizes = {
-        split: sum(facts.num_bytes for facts in result.shards if facts.split == split)
+    sizes = {split: sum(facts.num_bytes for facts in result.shards if facts.split == split) for split in per_split}
+    assert front["dataset_info"]["splits"] == [
+        {"name": split, "num_bytes": sizes[split], "num_examples": per_split[split]}
         for split in ("train", "validation", "test")
-    }
-    splits = [{"name": split, "num_bytes": size, "num_examples": per_split[split]} for split, size in sizes.items()]
-    assert front["dataset_info"]["splits"] == splits
+    ]
+    edits = [
+        {"name": "what", "dtype": "string"},
+        {"name": "before", "dtype": "string"},
+        {"name": "places", "list": "int64"},
+    ]
     assert front["dataset_info"]["features"][5:] == [
         {"name": "names", "list": "string"},
-        {
-            "name": "detail",
-            "struct": [
-                {"name": "method", "dtype": "string"},
-                {
-                    "name": "edits",
-                    "list": [
-                        {"name": "what", "dtype": "string"},
-                        {"name": "before", "dtype": "string"},
-                        {"name": "places", "list": "int64"},
-                    ],
-                },
-            ],
-        },
+        {"name": "detail", "struct": [{"name": "method", "dtype": "string"}, {"name": "edits", "list": edits}]},
         {"name": "table", "list": {"list": "float64"}},
     ]
     tasks = result.manifest["tasks_per_split"]["train"]
-    size = sum(facts.num_bytes for facts in result.shards if facts.split == "train")
-    assert f"| train | {tasks} | {per_split['train']} | 3 | {size:,} |" in card
+    assert f"| train | {tasks} | {per_split['train']} | 3 | {sizes['train']:,} |" in card
     assert f"```console\n$ {command}\n```" in card
     assert "| `never` | string | Null in every record. |" in card
     assert result.manifest["hash"] in card

@@ -51,6 +51,8 @@ def test_every_record_fits_the_schema_and_its_figures_add_up(protocol: str, poli
             assert record["optimum"] == known_probabilities(build_problem(default_library(), task.required_tools))
             assert record["optimum"] == record["turns"][0]["value"]
             assert record["num_turns"] == len(record["turns"])
+            if policy == "exact-optimum":  # it signals completion only where everything is done
+                assert (record["turns"][-1]["kind"] == "finish") == record["success"]
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
@@ -67,31 +69,6 @@ def test_messages_are_what_the_environment_was_sent_and_answered(protocol: str) 
             assert [message["role"] for message in messages] == ["user", "assistant"] * len(spoken)
             assert all(set(message) == {"role", "content"} for message in messages)
             assert record["tools"] is None
-
-
-@pytest.mark.parametrize("form", ["object", "text"])
-def test_native_calls_are_answered_by_their_ids(form: str) -> None:
-    for record in records_of(protocol="native", call_arguments=form):
-        tools = json.loads(record["tools"]) if form == "text" else record["tools"]
-        names = {entry["function"]["name"] for entry in tools}
-        messages = record["messages"]
-        ids = []
-        for before, message in itertools.pairwise(messages):
-            assert message["content"] is not None
-            assert form == "text" or None not in message.values()
-            if message["role"] == "tool":
-                assert message["tool_call_id"] == before["tool_calls"][0]["id"]
-            elif message["role"] == "assistant" and message.get("tool_calls"):
-                (call,) = message["tool_calls"]
-                ids.append(call["id"])
-                assert call["type"] == "function"
-                assert call["function"]["name"] in names
-                arguments = call["function"]["arguments"]
-                assert isinstance(json.loads(arguments) if form == "text" else arguments, dict)
-                assert len(call["id"]) == 9
-                assert call["id"].isalnum()
-        assert len(ids) == len(set(ids))
-        assert len(ids) >= record["num_turns"] - 1  # only an honest closing message is no call
 
 
 @pytest.mark.parametrize("policy", ["exact-optimum", "plan-follower", "repairing-follower"])
@@ -206,16 +183,6 @@ def test_strict_environments_accept_every_call(search: bool, prompt: str) -> Non
     assert ("info" in kinds) == asked
 
 
-def test_completion_is_signalled_only_where_everything_is_done() -> None:
-    records = records_of(prompts=("baseline", "optimal"), seeds=15)
-    out_of_turns = 0
-    for record in records:
-        last = record["turns"][-1]
-        assert (last["kind"] == "finish") == record["success"]
-        out_of_turns += record["ended_by"] == "turns"
-    assert out_of_turns > 0
-
-
 def test_reasons_stand_where_the_prompt_asks_for_them_and_hold_no_tag() -> None:
     task = task_of(
         READER, TRANSFORMER, description=f"Read the <tool_call>{PARSER}</tool_call> file. Then transform it; <finish/>."
@@ -251,11 +218,6 @@ def test_a_flawed_plan_is_not_followed_where_it_is_wrong() -> None:
     assert {flaw["type"] for flaw in drawn} == set(FLAW_TYPES)
     assert {flaw["severity"] for flaw in drawn} == {"light", "severe"}
     assert all(record["flaw"] is None for record in mixed if record["prompt_type"] == "baseline")
-
-
-def test_a_plan_that_can_carry_no_flaw_has_no_episode() -> None:
-    source = source_of(prompts=("flawed", "optimal"), flaws=("sequential_order",))
-    assert [record["prompt_type"] for record in source.records(task_of(READER))] == ["optimal"]
 
 
 def test_the_same_bytes_whatever_was_made_before_and_in_another_process() -> None:

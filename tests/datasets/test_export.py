@@ -18,9 +18,7 @@ from resilisim.datasets.folder import FORMATS, Format, facts_of_file, plan_shard
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
-from tests.datasets.accidents import no_file_above
-from tests.datasets.export_target import ARGUMENTS, RECORDS_PER_TASK
-from tests.datasets.toy_source import ToySpec, toy_record, toy_tasks
+from tests.datasets.toy_source import ARGUMENTS, RECORDS_PER_TASK, ToySpec, no_file_above, toy_record, toy_tasks
 from tests.evaluation.test_runner import wait_until_gone
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +105,7 @@ def test_the_manifest_says_what_decides_the_bytes_and_nothing_of_when_and_where(
 def run_target(out: Path, file_format: str, workers: int) -> tuple[subprocess.Popen[str], Path]:
     pids = out.parent / "pids"
     pids.mkdir()
-    command = [sys.executable, "-m", "tests.datasets.export_target", out, file_format, workers, pids]
+    command = [sys.executable, "-m", "tests.datasets.toy_source", out, file_format, workers, pids]
     return subprocess.Popen([*map(str, command)], cwd=ROOT, stderr=subprocess.PIPE, text=True), pids
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from resilisim.chat import ChatRequest
-from resilisim.datasets import export, run_tables
+from resilisim.datasets import run_tables
 from resilisim.datasets.run_tables import TABLES, export_run
 from resilisim.errors import MissingExtraError, StoreError
 from resilisim.evaluation import evaluate
@@ -24,10 +24,10 @@ from resilisim.evaluation.episode.texts import opened
 from resilisim.evaluation.run.store import RunStore, read_failures, read_manifest, read_records
 from resilisim.policies.llm.record import AGENT_SCHEMA
 from resilisim.provenance import content_hash, encode_json_line
-from tests.datasets.accidents import no_file_above
+from tests.datasets.toy_source import no_file_above
 from tests.evaluation.agent_models import FollowingModel, following
 from tests.evaluation.synthetic import synthetic_run
-from tests.evaluation.toy_policies import Halves, Quitter, Reading, toy_tasks
+from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "run_tables.json"
 ARGUMENTS: dict[str, Any] = {"num_episodes": 40, "seeds": [0, 1]}
@@ -221,13 +221,6 @@ def test_hugging_face_datasets_reads_them(tables: Path, tmp_path: Path) -> None:
     assert list(map(int, ended.stdout.split())) == [len(rows_of(tables, name)) for name in TABLES]
 
 
-def test_memory_holds_one_group_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "ROWS_PER_GROUP", 7)
-    export_run(write_synthetic(tmp_path / "run"), tmp_path / "out")
-    found = pyarrow.parquet.ParquetFile(tmp_path / "out" / "episodes.parquet").metadata
-    assert [found.row_group(place).num_rows for place in range(found.num_row_groups)] == [7, 7, 7, 7, 7, 5]
-
-
 def test_an_export_is_repeated_when_the_run_has_grown(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for count in (0, 12, 40):
@@ -301,13 +294,6 @@ def test_labels_of_other_versions_are_not_lost(tmp_path: Path) -> None:
     export_run(run, tmp_path / "out")
     (row,) = rows_of(tmp_path / "out", "episodes.parquet")
     assert (row["loss_other"], row["loss_wrong_order"], row["loss_unneeded_tool"]) == (0.375, 0.5, 0.0)
-
-
-def test_halves_of_characters_are_replaced(tmp_path: Path) -> None:
-    evaluate(Halves, toy_tasks(1), "optimal", out=tmp_path / "run")
-    export_run(tmp_path / "run", tmp_path / "out")
-    first = rows_of(tmp_path / "out", "steps.parquet")[0]
-    assert first["message"] == "\ufffd half <tool_info>\ufffd</tool_info>"
 
 
 def test_tables_of_others_are_not_overwritten(tmp_path: Path) -> None:

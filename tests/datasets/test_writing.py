@@ -15,8 +15,7 @@ import pytest
 from resilisim.datasets.export import ROWS_PER_GROUP, ShardWriter
 from resilisim.datasets.folder import FORMATS, Format, ShardFacts, facts_of_file
 from resilisim.errors import InvalidInputError, StoreError
-from tests.datasets.accidents import no_file_above
-from tests.datasets.toy_source import TOY_SCHEMA, toy_record
+from tests.datasets.toy_source import TOY_SCHEMA, no_file_above, toy_record
 
 RECORDS = [toy_record(f"task_{number % 7}", 0, number) for number in range(50)]
 pytestmark = pytest.mark.parametrize("file_format", FORMATS)

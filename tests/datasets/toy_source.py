@@ -1,14 +1,22 @@
-"""A small source of records with everything that is hard to store: nulls, empty lists, structs, odd texts."""
+"""A small source of records with everything that is hard to store: nulls, empty lists, structs, odd texts.
+
+What the tests kill and stop is an export of it: `python -m tests.datasets.toy_source OUT FORMAT WORKERS PIDS`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
+import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
+from resilisim.datasets import ExportInterrupted, export_dataset
 from resilisim.datasets.schema import Column, Record, RecordSchema
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -120,3 +128,30 @@ def toy_record(instance_id: str, seed: int, number: int, padding: str = "") -> R
 
 def has_detail(instance_id: str) -> bool:
     return Random(instance_id).random() < 0.25
+
+
+@contextlib.contextmanager
+def no_file_above(num_bytes: int) -> Iterator[None]:
+    """Let the system refuse every write that would make a file larger, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+# Shards of four tasks; each takes about a tenth of a second, so that there is time to hit one of them.
+ARGUMENTS: dict[str, Any] = {"tasks_per_shard": 4}
+RECORDS_PER_TASK = 150
+
+if __name__ == "__main__":
+    from tests.datasets.toy_source import ToySpec as Spec  # under the name that travels to workers
+
+    out, file_format, workers, pids = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the parent ignores it (`nohup make test &`)
+    spec: Any = Spec(RECORDS_PER_TASK, pids=pids)
+    try:
+        export_dataset(spec, toy_tasks(), out, format=file_format, workers=int(workers), **ARGUMENTS)
+    except ExportInterrupted as error:
+        sys.exit(str(error))

@@ -22,7 +22,7 @@ from rich.console import Console
 from resilisim.chat import ChatMessage, ChatRequest
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation import ModelSettings, RunLimits, evaluate, read_results
-from resilisim.evaluation.run.contestants import model_of, policy_of
+from resilisim.evaluation.run.contestants import split_name
 from resilisim.evaluation.run.progress import LiveTable
 from resilisim.evaluation.run.replay import find_episode
 from resilisim.evaluation.run.store import JOURNALS_NAME, read_failures, read_records
@@ -131,7 +131,18 @@ def test_episodes_that_an_endpoint_breaks_are_kept_apart_and_go_on_where_they_we
     assert list(read_failures(tmp_path / "a")) == failures  # the history stays
 
 
-def test_a_run_stops_when_episode_after_episode_breaks(tmp_path: Path) -> None:
+def test_a_run_stops_when_episode_after_episode_breaks_and_not_when_others_end_between(tmp_path: Path) -> None:
+    begun: list[str] = []
+
+    def every_second(request: ChatRequest) -> bool:
+        episode = request.cache_scope.partition("#")[0]
+        if episode not in begun:
+            begun.append(episode)
+        return begun.index(episode) % 2 == 1
+
+    settings = ModelSettings(concurrency=1, give_up_after=2)
+    result = evaluate(following(FollowingModel(every_second)), *RUN, model=settings)
+    assert (result.num_episodes, result.call.num_failures) == (3 * SEEDS, 3 * SEEDS)
     down = FollowingModel(lambda request: True)
     settings = ModelSettings(concurrency=2, give_up_after=5)
     with pytest.raises(InfrastructureError, match="5 episodes in a row broke, the last because http://nowhere"):
@@ -264,7 +275,7 @@ def test_each_agent_plays_once_with_each_model(tmp_path: Path) -> None:
     small, big = (result.row(f"react@openai:{size}", "optimal") for size in ("small", "big"))
     assert small.success == big.success  # both follow, on the same luck
     for record in read_records(tmp_path):
-        assert {call["model"] for call in record.get("agent", {}).get("calls", ())} <= {model_of(record["policy"])}
+        assert {call["model"] for call in record.get("agent", {}).get("calls", ())} <= {split_name(record["policy"])[1]}
     named = result.manifest["arguments"]["models_of_policies"]
     assert named["react@openai:big"]["default"].startswith("openai:big at http://127.0.0.1")
     found = find_episode(tmp_path, f"{toy_tasks()[0].instance_id}:0:react@openai:big")
@@ -282,7 +293,7 @@ def test_each_agent_plays_once_with_each_model(tmp_path: Path) -> None:
     ],
 )
 def test_names_hold_policy_and_model(name: str, policy: str, model: str | None) -> None:
-    assert (policy_of(name), model_of(name)) == (policy, model)
+    assert split_name(name) == (policy, model)
 
 
 class Plain(LlmPolicy[AgentOptions]):

@@ -107,13 +107,3 @@ def test_behind_the_dependency_filter_only_the_size_of_the_closure_counts(turns:
         problem = build_problem(LIBRARY, names, rules=EndRules(turns, max_consecutive_failures=0))
         expected = pytest.approx(chance_of_successes(size, 0, turns), abs=1e-12)
         assert filtered_optimum(problem, ("dependency",)).value == expected
-
-
-def test_what_the_filters_cost_on_the_test_split() -> None:
-    optimum = {names: known_probabilities(build_problem(LIBRARY, names)) for names in TEST_LISTS}
-    dependency = {names: filtered_optimum(build_problem(LIBRARY, names)) for names in TEST_LISTS}
-    both = {names: filtered_optimum(build_problem(LIBRARY, names), FILTERS) for names in TEST_LISTS}
-    assert all(found.gap == 0.0 for found in (*dependency.values(), *both.values()))
-    total = sum(optimum[task.required_tools] for task in TEST_TASKS)
-    assert sum(dependency[task.required_tools].value for task in TEST_TASKS) / total == pytest.approx(0.9252, abs=5e-5)
-    assert sum(both[task.required_tools].value for task in TEST_TASKS) / total == pytest.approx(0.8885, abs=5e-5)

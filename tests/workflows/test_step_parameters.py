@@ -24,41 +24,31 @@ TOOL = Tool(
 )
 
 
-def test_first_step_without_inputs():
-    assert step_parameters(TOOL, {}, None) == {
-        "source": UNSTATED_TEXT,
-        "data": {},
-        "schema": {},
-        "mode": "fast",
-        "level": 4,
-        "format": UNSTATED_TEXT,
-        "rows": [],
-        "ratio": 1,
-    }
+UNSTATED = {
+    "source": UNSTATED_TEXT,
+    "data": {},
+    "schema": {},
+    "mode": "fast",
+    "level": 4,
+    "format": UNSTATED_TEXT,
+    "rows": [],
+    "ratio": 1,
+}
+FLOWING = {**UNSTATED, "source": "result of fetch", "data": {"result_of": "fetch"}}
+FITTING = {"source": "a.csv", "mode": "slow", "options": {"x": 1}}
 
 
-def test_results_flow_from_the_step_before():
-    values = step_parameters(TOOL, {}, "fetch")
-    assert values["source"] == "result of fetch"
-    assert values["data"] == {"result_of": "fetch"}
-    assert values["schema"] == {}
-    assert values["format"] == UNSTATED_TEXT
-
-
-def test_inputs_of_the_task_come_first_also_for_optional_parameters():
-    inputs = {"source": "a.csv", "mode": "slow", "options": {"x": 1}, "unknown": 3}
-    values = step_parameters(TOOL, inputs, "fetch")
-    assert values["source"] == "a.csv"
-    assert values["mode"] == "slow"
-    assert values["options"] == {"x": 1}
-    assert "unknown" not in values
-
-
-def test_inputs_that_the_schema_refuses_are_replaced():
-    values = step_parameters(TOOL, {"source": 5, "mode": "medium", "options": "none"}, None)
-    assert values["source"] == UNSTATED_TEXT
-    assert values["mode"] == "fast"
-    assert "options" not in values
+@pytest.mark.parametrize(
+    ("inputs", "before", "expected"),
+    [
+        ({}, None, UNSTATED),
+        ({}, "fetch", FLOWING),
+        ({**FITTING, "unknown": 3}, "fetch", {**FLOWING, **FITTING}),  # inputs come first, also for optional ones
+        ({"source": 5, "mode": "medium", "options": "none"}, None, UNSTATED),  # what the schema refuses is replaced
+    ],
+)
+def test_what_a_step_passes(inputs, before, expected):
+    assert step_parameters(TOOL, inputs, before) == expected
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from resilisim.cli.evaluation.compare import comparison_table
 from resilisim.cli.options import JsonFlag, RecordTextsOption
@@ -26,17 +25,19 @@ from resilisim.tasks.sources import sample_tasks
 POLICIES = ("plan-follower", "repairing-follower", "policy:default", "exact-optimum")
 PROMPTS = ("optimal", "flawed")
 COMPARED = ("plan-follower", "repairing-follower", "flawed")
-DEFAULT_TASKS = 120
-DEFAULT_SEEDS = 4
 MOST_WORKERS = 4
+# References that are shown, and the heads of their columns.
+BOUNDS = {
+    "known_probabilities": "best possible",
+    "plan_following": "only the required tools, in order",
+    "first_call": "best first call",
+}
 
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder of the results.")] = Path("demo-results"),
-    tasks: Annotated[
-        int, typer.Option("--tasks", help="Held-out tasks to evaluate on.", min=5, max=MAX_COUNT)
-    ] = DEFAULT_TASKS,
-    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task.", min=1, max=MAX_COUNT)] = DEFAULT_SEEDS,
+    tasks: Annotated[int, typer.Option("--tasks", help="Held-out tasks to evaluate on.", min=5, max=MAX_COUNT)] = 120,
+    seeds: Annotated[int, typer.Option("--seeds", help="Episodes of each task.", min=1, max=MAX_COUNT)] = 4,
     workers: Annotated[
         int | None, typer.Option("--workers", help="Processes; as many as cores, up to 4.", min=1, max=MAX_WORKERS)
     ] = None,
@@ -51,19 +52,18 @@ def demo(
     )
     show.print("   tools that nothing was trained on (the test split).")
     statistics = task_statistics(benchmark_tasks())
-    show.print(
-        table(
-            f"{statistics['tasks']} tasks, {statistics['by_split']['test']} of them held out",
-            ["type", "tasks"],
-            list(statistics["by_type"].items()),
-        )
-    )
+    title = f"{statistics['tasks']} tasks, {statistics['by_split']['test']} of them held out"
+    show.print(table(title, ["type", "tasks"], list(statistics["by_type"].items())))
     show.print(
         "\n[bold]2. Bounds[/bold]  Tools fail by a known law, so the best possible success rate is solved exactly."
     )
     examples = one_of_each_complexity(held_out)
-    bounds = [bounds_of(task) for task in examples]
-    _show_bounds(show, examples, bounds)
+    bounds = {task.instance_id: references(task.required_tools, clairvoyant_seeds=0) for task in examples}
+    rows = [
+        [task.complexity, ", ".join(task.required_tools), *(bounds[task.instance_id][name] for name in BOUNDS)]
+        for task in examples
+    ]
+    show.print(table("One task of each complexity", ["task", "required tools", *BOUNDS.values()], rows))
     workers = workers or min(os.cpu_count() or 1, MOST_WORKERS)
     show.print(
         f"\n[bold]3. Agents[/bold]  {len(POLICIES)} policies on {tasks} held-out tasks, with a sound plan in the "
@@ -84,7 +84,7 @@ def demo(
         print_json(
             {
                 "tasks": statistics,
-                "bounds": bounds,
+                "bounds": [{"instance_id": name, **found} for name, found in bounds.items()],
                 **result.to_mapping(),
                 "comparison": comparison.to_mapping(),
                 "report": str(report),
@@ -110,24 +110,3 @@ def one_of_each_complexity(tasks: list[Task]) -> list[Task]:
     for task in tasks:
         first.setdefault(task.complexity, task)
     return list(first.values())
-
-
-def bounds_of(task: Task) -> dict[str, Any]:
-    """Return the solved references of a task, with its id."""
-    return {"instance_id": task.instance_id, **references(task.required_tools, clairvoyant_seeds=0)}
-
-
-def _show_bounds(show: Console, tasks: list[Task], bounds: list[dict[str, Any]]) -> None:
-    """Print the references of some tasks."""
-    rows = [
-        [
-            task.complexity,
-            ", ".join(task.required_tools),
-            values["known_probabilities"],
-            values["plan_following"],
-            values["first_call"],
-        ]
-        for task, values in zip(tasks, bounds, strict=True)
-    ]
-    columns = ["task", "required tools", "best possible", "only the required tools, in order", "best first call"]
-    show.print(table("One task of each complexity", columns, rows))

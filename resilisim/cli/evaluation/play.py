@@ -123,19 +123,11 @@ class PersonPolicy:
 
 def show_costs(record: EpisodeRecord, out: Console) -> None:
     """Print what each message of an episode cost, and how the lost points add up."""
-    rows = [
-        [
-            step["turn"],
-            " ".join([step["kind"], step["tool"] or ""]).strip(),
-            result_of(step),
-            step["value"],
-            step["action_value"],
-            step["regret"],
-            step["luck"],
-            step["label"] or "",
-        ]
-        for step in record["steps"]
-    ]
+    rows = []
+    for step in record["steps"]:
+        message = " ".join([step["kind"], step["tool"] or ""]).strip()
+        worth = (step["value"], step["action_value"], step["regret"], step["luck"], step["label"] or "")
+        rows.append([step["turn"], message, result_of(step), *worth])
     columns = ["turn", "message", "result", "V before", "Q", "regret", "luck", "label"]
     out.print(table("What each message cost", columns, rows))
     score = record["score"]

@@ -65,8 +65,7 @@ def export(
     as_json: JsonFlag = False,
 ) -> None:
     """Write a run, finished or not, as Parquet tables: episodes, steps, failures, and calls of language models."""
-    planned = read_manifest(directory)["arguments"].get("num_episodes", 0)
-    with Progressing("exporting episodes", planned) as progress:
+    with _counting("exporting episodes", directory) as progress:
         result = export_run(directory, out, progress=progress.advance)
     if as_json:
         print_json(result.to_mapping())
@@ -92,8 +91,7 @@ def rescore(
     What is computed again: how each episode ended, its score, and for each message V*, Q*, regret, luck and the reason
     of a loss. With --out it is written to a new folder, whatever has changed, and the exit code is 0.
     """
-    planned = int(read_manifest(directory)["arguments"].get("num_episodes", 0))
-    with Progressing("scoring again", planned) as shown:
+    with _counting("scoring again", directory) as shown:
         summary = rescore_run(directory, out, library=load(library), workers=workers, progress=shown.advance)
     if as_json:
         print_json(summary.to_mapping())
@@ -128,8 +126,7 @@ def merge(
     as_json: JsonFlag = False,
 ) -> None:
     """Put the parts of a run into one folder, each episode once; folders of other runs are refused."""
-    planned = read_manifest(directories[0])["arguments"].get("num_episodes", 0)
-    with Progressing("merging episodes", planned) as progress:
+    with _counting("merging episodes", directories[0]) as progress:
         result = merge_runs(directories, out, progress=progress.advance)
     if as_json:
         print_json(result.to_mapping())
@@ -148,3 +145,7 @@ def merge(
         )
     if result.num_unfinished:
         note(f"{result.num_unfinished:,} of them were begun; their replies are kept")
+
+
+def _counting(what: str, directory: Path) -> Progressing:
+    return Progressing(what, int(read_manifest(directory)["arguments"].get("num_episodes", 0)))

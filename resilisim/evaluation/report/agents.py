@@ -24,7 +24,7 @@ from resilisim.evaluation.report.page import (
     shares_text,
 )
 from resilisim.evaluation.report.published import BY_MODEL_SIZE, published_reference
-from resilisim.evaluation.run.contestants import model_of, policy_of
+from resilisim.evaluation.run.contestants import split_name
 from resilisim.evaluation.table.agents import (
     NOBODY,
     SUM_FIELDS,
@@ -231,9 +231,10 @@ def _players_by_agent(pools: PromptPools) -> dict[str, list[Player]]:
     found: dict[str, list[Player]] = {}
     for name in pools.policies:
         own = next((known.model for known in pools.facts.table.facts.values() if known.policy == name), None)
-        model = model_of(name) or own
+        policy, model = split_name(name)
+        model = model or own
         if model is not None:
-            player = Player(model_size(model) or math.inf, model, policy_of(name), name)
+            player = Player(model_size(model) or math.inf, model, policy, name)
             found.setdefault(player.agent, []).append(player)
     several = (own for own in found.values() if len({player.model for player in own}) > 1)
     return {own[0].agent: sorted(own, key=lambda player: player[:2]) for own in several}

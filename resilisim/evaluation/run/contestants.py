@@ -80,22 +80,12 @@ class PolicyMaker:
         return isinstance(policy, LlmPolicy) and any(policy.models is models for models in self.models.values())
 
 
-def _split(name: str) -> tuple[str, str | None]:
+def split_name(name: str) -> tuple[str, str | None]:
     """Return the policy and the model that the name of a contestant holds; None if it holds no model."""
     # Options in brackets may hold the mark, as a path may.
     options = name.rfind("]" + MODEL_MARK)
     place = options + 1 if options >= 0 else -1 if name.endswith("]") else name.find(MODEL_MARK)
     return (name, None) if place < 0 else (name[:place], name[place + 1 :])
-
-
-def policy_of(name: str) -> str:
-    """Return the policy that the name of a contestant holds: all of it, but for the model."""
-    return _split(name)[0]
-
-
-def model_of(name: str) -> str | None:
-    """Return the model that the name of a contestant holds, or None if it holds none."""
-    return _split(name)[1]
 
 
 def describe_policy(spec: PolicySpec) -> str:

@@ -7,7 +7,7 @@ import copy
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, ClassVar, Generic, TypeVar
 
 from resilisim.chat import ChatModel, PriceTable, RoleModels
@@ -159,12 +159,12 @@ class LlmPolicy(ABC, Generic[Options]):
     async def _played(self, start: Reply, send: Send, hooks: EpisodeHooks) -> AgentRecord:
         """Play an episode over whatever answers messages, to its end."""
         run = self._run(start, send, hooks)
-        ending = await self._outcome(run)
-        if ending.ended_by != "environment" and not run.is_over:
-            closing = None if ending.answer is None else finish_message(run.native)
+        ended_by, answer = await self._outcome(run)
+        if ended_by != "environment" and not run.is_over:
+            closing = None if answer is None else finish_message(run.native)
             while not (await send(closing)).ended:
                 pass
-        return self._record(run, ending)
+        return self._record(run, ended_by, answer)
 
     def _run(self, start: Reply, send: Send, hooks: EpisodeHooks) -> AgentRun:
         info = start.info
@@ -186,22 +186,23 @@ class LlmPolicy(ABC, Generic[Options]):
         )
         return run
 
-    async def _outcome(self, run: AgentRun) -> _Ending:
+    async def _outcome(self, run: AgentRun) -> tuple[str, str | None]:
+        """Return how the loop ended, and its answer: also one that it had kept back when a limit stopped it."""
         try:
             answer = await self.play(run)
         except EpisodeEnded:
-            return _Ending("environment")
+            return "environment", None
         except StopAgent as stop:
             answer, ended_by = run.kept_answer, stop.limit
         else:
             ended_by = "gave_up" if answer is None else "answer"
         if run.is_over:  # and nobody can be given an answer any more
-            return _Ending("environment" if ended_by in ("gave_up", "answer") else ended_by)
+            return "environment" if ended_by in ("gave_up", "answer") else ended_by, None
         if answer is not None:
             run.note("answer", "agent", answer)
-        return _Ending(ended_by, answer)
+        return ended_by, answer
 
-    def _record(self, run: AgentRun, ending: _Ending) -> AgentRecord:
+    def _record(self, run: AgentRun, ended_by: str, answer: str | None) -> AgentRecord:
         transcript = run.transcript
         return {
             "schema": AGENT_SCHEMA,
@@ -217,19 +218,11 @@ class LlmPolicy(ABC, Generic[Options]):
             "components": transcript.components(self.components),
             "first_failure": transcript.first_failure(),
             "structure": run.structure,
-            "answer": ending.answer,
-            "ended_by": ending.ended_by,
+            "answer": answer,
+            "ended_by": ended_by,
             "restarts": transcript.restarts,
             "oracle": run.oracle_was_asked,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """How an agent's loop ended, and its answer: also one that it had kept back when a limit stopped it."""
-
-    ended_by: str
-    answer: str | None = None
 
 
 class _Asked:

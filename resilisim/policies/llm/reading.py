@@ -233,7 +233,8 @@ def _finish_in(text: str) -> Action | None:
 
 
 def _action_at(text: str, position: int, thought: str, tools: Sequence[ToolSpec]) -> Action | Unreadable:
-    position = _after_opening(text, position)
+    while (opening := _FENCE.match(text, position) or _TAG.match(text, position)) is not None:
+        position = opening.end()
     begun = text[position : position + 50].lstrip()
     if begun.startswith("{"):
         return _object_action(text, text.index("{", position), thought, tools)
@@ -263,23 +264,18 @@ def _object_action(text: str, position: int, thought: str, tools: Sequence[ToolS
     return Unreadable("the object names no action", words, thought=thought) if action is None else action
 
 
-def _arguments_behind(text: str, position: int) -> tuple[int, bool]:
-    """Return where arguments begin behind a tool's name, and whether a label such as `Action Input:` announces them."""
-    gap = _GAP.match(text, position)
-    start = gap.end() if gap is not None else position
-    labelled = _INPUT.match(text, start)
-    return (start, False) if labelled is None else (labelled.end(), True)
-
-
 def _with_arguments(text: str, name_end: int, name: str, spec: ToolSpec | None, thought: str) -> Action | Unreadable:
-    start, labelled = _arguments_behind(text, name_end)
+    gap = _GAP.match(text, name_end)
+    start = gap.end() if gap is not None else name_end
+    labelled = _INPUT.match(text, start)
+    start = start if labelled is None else labelled.end()
     words = _region(text, start)
     if not words.strip():
         return Action(name, {}, thought)
     try:
         return Action(name, _arguments_at(text, start, words, spec, attached=start == name_end), thought)
     except NotALiteral as error:
-        if spec is None and not labelled and words.lstrip()[:1] not in "{([`":
+        if spec is None and labelled is None and words.lstrip()[:1] not in "{([`":
             return Unreadable("the action begins with no tool's name", excerpt(words), thought=thought)
         return Unreadable(f"the arguments of {name} cannot be read: {error}", excerpt(words), name, thought)
 
@@ -307,13 +303,6 @@ def _action_from_object(
     except NotALiteral as error:
         problem = read.problem if read is not None else str(error)
         return Unreadable(f"the arguments of {name} cannot be read: {problem}", excerpt(raw), name, thought)
-
-
-def _after_opening(text: str, position: int) -> int:
-    """Return where an action begins that stands in a fence, in tags, or in both."""
-    while (opening := _FENCE.match(text, position) or _TAG.match(text, position)) is not None:
-        position = opening.end()
-    return position
 
 
 def _region(text: str, position: int) -> str:

@@ -37,19 +37,12 @@ NO_TOOL = -1
 
 @dataclass(frozen=True, slots=True)
 class Breakers:
-    """How rows of failures can be broken.
+    """How rows of failures can be broken."""
 
-    Attributes:
-        tools: Outside tools worth calling, the best first.
-        joining: Outside tools that get digits of their own.
-        neutral_base: Base index of a tool that may always be called for it; -1 if there is none.
-        upper_base: Base index that no such call exceeds, if `neutral_base` is only a lower bound; else -1.
-    """
-
-    tools: tuple[int, ...] = ()
-    joining: tuple[int, ...] = ()
-    neutral_base: int = NO_TOOL
-    upper_base: int = NO_TOOL
+    tools: tuple[int, ...] = ()  # outside tools worth calling, the best first
+    joining: tuple[int, ...] = ()  # outside tools that get digits of their own
+    neutral_base: int = NO_TOOL  # base index of a tool that may always be called for it
+    upper_base: int = NO_TOOL  # base index that no such call exceeds, if `neutral_base` is only a lower bound
 
 
 def exact_breakers(problem: Problem) -> Breakers:
@@ -94,45 +87,25 @@ OUT_OF_TABLE = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arena:
-    """The tools that the solver distinguishes, in arrays that the kernel reads.
+    """The tools that the solver distinguishes, in arrays that the kernel reads."""
 
-    Attributes:
-        tools: (num_arena,) library indices.
-        slot: Library index to arena index.
-        place: (num_arena,) place in the required list, or -1.
-        dependencies: (num_arena, max_dependencies) arena indices, padded with -1.
-        base_index: (num_arena,) index of the base probability.
-        stride: (num_arena,) weight of the tool's digit in a status code; 0 if it has none.
-        radix: (num_arena,) 3 (not executed, failed, succeeded), 2 (not executed or failed), or 1 (no digit).
-        codes: (num_codes,) the status codes that have an entry, ascending.
-        compact: (product of radices,) place of a code in `codes`, or -1.
-        digits: (library index, place, stride) of each tool that has a digit, as plain numbers for looking up a state.
-        breakers: How rows of failures can be broken.
-        loop_tools: Whether the table tells apart how often which successful tool was called last (0 or 1).
-        table_shape: Turns left, codes, required tools done, failures, consecutive failures, loop states.
-    """
-
-    tools: NDArray[np.int64]
-    slot: dict[int, int]
-    place: NDArray[np.int64]
-    dependencies: NDArray[np.int64]
-    base_index: NDArray[np.int64]
-    stride: NDArray[np.int64]
-    radix: NDArray[np.int64]
-    codes: NDArray[np.int64]
-    compact: NDArray[np.int32]
-    digits: tuple[tuple[int, int, int], ...]
+    slot: dict[int, int]  # library index to arena index
+    place: NDArray[np.int64]  # (num_arena,) in the required list, or -1
+    dependencies: NDArray[np.int64]  # (num_arena, max_dependencies) arena indices, padded with -1
+    base_index: NDArray[np.int64]  # (num_arena,)
+    stride: NDArray[np.int64]  # (num_arena,) weight of the tool's digit in a status code; 0 if it has none
+    radix: NDArray[np.int64]  # (num_arena,) 3 (not executed, failed, succeeded), 2 (not executed, failed), 1 (no digit)
+    codes: NDArray[np.int64]  # (num_codes,) the status codes that have an entry, ascending
+    compact: NDArray[np.int32]  # (product of radices,) place of a code in `codes`, or -1
+    digits: tuple[tuple[int, int, int], ...]  # (library index, place, stride) of each tool that has a digit
     breakers: Breakers
-    loop_tools: int
+    loop_tools: int  # 1 if the table tells apart how often which successful tool was called last, else 0
+    # Turns left, codes, required tools done, failures, consecutive failures, loop states.
     table_shape: tuple[int, int, int, int, int, int]
 
 
 def build_arena(problem: Problem) -> Arena:
-    """Choose the tools that matter for a problem and number their statuses.
-
-    Raises:
-        ExactLimitError: The table would pass MAX_TABLE_ENTRIES.
-    """
+    """Choose the tools that matter for a problem and number their statuses; too large a table is refused."""
     breakers = exact_breakers(problem)
     if breakers.joining:
         try:
@@ -167,7 +140,6 @@ def _arena(problem: Problem, breakers: Breakers, max_entries: int) -> Arena:
     if math.prod(table_shape) > max_entries:
         raise ExactLimitError(_too_large(problem, math.prod(table_shape), max_entries))
     return Arena(
-        tools=np.array(members, dtype=np.int64),
         slot=slot,
         place=np.array([problem.place[tool] for tool in members], dtype=np.int64),
         dependencies=dependencies_within(problem, members),

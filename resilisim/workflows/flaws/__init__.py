@@ -14,6 +14,7 @@ from resilisim.workflows.flaws.model import (
     FlawRefusal,
     ToolSimilarity,
     check_flaw,
+    functional_equivalence,
     tool_similarity,
 )
 from resilisim.workflows.flaws.perturber import Perturber
@@ -31,5 +32,6 @@ __all__ = [
     "Perturber",
     "ToolSimilarity",
     "check_flaw",
+    "functional_equivalence",
     "tool_similarity",
 ]

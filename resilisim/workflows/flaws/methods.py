@@ -21,14 +21,15 @@ from numpy.typing import NDArray
 from resilisim.seeding import Draws
 from resilisim.tool_library import Parameter, Tool
 from resilisim.tool_library.parameters import accepts
-from resilisim.workflows.flaws.model import Change, Edit, PlanView, Unfit, num_edits, tool_before
+from resilisim.workflows.flaws.model import Change, Edit, PlanView, num_edits, tool_before
 from resilisim.workflows.model import Step
 from resilisim.workflows.steps import FLOWING_PARAMETERS, UNSTATED_TEXT
 
-Method = Callable[[PlanView, str, Draws], "Change | Unfit"]
+# Given a plan, a severity and draws; the new plan, or why the method can do nothing with this one.
+Method = Callable[[PlanView, str, Draws], "Change | str"]
 
 
-def swap(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def swap(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Swap pairs of neighbours whose order matters; no step takes part in two swaps."""
     pairs: list[int] = []
     candidates = [index for index in range(len(plan.steps) - 1) if plan.order_matters(index, index + 1)]
@@ -36,7 +37,7 @@ def swap(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
         if not {index - 1, index, index + 1} & set(pairs):
             pairs.append(index)
     if not pairs:
-        return Unfit("no two neighbouring steps are in an order that matters")
+        return "no two neighbouring steps are in an order that matters"
     steps = list(plan.steps)
     edits = []
     for index in sorted(pairs[: num_edits(severity, len(pairs))]):
@@ -47,12 +48,12 @@ def swap(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
     return Change(tuple(steps), tuple(edits))
 
 
-def dependency_violation(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def dependency_violation(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Move steps in front of the first of their direct dependencies."""
     followed = [_dependencies_before(plan, index) for index in range(len(plan.steps))]
     sites = [index for index, dependencies in enumerate(followed) if dependencies]
     if not sites:
-        return Unfit("no step follows a step that it depends on")
+        return "no step follows a step that it depends on"
     moved = sorted(draws.shuffled(sites)[: num_edits(severity, len(sites))])
     order = list(range(len(plan.steps)))
     # In plan order a tool is moved before its dependents are, so none of them is put right again by a later move.
@@ -79,7 +80,7 @@ NO_OTHER_TOOL = "the library has no tool left that could stand in for one of the
 Choose = Callable[[int, Sequence[int]], "int | None"]
 
 
-def semantic_similarity(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def semantic_similarity(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Replace required tools by the tools whose texts are most similar and that do not do the same (F < 1)."""
     similarity = plan.shop.similarity()
 
@@ -92,7 +93,7 @@ def semantic_similarity(plan: PlanView, severity: str, draws: Draws) -> Change |
     return _replace_required(plan, severity, draws, most_similar, NO_OTHER_TOOL)
 
 
-def category_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def category_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Replace required tools by any tools of other categories."""
     library = plan.shop.library
 
@@ -104,7 +105,7 @@ def category_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | U
     return _replace_required(plan, severity, draws, of_another_category, "no unused tool is of another category")
 
 
-def semantic_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def semantic_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Replace required tools by tools that are similar in words and different in function: argmax S x (1 - F)."""
     similarity = plan.shop.similarity()
 
@@ -115,7 +116,7 @@ def semantic_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | U
     return _replace_required(plan, severity, draws, similar_but_wrong, NO_OTHER_TOOL)
 
 
-def progressive_drift(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def progressive_drift(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """From some step on replace every tool, each substitute chosen by its likeness to the substitute before it.
 
     T_i = argmax over t of S(t, T_{i-1}) x (1 - F(t, T_original)) (R C.3), where T_{i-1} is the substitute of the step
@@ -128,7 +129,7 @@ def progressive_drift(plan: PlanView, severity: str, draws: Draws) -> Change | U
     length = {"light": -(-num_steps // 4), "moderate": -(-num_steps // 2), "severe": max(num_steps - 1, 1)}[severity]
     required = plan.required_steps()
     if not required:
-        return Unfit("no step is required")
+        return "no step is required"
     start = min(num_steps - length, required[-1])
     free = plan.tools_elsewhere()
     steps, edits = list(plan.steps), []
@@ -138,18 +139,18 @@ def progressive_drift(plan: PlanView, severity: str, draws: Draws) -> Change | U
         scores = similarity.semantic[previous] * (1.0 - similarity.functional[original])
         chosen = _highest(scores, free, above_zero=True)
         if chosen is None:
-            return Unfit(NO_OTHER_TOOL)
+            return NO_OTHER_TOOL
         free.remove(chosen)
         edits.append(_substitute(plan, steps, index, chosen))
         previous = chosen
     return _consistent(plan, steps, edits)
 
 
-def _replace_required(plan: PlanView, severity: str, draws: Draws, choose: Choose, otherwise: str) -> Change | Unfit:
+def _replace_required(plan: PlanView, severity: str, draws: Draws, choose: Choose, otherwise: str) -> Change | str:
     """Replace the tools of some required steps, drawn at random; no substitute is used twice."""
     sites = draws.shuffled(plan.required_steps())
     if not sites:
-        return Unfit("no step is required")
+        return "no step is required"
     free = plan.tools_elsewhere()
     steps, edits = list(plan.steps), []
     for index in sites[: num_edits(severity, len(sites))]:
@@ -159,7 +160,7 @@ def _replace_required(plan: PlanView, severity: str, draws: Draws, choose: Choos
         free.remove(chosen)
         edits.append(_substitute(plan, steps, index, chosen))
     if not edits:
-        return Unfit(otherwise)
+        return otherwise
     return _consistent(plan, steps, edits)
 
 
@@ -190,11 +191,11 @@ RATES: Mapping[str, tuple[float, float]] = {"light": (0.1, 0.1), "moderate": (0.
 Site = tuple[int, str]  # step, parameter
 
 
-def missing_parameters(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def missing_parameters(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Drop parameters, at least one that is required."""
     required, optional = _sites(plan)
     if not required:
-        return Unfit("no call that its tool accepts passes a required parameter")
+        return "no call that its tool accepts passes a required parameter"
     steps = list(plan.steps)
     edits = []
     for index, name in _chosen(required, optional, severity, draws):
@@ -204,11 +205,11 @@ def missing_parameters(plan: PlanView, severity: str, draws: Draws) -> Change | 
     return Change(tuple(steps), tuple(edits))
 
 
-def type_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def type_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Give parameters values of a wrong type or out of range, each refused by the tool's schema."""
     required, optional = _sites(plan)
     if not required and not optional:
-        return Unfit("no call that its tool accepts passes a parameter")
+        return "no call that its tool accepts passes a parameter"
     steps = list(plan.steps)
     edits = []
     for index, name in _chosen(required, optional, severity, draws):
@@ -216,7 +217,7 @@ def type_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit
         if wrong:
             edits.append(_set_parameter(steps, index, index, name, draws.choice(wrong)))
     if not edits:
-        return Unfit("no parameter of a step can have a value that its tool would refuse")
+        return "no parameter of a step can have a value that its tool would refuse"
     return Change(tuple(steps), tuple(edits))
 
 
@@ -287,15 +288,15 @@ def _out_of_range(parameter: Parameter) -> list[Any]:
 _VERIFYING = re.compile(r"(?<!in)valid|verif|check(?!out|point)|inspect|audit", re.IGNORECASE)
 
 
-def middle_step_removal(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def middle_step_removal(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Remove required steps from between the first and the last step."""
     inner = [index for index in plan.required_steps() if 0 < index < len(plan.steps) - 1]
     if not inner:
-        return Unfit("no required step stands between the first and the last one")
+        return "no required step stands between the first and the last one"
     return _without(plan, draws.shuffled(inner)[: num_edits(severity, len(inner))])
 
 
-def validation_removal(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def validation_removal(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Remove required steps that check, and with growing severity what stands around them.
 
     Light: one checking step. Moderate: all of them, each with the step after it, which works on what was checked.
@@ -304,9 +305,9 @@ def validation_removal(plan: PlanView, severity: str, draws: Draws) -> Change | 
     """
     checks = [index for index in plan.required_steps() if is_verifying(plan.tool(index).operation)]
     if not checks:
-        return Unfit("no required step validates or verifies anything")
+        return "no required step validates or verifies anything"
     if len(checks) == len(plan.steps):
-        return Unfit("every step validates, so nothing would be left")
+        return "every step validates, so nothing would be left"
     if severity == "light":
         return _without(plan, [draws.choice(checks)])
     around = [index + 1 for index in checks]
@@ -340,7 +341,7 @@ def _without(plan: PlanView, removed: list[int]) -> Change:
 SHARE = 3
 
 
-def duplication(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def duplication(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Repeat steps, each copy somewhere after its original and before the last step, which has to wait for it.
 
     A copy has no limits: one that may be left at once would do nothing.
@@ -361,16 +362,16 @@ def duplication(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
     return Change(tuple(steps), tuple(edits))
 
 
-def unnecessary_addition(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def unnecessary_addition(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Insert tools that look as if they belonged there and are of no use, before the last step."""
     related = plan.useless_tools[: math.ceil(len(plan.useless_tools) / SHARE)]
     return _insert(plan, related, severity, draws, first_gap=0, rewire=False)
 
 
-def unrelated_insertion(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def unrelated_insertion(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Insert tools that have nothing to do with the task between steps; the next step takes its data from them."""
     if len(plan.steps) < 2:
-        return Unfit("a single step has no neighbour to be cut off from")
+        return "a single step has no neighbour to be cut off from"
     unrelated = plan.useless_tools[-math.ceil(len(plan.useless_tools) / SHARE) :]
     return _insert(plan, unrelated, severity, draws, first_gap=1, rewire=True)
 
@@ -388,10 +389,10 @@ def _num_extra_steps(plan: PlanView, severity: str) -> int:
 
 def _insert(
     plan: PlanView, tools: Sequence[int], severity: str, draws: Draws, *, first_gap: int, rewire: bool
-) -> Change | Unfit:
+) -> Change | str:
     """Insert useless steps, each before a step drawn from `first_gap` on; tools come again only when all were used."""
     if not tools:
-        return Unfit("every tool of the library is of some use to the plan")
+        return "every tool of the library is of some use to the plan"
     count = _num_extra_steps(plan, severity)
     order: list[int] = []
     while len(order) < count:
@@ -419,7 +420,7 @@ def _insert(
 FORMATS = ("a scanned image", "a zip archive", "a printed report", "an audio recording", "a spreadsheet with macros")
 
 
-def format_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unfit:
+def format_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     """Let steps hand on their results in a form that the next step's schema refuses.
 
     The step before is said to give another format, and the parameter through which the next one receives data refers to
@@ -432,7 +433,7 @@ def format_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | Unf
     passing = [index for index, name in receiving.items() if referred_tool(plan.steps[index].parameters[name])]
     sites = passing or list(receiving)
     if not sites:
-        return Unfit("no step receives anything from the step before that its tool could refuse")
+        return "no step receives anything from the step before that its tool could refuse"
     steps = list(plan.steps)
     edits: list[Edit] = []
     for index in sorted(draws.shuffled(sites)[: num_edits(severity, len(sites))]):

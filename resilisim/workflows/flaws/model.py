@@ -243,6 +243,14 @@ def functional_equivalence(library: ToolLibrary) -> NDArray[np.float64]:
 
     Returns:
         float64 (num_tools, num_tools), symmetric, 1 on the diagonal.
+
+    Example:
+        >>> from resilisim import default_library
+        >>> from resilisim.workflows.flaws import functional_equivalence
+        >>> library = default_library()
+        >>> same = functional_equivalence(library)
+        >>> float(same[library.index("data_processing_validator"), library.index("network_validator")])
+        1.0
     """
     tools = list(library)
     result = np.ones((len(tools), len(tools)))
@@ -279,13 +287,6 @@ class Change:
 
     steps: tuple[Step, ...]
     edits: tuple[Edit, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Unfit:
-    """Why a method can do nothing with a plan."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -112,7 +112,7 @@ class Perturber:
                 if problem is not None:
                     raise AssertionError(f"{flawed.flaw} of {instance_id}: {problem}")
                 return flawed
-            reasons.append(change.reason)
+            reasons.append(change)
         return FlawRefusal(instance_id, flaw_type, method, severity, "; ".join(reasons))
 
     def carried(

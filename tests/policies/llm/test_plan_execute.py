@@ -469,10 +469,16 @@ def test_a_sub_agent_passes_on_no_references():
         {"list": ["x", "{step_1}", {"in": ["{step_1}"]}]},
     ],
 )
-def test_references_are_resolved_at_any_depth(given):
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_references_are_resolved_at_any_depth(given, wrapped):
     script = [plans(A, call(2, "store", {"what": given}))]
     resolved = json.loads(json.dumps({"what": given}).replace("{step_1}", "41"))
-    played = play([*script, extractor(json.dumps(resolved))], fetch=["41"], store=["stored"], **DIRECT)
+    played = play(
+        [*script, extractor(json.dumps({"arguments": resolved} if wrapped else resolved))],
+        fetch=["41"],
+        store=["stored"],
+        **DIRECT,
+    )
     assert played.calls == [("fetch", {"key": "a"}), ("store", resolved)]
     assert (played.answer, played.failures) == ("stored", [])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from flaw_edits import check_edits
+from flaw_samples import check_edits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from flaw_edits import check_edits
-from flaw_samples import LIBRARY, METHODS
+from flaw_samples import LIBRARY, METHODS, check_edits
 
 from resilisim.errors import InvalidInputError
 from resilisim.simulator.law import EndRules

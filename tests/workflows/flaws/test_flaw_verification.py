@@ -137,19 +137,6 @@ def test_every_method_is_forged_and_a_flawless_or_empty_workflow_has_no_flaw():
         assert problem(without(FETCHER), method, ()) == "lists no edits"
 
 
-def test_a_useful_tool_is_no_useless_one():
-    # A plan that leaves its dependencies out: they are of use, though it does not hold them.
-    bare = Workflow("t", without(PARSER, AGGREGATOR), "hand", 0.5)
-    plan = PlanView.of(bare, REQUIRED, SHOP)
-    for method, flaw in (
-        ("unnecessary_addition", "redundant_operation"),
-        ("unrelated_insertion", "logic_discontinuity"),
-    ):
-        steps = (*bare.steps[:2], step(PARSER), *bare.steps[2:])
-        forged = FlawedWorkflow(bare, replace(bare, steps=steps), Flaw(flaw, method, "light"), (EDIT,))
-        assert flaw_problem(forged, plan) == f"adds {PARSER}, which is of use"
-
-
 @pytest.mark.parametrize("flaw", list(FLAW_METHODS))
 def test_a_flaw_does_not_pass_under_the_name_of_another_type(flaw):
     # Inserted useless steps are redundant and unrelated alike, and similar tools are a misuse and a drift alike.

@@ -1,17 +1,15 @@
-"""The seven flaws on the benchmark's plans: each is what it is called, and its edits tell all that was done."""
+"""The seven flaws in plans of the benchmark: each is what it is called, and severities order the damage."""
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import json
-import os
-import subprocess
-import sys
 
+import numpy as np
 import pytest
-from flaw_edits import check_edits
-from flaw_samples import LIBRARY, METHODS, all_flawed, flawed, outcomes, perturber, planned, similarity
+from flaw_samples import LIBRARY, METHODS, all_flawed, check_edits, flawed, outcomes, perturber, planned, similarity
 
+from resilisim.workflows import Workflow
 from resilisim.workflows.flaws import (
     DEFAULT_SEVERITY,
     EDIT_KINDS,
@@ -24,6 +22,7 @@ from resilisim.workflows.flaws import (
 from resilisim.workflows.flaws.methods import METHODS as METHODS_THAT_EXIST
 from resilisim.workflows.flaws.model import PlanView, Workshop
 from resilisim.workflows.flaws.perturber import flaw_problem
+from resilisim.workflows.plan_value import CostCalculator, PlanCosts
 
 # The drift's place follows from the severity and its tools from the formula; no list of the sample validates twice.
 WITHOUT_A_CHOICE = {"progressive_drift", "validation_removal"}
@@ -119,32 +118,6 @@ def test_useless_steps_are_counted_in_the_turns_that_are_left(method):
             assert len(one.workflow.steps) - len(one.original.steps) == max(least, -int(-spare * share // 1))
 
 
-def test_the_same_in_another_process():
-    script = "import sys; sys.path.insert(0, sys.argv[1])\nfrom test_flaws import digest\nprint(digest())"
-    environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    result = subprocess.run(
-        [sys.executable, "-c", script, os.path.dirname(__file__)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment,
-    )
-    assert result.stdout.strip() == digest()
-
-
-def digest() -> str:
-    """Return a hash of the moderate flaws of a few plans, to the last byte."""
-    result = hashlib.sha256()
-    for task, workflow in planned()[::6]:
-        for flaw, method in METHODS:
-            one = perturber().perturb(workflow, task.required_tools, flaw, "moderate", method)
-            if isinstance(one, FlawedWorkflow):
-                result.update(json.dumps([one.workflow.to_mapping(), one.flaw_mapping()]).encode())
-            else:
-                result.update(str(one).encode())
-    return result.hexdigest()
-
-
 def test_without_a_method_the_seed_draws_one_that_can_do_something():
     for flaw, (first, second) in FLAW_METHODS.items():
         drawn = []
@@ -166,18 +139,64 @@ def test_without_a_method_the_seed_draws_one_that_can_do_something():
         assert 0.25 < drawn.count(first) / len(drawn) < 0.75
 
 
-def test_changing_a_value_in_one_workflow_changes_no_other():
-    def useless_parameters():
-        task, workflow = planned()[3]
-        one = perturber().perturb(
-            workflow, task.required_tools, "redundant_operation", "severe", "unnecessary_addition"
-        )
-        return [step.parameters for step in one.workflow.steps if step not in workflow.steps]
+CALCULATOR = CostCalculator()
+# A helper that is moved behind what needs it takes its turns later, and a step that is missing leaves its turns to
+# others: more of the list can then succeed in order, though success gets rarer. So it is with few plans.
+FLAWS_THAT_MAY_HELP_COVERAGE = {"sequential_order": 0.04, "missing_step": 0.02}
 
-    expected = json.dumps(useless_parameters())
-    for parameters in useless_parameters():
-        for value in parameters.values():
-            if isinstance(value, dict):
-                value["spoilt"] = True
-        parameters["spoilt"] = True
-    assert json.dumps(useless_parameters()) == expected
+
+@functools.cache
+def sound_costs() -> dict[str, PlanCosts]:
+    return {task.instance_id: CALCULATOR.costs(task.required_tools, workflow.steps) for task, workflow in planned()}
+
+
+def costs_of(required: tuple[str, ...], workflow: Workflow) -> PlanCosts:
+    return CALCULATOR.costs(required, workflow.steps)
+
+
+@pytest.mark.parametrize(("flaw", "method"), METHODS)
+def test_who_obeys_a_flaw_loses(flaw, method):
+    sound = sound_costs()
+    helped = []
+    for task, one in all_flawed(flaw, method):
+        before, after = sound[task.instance_id], costs_of(task.required_tools, one.workflow)
+        assert after.obey < before.obey
+        assert after.deviate == before.deviate
+        assert after.price_of_obedience > before.price_of_obedience
+        helped.append(after.obey_coverage > before.obey_coverage + 1e-12)
+    assert np.mean(helped) <= FLAWS_THAT_MAY_HELP_COVERAGE.get(flaw, 0.0)
+
+
+@pytest.mark.parametrize(("flaw", "method"), METHODS)
+def test_severities_order_the_damage_on_average(flaw, method):
+    means = []
+    for severity in SEVERITIES:
+        found = [
+            costs_of(task.required_tools, one.workflow).obey_coverage for task, one in flawed(flaw, method, severity)
+        ]
+        means.append(np.mean(found))
+    light, moderate, severe = means
+    assert light > moderate > severe
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "semantic_similarity",
+        "category_mismatch",
+        "semantic_mismatch",
+        "progressive_drift",
+        "missing_parameters",
+        "type_mismatch",
+        "middle_step_removal",
+        "validation_removal",
+        "format_mismatch",
+    ],
+)
+def test_some_flaws_leave_no_chance(method):
+    flaw = next(flaw for flaw, of in METHODS if of == method)
+    for task, one in all_flawed(flaw, method):
+        edited = [one.workflow.steps[edit.step - 1] for edit in one.edits if edit.what.startswith("parameter")]
+        if any(step.is_limited for step in edited):
+            continue  # a plan goes on from a refused call that it may leave
+        assert costs_of(task.required_tools, one.workflow).obey == 0.0

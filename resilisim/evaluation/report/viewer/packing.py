@@ -26,7 +26,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 from resilisim.evaluation.episode.record import EpisodeRecord, SpokenTexts, StepRecord
 from resilisim.evaluation.episode.texts import newly_told, opened_if_whole, prompt_of, replies_of, stored
 from resilisim.evaluation.report.page import printable
-from resilisim.evaluation.run.contestants import model_of, policy_of
+from resilisim.evaluation.run.contestants import split_name
 
 PACK_FORMAT: Final = "resilisim-viewer-2"
 DESCRIPTION_LENGTH = 1_500
@@ -319,8 +319,8 @@ class Packer:
         losses, policy, instance_id, flaw = record["losses"], record["policy"], record["instance_id"], record["flaw"]
         costliest = max(losses, key=lambda label: losses[label]) if losses else None
         called = (step["tool"] for step in record["steps"] if step["kind"] in ("execute", "info") and step["tool"])
-        model = model_of(policy)
-        names = (short(policy), short(policy_of(policy)), None if model is None else short(model))
+        agent, model = split_name(policy)
+        names = (short(policy), short(agent), None if model is None else short(model))
         required = [tables["tools"].name(tool) for tool in record["required_tools"]]
         task = (short(instance_id), tables["types"].name(record["task_type"]), required)
         row = [

@@ -313,13 +313,11 @@ def _values(text: str) -> Iterator[tuple[Any, Literal["end", "quoted", "loose"]]
 
 
 def _plan_from(value: Any, taken: Collection[int]) -> StepPlan | Unreadable | None:
-    """Return the plan that a JSON value is; None if it is none."""
+    """Return the plan that a JSON list or object is; None if it is none."""
     if isinstance(value, list):
         if not value or not all(isinstance(entry, str) or _looks_like_step(entry) for entry in value):
             return None
         value = {"steps": value}
-    if not isinstance(value, dict):
-        return None
     listed, answer = _first(value, "steps", "plan", "remaining_steps"), _first(value, *_ANSWER_NAMES)
     if isinstance(answer, str):
         answer = answer.strip() or None

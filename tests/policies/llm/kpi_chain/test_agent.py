@@ -124,6 +124,20 @@ def test_three_retries_of_unreadable_replies_then_a_failure_of_the_task(role):
     assert played.counters[f"{role}_retries"] == 3
 
 
+def test_without_a_readable_plan_the_planner_has_failed():
+    played = play(["nonsense"] * 4, searching())
+    assert (played.answer, components(played, "failure")) == (None, ["planner"])
+    assert played.counters == {"malformed_replies": 4, "planner_retries": 3}
+
+
+def test_the_replanner_sees_what_was_found_and_of_long_texts_the_beginning():
+    plan = planned(tool_task("T1", "it", "name", entity("names", "array")), answer_task("T2", "T1.names"))
+    found = extracted(0.9, name="Kim " * 1_000, names=["Lee " * 1_000])
+    script = [plan, found, reasoned(status="failed", final_answer=None), *["nonsense"] * 4]
+    (told, *_) = requests_of(play(script, searching("here")), "replanner")
+    assert told.count("[cut: 2,000 more characters]") == 2
+
+
 def test_a_failed_tool_is_a_failure_of_the_task_with_its_error_as_feedback():
     recovery = replanned(tool_task("T1a", "again", "final_answer"), expect="TIMEOUT: no result within 5 seconds")
     played = play([ONE_STEP, recovery, FOUND], searching(DOWN, "here"))

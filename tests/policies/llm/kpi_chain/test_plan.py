@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+
 import pytest
 from hypothesis import given as given_by_hypothesis
 from hypothesis import strategies as st
@@ -324,8 +326,10 @@ def test_the_type_of_a_task_in_other_spellings(word):
 
 
 @pytest.mark.parametrize("nothing", [None, "", "null", "None", "none"])
-def test_a_reasoning_task_has_no_tool_in_any_word_for_none(nothing):
-    assert read_plan(plan_of(FIRST, {**LAST, "tool_name": nothing}), RULES)[0].tasks[1].tool_name == ""
+def test_no_tool_and_no_dependencies_in_any_word_for_none(nothing):
+    tasks = {**FIRST, "dependencies": nothing}, {**LAST, "tool_name": nothing}
+    first, last = read_plan(plan_of(*tasks), RULES)[0].tasks
+    assert (first.dependencies, last.tool_name) == ((), "")
 
 
 def test_what_is_put_right_is_told():
@@ -365,6 +369,7 @@ def test_what_a_plan_says_about_its_own_execution_is_not_believed():
         ("{a: [1]}", "object", {"a": [1]}),
         ("5", "", 5),
         ("null", "string", None),
+        ("'null'", "number", "null"),
     ],
 )
 def test_literals_are_read_in_the_type_that_the_plan_states(value, kind, expected):
@@ -405,3 +410,9 @@ def test_a_continuation_builds_on_what_is_done_and_neither_repeats_nor_leans_on_
     assert continued(answer_task("T3a", "T1.name")).tasks[0].task_id == "T3a"
     with pytest.raises(UnreadableReplyError, match=problem):
         continued(task)
+
+
+def test_ids_of_a_lineage_never_run_out():
+    used = ("T3", *(f"T3{letter}" for letter in string.ascii_lowercase))
+    with pytest.raises(UnreadableReplyError, match="under ids such as T3z1"):
+        read_plan(plan_of(tool_task("T3", "it", "final_answer")), PlanRules(used_ids=used))
