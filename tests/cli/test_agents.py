@@ -45,6 +45,8 @@ def test_agents_are_evaluated_beside_other_policies_and_their_episodes_read_and_
     transcript = ("Thought: I begin", "malformed reply", "that is all", "regret", "luck", "V*", "Calls of the model")
     for expected in transcript:
         assert expected in shown.out, expected
+    order = [shown.out.index(part) for part in ("-- call 0", "== turn 1", "-- call 1", "malformed reply", "-- call 2")]
+    assert order == sorted(order)
     whole = command("episode", "show", run, 0, "--full").out
     assert len(whole) > len(shown.out)
     assert "more characters: --full" in shown.out

@@ -48,12 +48,7 @@ Observation = dict[str, NDArray[Any]]
 
 
 class WorkflowCore:
-    """A number of Workflow-v0 episodes side by side.
-
-    Args:
-        num_envs: Number of episodes.
-        options: Options of the environment.
-        keep_finals: Whether resets in the same step will overwrite last observations, which then have to be kept.
+    """A number of Workflow-v0 episodes side by side; resets in the same step overwrite last observations unless kept.
 
     Attributes:
         library: Tool library.
@@ -65,9 +60,6 @@ class WorkflowCore:
         finals: Records of last observations, (num_envs,), or (1,) and unused if they are not kept.
         observation: Observations as views into `episodes`: arrays (num_envs, ...).
         final_observation: Those at the end of the latest episode that ended, as views.
-
-    Raises:
-        InvalidInputError: An option or a task is not valid.
     """
 
     def __init__(self, num_envs: int, options: WorkflowOptions, keep_finals: bool = False) -> None:

@@ -197,20 +197,18 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
 
     def _set_seeds(self, seed: int | Sequence[int | None] | None, envs: NDArray[np.int64]) -> None:
         """Give the chosen environments their seeds; those that get none go on, or draw one if they never had any."""
-        fresh = not self._seeded
-        if seed is None:
-            seeds: list[int | None] = [None] * self.num_envs
-        elif isinstance(seed, (int, np.integer)):
-            seeds = [int(seed) + env for env in range(self.num_envs)]
+        if seed is None or isinstance(seed, (int, np.integer)):
+            seeds = [None if seed is None else int(seed) + env for env in range(self.num_envs)]
         else:
             seeds = list(seed)
             if len(seeds) != self.num_envs:
                 raise InvalidInputError(f"{len(seeds)} seeds for {self.num_envs} environments: expected one for each")
-        if fresh and any(value is None for value in seeds):
-            drawn = np.random.default_rng().integers(2**31, size=self.num_envs)
-            seeds = [int(drawn[env]) if value is None else value for env, value in enumerate(seeds)]
-        chosen = [env for env in (range(self.num_envs) if fresh else envs.tolist()) if seeds[env] is not None]
-        plant_seeds(self.core.episodes, chosen, [check_integer("seed", seeds[env], 0, MAX_SEED) for env in chosen])
+        if not self._seeded:
+            drawn: list[int] = np.random.default_rng().integers(2**31, size=self.num_envs).tolist()
+            seeds = [own if value is None else value for value, own in zip(seeds, drawn, strict=True)]
+            envs = np.arange(self.num_envs)
+        given = {env: check_integer("seed", seeds[env], 0, MAX_SEED) for env in envs.tolist() if seeds[env] is not None}
+        plant_seeds(self.core.episodes, list(given), list(given.values()))
         self._seeded = True
 
     def _column(self, values: object, largest: int, name: str) -> NDArray[np.int64]:

@@ -416,15 +416,8 @@ class ResumePoint:
 class TrainingFolder(RunFolder):
     """The folder of a training run: its manifest, its log of evaluations, and the point to resume from.
 
-    Args:
-        directory: The folder; it is made if it is not there.
-        arguments: Everything that decides what the results are; JSON values.
-
     Attributes:
         point: The point to resume from, or None to begin.
-
-    Raises:
-        StoreError: The folder cannot be written, holds something else, or holds a run with other arguments.
     """
 
     def __init__(self, directory: Path, arguments: Mapping[str, Any]) -> None:
@@ -449,11 +442,7 @@ class TrainingFolder(RunFolder):
 
 
 def read_resume_point(path: Path) -> ResumePoint | None:
-    """Return the point that a file holds, or None if there is no file.
-
-    Raises:
-        StoreError: The file cannot be read or is not such a point.
-    """
+    """Return the point that a file holds, or None if there is no file."""
     if not path.exists():
         return None
     try:
@@ -489,11 +478,7 @@ def model_state(model: MaskablePPO) -> ResumePoint:
 
 
 def restore_model(model: MaskablePPO, point: ResumePoint) -> None:
-    """Give a model of the same configuration what `model_state` returned; the random generators too.
-
-    Raises:
-        StoreError: The arrays do not fit the model.
-    """
+    """Give a model of the same configuration what `model_state` returned; the random generators too."""
     try:
         model.policy.load_state_dict({name: _tensor(array) for name, array in _part(point.arrays, "policy").items()})
         optimizer = model.policy.optimizer

@@ -267,9 +267,6 @@ class WorkflowTransformer(nn.Module):
         attention_tokens: Tools that take part in the attention; None for all.
         tool_embeddings: Give every tool of the library a learned vector. The weights then fit this library only.
         autocast: Compute in bfloat16 where the weights lie on a CUDA device.
-
-    Raises:
-        InvalidInputError: `heads` does not divide `width`.
     """
 
     def __init__(
@@ -361,11 +358,6 @@ class WorkflowMLP(nn.Module):
     """Scores all actions and the state's value from the features of all tools, side by side.
 
     Nothing is shared between tools: the weights serve a library of this size and order only.
-
-    Args:
-        num_tools: Tools in the library, T.
-        width: Size of each of the two hidden layers.
-        autocast: Compute in bfloat16 where the weights lie on a CUDA device.
     """
 
     def __init__(self, num_tools: int, width: int = 256, autocast: bool = False) -> None:

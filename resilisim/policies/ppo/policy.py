@@ -42,13 +42,6 @@ class Preference:
 class Mirror:
     """One episode that a trained policy looks at.
 
-    Args:
-        loaded: The policy.
-        task: The task.
-        library: Its tool library.
-        law: Success law.
-        rules: End rules.
-
     Raises:
         InvalidInputError: The policy was trained for another library.
         MissingExtraError: The task's similarities have to be computed and the extra `retrieval` is not installed.
@@ -101,11 +94,7 @@ class Mirror:
 
 
 def observation_options(loaded: LoadedPolicy, library: ToolLibrary | None = None) -> WorkflowOptions:
-    """Return how Workflow-v0 has to show itself to a policy: as in its training, required list and filters alike.
-
-    Raises:
-        InvalidInputError: The checkpoint names something that does not exist.
-    """
+    """Return how Workflow-v0 has to show itself to a policy: as in its training, required list and filters alike."""
     training = loaded.description.training
     required, filters = training.get("required", "shown"), training.get("filters", ())
     try:
@@ -242,9 +231,6 @@ class TrainedPolicy:
         checkpoint: Folder of the policy, or "default" for the one that ships.
         library: Tool library that it will meet, to refuse a policy that was trained for another one at once.
         name: What results are shown under.
-
-    Raises:
-        InvalidInputError: There is no such checkpoint, it is broken, or it was trained for another library.
     """
 
     privileged = True

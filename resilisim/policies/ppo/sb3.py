@@ -33,13 +33,7 @@ EXCLUDED = -1e8
 
 
 class WorkflowFeatures(BaseFeaturesExtractor):
-    """Runs the network on the entries `tools` and `task` of an observation; `action_mask` is not looked at.
-
-    Args:
-        observation_space: The observation space of Workflow-v0.
-        architecture: A name of `network.NETWORKS`.
-        options: The network's arguments besides `num_tools`.
-    """
+    """Runs a network of `network.NETWORKS`, with its options, on `tools` and `task` of an observation."""
 
     def __init__(self, observation_space: spaces.Dict, architecture: str = "transformer", **options: Any) -> None:
         shown: Any = observation_space["tools"]

@@ -103,11 +103,6 @@ def train(
         out: Folder of the run. One that holds a run of the same configuration is resumed.
         report: Called after each rollout and each evaluation.
         library: Tool library of the tasks; the default one if None.
-
-    Raises:
-        InvalidInputError: The device or the tasks are not there.
-        StoreError: The folder cannot be written or holds something else.
-        MissingExtraError: TensorBoard is wanted and not installed.
     """
     began = time.monotonic()
     device = choose_device(config.device)

@@ -55,9 +55,6 @@ def play_closed_loop(
 
     Returns:
         Which episodes ended in full success: bool (num_tasks, episodes).
-
-    Raises:
-        InvalidInputError: There is nothing to play.
     """
     if not tasks or episodes < 1:
         raise InvalidInputError(f"{len(tasks)} tasks with {episodes} episodes each: expected at least one of both")
@@ -100,31 +97,17 @@ def optima_of(tasks: Sequence[Task], library: ToolLibrary) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The policy on the validation tasks, closed loop under the benchmark law, most probable actions.
+    """The policy on the validation tasks, closed loop under the benchmark law, most probable actions."""
 
-    Attributes:
-        steps: Environment steps of training before it.
-        minutes: Minutes of training before it.
-        success: Share of episodes with full success.
-        optimum: Mean V* of the tasks.
-        share: success / optimum.
-    """
-
-    steps: int
-    minutes: float
-    success: float
-    optimum: float
-    share: float
+    steps: int  # environment steps of training before it
+    minutes: float  # of training before it
+    success: float  # share of episodes with full success
+    optimum: float  # mean V* of the tasks
+    share: float  # success / optimum
 
 
 class Validator:
-    """Measures a network on validation tasks without touching anybody's random generators.
-
-    Args:
-        tasks: The tasks.
-        episodes: Episodes of each; every evaluation has the same luck.
-        options: How the environment shows itself; its library is that of the tasks.
-    """
+    """Measures a network on validation tasks, always with the same luck, and touches nobody's random generators."""
 
     def __init__(self, tasks: Sequence[Task], episodes: int, options: WorkflowOptions) -> None:
         self._tasks = tasks

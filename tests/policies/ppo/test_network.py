@@ -90,6 +90,14 @@ def test_relevance_puts_due_tools_before_attempted_before_confident_before_simil
     assert scores.argsort(descending=True).tolist() == [[6, 5, 4, 3, 2, 1, 0, 7]]
 
 
+def test_awaited_are_tools_that_are_due_or_led_to_until_they_have_succeeded():
+    tools = np.zeros((1, 4, columns.NUM_TOOL_COLUMNS), dtype=np.uint8)
+    tools[0, [1, 3], columns.DUE] = 1
+    tools[0, 2, columns.FIRST_DESCENDANT_DUE] = 2
+    tools[0, 3, columns.STATUS] = columns.SUCCESS
+    assert is_awaited(torch.from_numpy(tools)).tolist() == [[False, True, True, False]]
+
+
 @given(st.integers(0, 2**32), st.integers(1, 40))
 @settings(max_examples=25, deadline=None)
 def test_no_two_tools_are_equally_relevant(seed: int, num_tools: int):
