@@ -23,7 +23,7 @@ from resilisim.evaluation.report.page import (
     say,
     shares_text,
 )
-from resilisim.evaluation.report.published import scaling_reference
+from resilisim.evaluation.report.published import BY_MODEL_SIZE, published_reference
 from resilisim.evaluation.run.contestants import split_name
 from resilisim.evaluation.table.agents import (
     NOBODY,
@@ -221,7 +221,7 @@ def scaling_section(pools: PromptPools) -> Section | None:
         *_scaling_charts(players, pools),
         beside_a_chart(_scaling_table(players, pools)),
         _evenness_table(players, pools),
-        scaling_reference(),
+        published_reference(BY_MODEL_SIZE),
     ]
     return Section("models", "Over models", blocks)
 

@@ -38,7 +38,7 @@ from resilisim.evaluation.report.page import (
     say,
     with_interval,
 )
-from resilisim.evaluation.report.published import flawed_reference
+from resilisim.evaluation.report.published import FLAWED_PLANS, published_reference
 from resilisim.evaluation.report.results import mean_name
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.simulator.problem import build_problem
@@ -66,7 +66,10 @@ def flaws_section(pools: PromptPools) -> Section | None:
     blocks = _grid(pools)
     drops = drops_table(pools)
     if drops is not None:
-        blocks += [Fold("Optimal against flawed plans", [drops]) if blocks else drops, flawed_reference()]
+        blocks += [
+            Fold("Optimal against flawed plans", [drops]) if blocks else drops,
+            published_reference(FLAWED_PLANS),
+        ]
     return Section("flaws", "Flawed plans", blocks)
 
 

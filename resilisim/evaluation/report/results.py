@@ -43,7 +43,7 @@ from resilisim.evaluation.report.page import (
     say,
     with_interval,
 )
-from resilisim.evaluation.report.published import prompts_reference, task_types_reference
+from resilisim.evaluation.report.published import BY_PROMPT, BY_TASK_TYPE, published_reference
 from resilisim.evaluation.table.summary import SMALLEST_SHOWN, GroupSummary, bound_note, summarise_group
 from resilisim.statistics import Estimate, pass_at_k, pass_hat_k
 
@@ -79,7 +79,7 @@ def results_section(pools: PromptPools) -> Section:
     blocks.append(Fold("Full, partial and failed episodes", [say("levels"), levels_table(pools)]))
     if adjusted:
         blocks.append(Fold("How luck was taken out", [say("luck"), luck_table(adjusted)]))
-    return Section("results", "Results", [*blocks, prompts_reference()])
+    return Section("results", "Results", [*blocks, published_reference(BY_PROMPT)])
 
 
 def must_search(row: GroupSummary) -> bool:
@@ -285,7 +285,7 @@ def task_types_section(pools: PromptPools) -> Section:
     counts = Counter(task.task_type for task in table.tasks)
     if len(counts) == 1:
         text = say("one_type", name=plain(next(iter(counts))))
-        return Section("types", "By task type", [text, task_types_reference()])
+        return Section("types", "By task type", [text, published_reference(BY_TASK_TYPE)])
     shown = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_TASK_TYPES])
     blocks: list[Block] = [shares_table(pools, shown)]
     hidden = len(counts) - len(shown)
@@ -294,7 +294,7 @@ def task_types_section(pools: PromptPools) -> Section:
     groups = [table.group(*names) for names in table.groups()]
     rows = [(name, summarise_group(group, table.tasks_where(task_type=name))) for name in shown for group in groups]
     details = Fold("Success and costliest causes by task type", [task_types_table(rows)])
-    return Section("types", "By task type", [*blocks, details, task_types_reference()])
+    return Section("types", "By task type", [*blocks, details, published_reference(BY_TASK_TYPE)])
 
 
 def shares_table(pools: PromptPools, counts: Mapping[str, int]) -> Table:

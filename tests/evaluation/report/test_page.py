@@ -121,7 +121,7 @@ def test_charts_have_folded_tables_nothing_stands_twice_and_every_word_is_explai
 
 def test_every_text_of_the_pages_is_used() -> None:
     folder = Path(write_report.__code__.co_filename).parent
-    code = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    code = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.[pj]*") if path.suffix != ".js")
     for name in packaged_texts("texts.txt"):
         used = re.search(rf"[\"']{name}[\"']", code) or name in ("profile_reliability", "profile_turns")
         assert used, name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from resilisim.evaluation.report import published
-from resilisim.evaluation.report.page import Fold, Table
+from resilisim.evaluation.report.page import Table
 
 MEAN = "mean (as printed)"
 
@@ -15,8 +15,8 @@ def test_figures_are_those_of_the_paper_and_fit_each_other() -> None:
     assert prompts["rows"]["GPT-4o-mini"] == [[50.5, 46.5, 3.0], [56.1, 43.9, 0.0], [67.7, 31.2, 1.1]]
     assert prompts["rows"]["Llama-3.3-70B"][1] == [43.6, 43.6, 12.7]
     assert flawed["rows"]["Gemini-2.5-Flash"][1] == [20.0, 12.8, 67.3]
-    assert scaling["rows"]["Qwen2.5-3B"] == [0.5, 0.5, 99.1]
-    assert types["rows"]["Multi-step processing"][types["models"].index("DeepSeek-R1")] == 47.3
+    assert scaling["rows"]["Qwen2.5-3B"] == [[0.5, 0.5, 99.1]]
+    assert types["rows"]["Multi-step processing"][0][types["columns"].index("DeepSeek-R1") - 1] == 47.3
     # Each printed figure is off by up to 0.05, and so is the printed mean.
     for table in (prompts, flawed):
         rows = [levels for name, levels in table["rows"].items() if name != MEAN]
@@ -27,19 +27,12 @@ def test_figures_are_those_of_the_paper_and_fit_each_other() -> None:
             assert sum(levels) == pytest.approx(100.0, abs=0.2001)
     for name, row in prompts["rows"].items():
         assert flawed["rows"][name][0] == row[2]
-    assert scaling["rows"]["Qwen2.5-32B"] == prompts["rows"]["Qwen2.5-32B"][2]
+    assert scaling["rows"]["Qwen2.5-32B"] == prompts["rows"]["Qwen2.5-32B"][2:]
 
 
-@pytest.mark.parametrize(
-    ("fold", "number", "rows"),
-    [
-        (published.prompts_reference(), 2, 8),
-        (published.flawed_reference(), 3, 8),
-        (published.scaling_reference(), 4, 4),
-        (published.task_types_reference(), 13, 5),
-    ],
-)
-def test_published_rows_are_folded_away_and_say_what_they_are(fold: Fold, number: int, rows: int) -> None:
+@pytest.mark.parametrize(("number", "rows"), [(2, 8), (3, 8), (4, 4), (13, 5)])
+def test_published_rows_are_folded_away_and_say_what_they_are(number: int, rows: int) -> None:
+    fold = published.published_reference(number)
     assert fold.is_published
     assert "Published figures of other systems" in fold.summary
     (table,) = fold.blocks
