@@ -35,7 +35,7 @@ from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompts import PromptSpec
 from resilisim.errors import MAX_COUNT, InvalidInputError, unknown_name
 from resilisim.options import OUTPUT_GROUP, options_of
-from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
+from resilisim.workflows.prompts import FLAWED, parse_prompt_choice
 
 PROMPTS_PANEL = "Prompts"
 EPISODES_PANEL = "Conversations and preferences"

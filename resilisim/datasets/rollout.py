@@ -31,7 +31,7 @@ from resilisim.workflows.flaws import (
     check_flaw,
     tool_similarity,
 )
-from resilisim.workflows.prompt_choice import FLAWED, PromptChoice, parse_prompt_choice
+from resilisim.workflows.prompts import FLAWED, PromptChoice, parse_prompt_choice
 
 # Luck of its own: who trains on these episodes has not seen the luck that evaluations draw.
 TRAINING_ENVIRONMENT = EnvironmentSettings(salt=TRAINING_SALT)

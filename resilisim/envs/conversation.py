@@ -36,8 +36,7 @@ from resilisim.tool_library.retrieval import ToolHit, ToolRetriever, default_ret
 from resilisim.workflows.flaws import FlawRefusal, Perturber
 from resilisim.workflows.model import Workflow
 from resilisim.workflows.planner import Planner, resolve_planner
-from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
-from resilisim.workflows.prompts import PLANNED_PROMPT_TYPES, Prompt, render_prompt
+from resilisim.workflows.prompts import FLAWED, PLANNED_PROMPT_TYPES, Prompt, parse_prompt_choice, render_prompt
 
 MAX_MESSAGE_LENGTH = 1_000_000
 MAX_OBSERVATION_LENGTH = 1_000_000

@@ -29,7 +29,7 @@ from resilisim.run_folder import (
 )
 from resilisim.tasks import Task
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
-from resilisim.workflows.prompt_choice import FLAWED, SEPARATOR
+from resilisim.workflows.prompts import FLAWED, SEPARATOR
 
 PROFILE_NAME: Final = "profile.json"
 PROFILE_SCHEMA: Final = "resilisim-profile-1"

@@ -20,7 +20,7 @@ from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.flaws import FlawedWorkflow, Perturber
 from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import resolve_planner
-from resilisim.workflows.prompt_choice import parse_prompt_choice
+from resilisim.workflows.prompts import parse_prompt_choice
 
 BoolArray = NDArray[np.bool_]
 Cell = tuple[str, str]  # flaw and severity

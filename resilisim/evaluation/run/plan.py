@@ -31,8 +31,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_identity, find_task
 from resilisim.tasks.sources import read_tasks
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.workflows.prompt_choice import FLAWED, parse_prompt_choice
-from resilisim.workflows.prompts import PROMPT_TYPES
+from resilisim.workflows.prompts import FLAWED, PROMPT_TYPES, parse_prompt_choice
 
 
 @dataclass(frozen=True, slots=True)
