@@ -2,7 +2,7 @@
 
 Limits and caches are chat models around another one. None of this is left to a library: a wait depends on the
 endpoint's own demand and on draws named by the request, tokens are charged by estimate and put right by the reply
-(docs/decisions.md, "Chat models").
+(docs/decisions, "Chat models").
 """
 
 from __future__ import annotations

@@ -73,6 +73,7 @@ def find_task(instance_id: str) -> Task:
         InvalidInputError: There is none; the message gives the nearest id.
 
     Example:
+        >>> from resilisim.tasks import find_task
         >>> find_task("task_c64444cae27fab46").complexity
         'medium'
     """

@@ -76,6 +76,7 @@ def generate_tasks(
             library can be asked for in words.
 
     Example:
+        >>> from resilisim.tasks import generate_tasks
         >>> [task.complexity for task in generate_tasks(seed=7, count=3)]
         ['easy', 'medium', 'medium']
     """
@@ -102,6 +103,7 @@ def write_tasks(path: str | Path, tasks: Iterable[Task]) -> int:
         StoreError: The file cannot be written.
 
     Example:
+        >>> from resilisim.tasks import write_tasks
         >>> import tempfile
         >>> from resilisim.tasks import benchmark_tasks
         >>> with tempfile.TemporaryDirectory() as folder:

@@ -99,7 +99,7 @@ class Task:
     """One task, with the fields of Table 8; mappings inside are read-only by agreement.
 
     Attributes:
-        instance_id: "task_" and a hash of the content.
+        instance_id: `task_` and a hash of the content.
         task_type: One of `TASK_TYPES`, or any other text for tasks from elsewhere.
         description: What the agent is told.
         inputs: Input data, fit for the first required tool.
@@ -226,6 +226,7 @@ def minimum_for_partial(task_type: str, num_required: int) -> int:
     """Return how many required tools must succeed for partial success: the type's number, else half, rounded up.
 
     Example:
+        >>> from resilisim.tasks import minimum_for_partial
         >>> minimum_for_partial("custom", 5)
         3
     """
@@ -269,6 +270,7 @@ def split_of(required_tools: Iterable[str]) -> Split:
     The hash of the sorted set is a uniform number; below 0.70 it says train, below 0.85 validation, else test.
 
     Example:
+        >>> from resilisim.tasks import split_of
         >>> split_of(["file_operations_reader"])
         'train'
     """

@@ -30,6 +30,7 @@ def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
         InvalidInputError: Nothing is called that, or a task does not fit the library.
 
     Example:
+        >>> from resilisim.tasks import read_tasks
         >>> from resilisim.tool_library import default_library
         >>> len(read_tasks("100", default_library()))
         100
@@ -94,6 +95,7 @@ def sample_tasks(tasks: Sequence[Task], n: int, seed: int = 0, split: str | None
         InvalidInputError: n is out of range, or the split does not exist.
 
     Example:
+        >>> from resilisim.tasks import sample_tasks
         >>> from resilisim.tasks import benchmark_tasks
         >>> sample = sample_tasks(benchmark_tasks(), 30, seed=1, split="test")
         >>> len({task.task_type for task in sample})

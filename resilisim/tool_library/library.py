@@ -52,6 +52,7 @@ class ToolLibrary:
         InvalidInputError: No tools, a name or alias used twice (letter case ignored), an unknown dependency, a cycle.
 
     Example:
+        >>> from resilisim.tool_library import ToolLibrary
         >>> from resilisim.tool_library import Tool
         >>> cooker = Tool("soup_cooker", "Cooks.", dependencies=("oven_heater",))
         >>> library = ToolLibrary([Tool("oven_heater", "Heats."), cooker])
@@ -325,6 +326,7 @@ def load_library(path: str | Path) -> ToolLibrary:
         InvalidInputError: The file cannot be read or does not hold a valid library.
 
     Example:
+        >>> from resilisim.tool_library import load_library
         >>> import tempfile
         >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         ...     file.write('[{"name": "oven_heater", "description": "Heats the oven."}]') > 0 and file.flush()

@@ -132,6 +132,7 @@ class Parameter:
         constraints: Further JSON Schema keywords that a value must obey.
 
     Example:
+        >>> from resilisim.tool_library import Parameter
         >>> Parameter("retries", "integer", required=False, default=3, constraints={"minimum": 0}).default
         3
     """
@@ -151,6 +152,7 @@ class ReturnValue:
     """One value that a successful execution returns; `type` is one of `VALUE_TYPES`.
 
     Example:
+        >>> from resilisim.tool_library import ReturnValue
         >>> ReturnValue("row_count", "integer", "Rows that were read.").type
         'integer'
     """
@@ -173,6 +175,7 @@ class ErrorSpec:
         slots: For each place of the template, the texts that can stand there.
 
     Example:
+        >>> from resilisim.tool_library import ErrorSpec
         >>> error = ErrorSpec("NO_PAPER", template="Tray {tray} is empty.", slots={"tray": ("1", "2")})
         >>> error.message({"tray": "2"})
         'Tray 2 is empty.'
@@ -245,6 +248,7 @@ class Differentiation:
     """What tells a tool from its neighbours.
 
     Example:
+        >>> from resilisim.tool_library import Differentiation
         >>> Differentiation("Reads one file.", usage_keywords=("open", "load")).usage_keywords
         ('open', 'load')
     """
@@ -277,6 +281,7 @@ class Tool:
         success_probability: Base chance of success of one execution, in (0, 1]; None leaves it to the law.
 
     Example:
+        >>> from resilisim.tool_library import Tool
         >>> Tool("billing_exporter", "Exports invoices.", dependencies=("billing_reader",)).dependencies
         ('billing_reader',)
     """

@@ -117,6 +117,7 @@ def mcp_definition(tool: Tool) -> dict[str, Any]:
     """Return the MCP tool definition of one tool, with keys name, description, inputSchema and outputSchema.
 
     Example:
+        >>> from resilisim.tool_library import mcp_definition
         >>> from resilisim.tool_library import Parameter, Tool
         >>> mcp_definition(Tool("oven_heater", "Heats.", (Parameter("degrees", "integer"),)))["inputSchema"]["required"]
         ['degrees']
@@ -137,6 +138,7 @@ def mcp_definitions(library: Iterable[Tool]) -> list[dict[str, Any]]:
     """Return the MCP definitions of all tools, in the order of the library.
 
     Example:
+        >>> from resilisim.tool_library import mcp_definitions
         >>> from resilisim.tool_library import default_library
         >>> len(mcp_definitions(default_library()))
         30
@@ -160,6 +162,7 @@ def check_parameters(tool: Tool, parameters: Mapping[str, Any], mode: str = "len
         InvalidInputError: The mode does not exist.
 
     Example:
+        >>> from resilisim.tool_library import check_parameters
         >>> from resilisim.tool_library import default_library
         >>> check_parameters(default_library()["file_operations_reader"], {}, "strict")
         ["required parameter 'source' of tool 'file_operations_reader' is missing"]

@@ -153,6 +153,7 @@ class ToolHit:
     """One search result: a tool's name and the rounded cosine similarity of its text to the query.
 
     Example:
+        >>> from resilisim.tool_library import ToolHit
         >>> ToolHit("network_fetcher", 0.812).name
         'network_fetcher'
     """
@@ -185,6 +186,7 @@ class ToolRetriever:
         cache_dir: Folder of the embedding cache; None takes `default_cache_dir()`.
 
     Example:
+        >>> from resilisim.tool_library import ToolRetriever
         >>> from resilisim.tool_library import default_library
         >>> [hit.name for hit in ToolRetriever(default_library()).search("network fetcher", k=1)]
         ['network_fetcher']

@@ -9,7 +9,7 @@ from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.run_folder import write_file_atomically
 
 if TYPE_CHECKING:
-    from resilisim.evaluation.report.viewer import Packer
+    from resilisim.evaluation.report.viewer.packing import Packer
 
 REPORT_NAME = "report.html"
 
@@ -41,6 +41,7 @@ def write_report(
         InvalidInputError: The other run cannot be compared with this one.
 
     Example:
+        >>> from resilisim.evaluation import write_report
         >>> import tempfile
         >>> from resilisim.evaluation import evaluate
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +53,8 @@ def write_report(
     from resilisim.evaluation.report.body import build_page
     from resilisim.evaluation.report.comparison import refuse_unlike_runs
     from resilisim.evaluation.report.page import page_markdown, whole_page
-    from resilisim.evaluation.report.viewer import Packer, viewer_assets, viewer_section
+    from resilisim.evaluation.report.viewer import viewer_assets, viewer_section
+    from resilisim.evaluation.report.viewer.packing import Packer
 
     if facts is None or packer is None:
         packer = Packer()

@@ -67,9 +67,9 @@ class EpisodeTable:
         flaws: Flaw type, severity and method of plans, likewise; the first is `NO_FLAW`.
         tasks: Traits of the tasks, likewise.
         facts: What is known of each policy under each prompt type of the table.
-        moments: What beta is fitted on: for each (policy, prompt type) of the table, or each (policy, *flaw) of a part
-            by flaws, the sums of each fold of tasks. They stay those of all its episodes when rows are left out. In
-            tables of sums only.
+        moments: What beta is fitted on: for each (policy, prompt type) of the table, or each (policy, type, severity,
+            method) of a part by flaws, the sums of each fold of tasks. They stay those of all its episodes when rows
+            are left out. In tables of sums only.
         policy: Place of the policy in `policies`.
         prompt: Place of the prompt type in `prompts`.
         flaw: Place of the flaw in `flaws`.

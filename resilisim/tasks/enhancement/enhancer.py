@@ -45,6 +45,7 @@ class EnhancementMode(Protocol):
     """What is asked about a task, and what an answer is worth; it needs no network and keeps no state of its own.
 
     Example:
+        >>> from resilisim.chat import ChatMessage
         >>> class Shouting:
         ...     name = "shouting"
         ...
@@ -74,6 +75,7 @@ class EnhancementOptions:
     """How a model is asked.
 
     Example:
+        >>> from resilisim.tasks.enhancement import EnhancementOptions
         >>> EnhancementOptions(temperature=0.7, re_asks=2).max_tokens
         1500
     """
@@ -129,6 +131,7 @@ class Enhancement:
         error: The endpoint's failure.
 
     Example:
+        >>> from resilisim.tasks.enhancement import Enhancement
         >>> from resilisim.tasks import benchmark_tasks
         >>> task = benchmark_tasks()[0]
         >>> Enhancement(task, task, "refused", "too_long").count.calls
@@ -179,6 +182,7 @@ class EnhancementTotals:
         count: Calls and tokens of this run; tasks that an earlier run finished add nothing to it.
 
     Example:
+        >>> from resilisim.tasks.enhancement import EnhancementTotals
         >>> totals = EnhancementTotals()
         >>> totals.add_written({"enhancement": {"outcome": "refused", "reason": "too_long"}})
         >>> totals.to_mapping()["refusals"]
@@ -225,6 +229,7 @@ class TaskEnhancer:
         options: How.
 
     Example:
+        >>> from resilisim.tasks.enhancement import TaskEnhancer
         >>> import asyncio
         >>> from resilisim.chat import ScriptedChatModel
         >>> from resilisim.tasks import benchmark_tasks
@@ -317,6 +322,7 @@ def enhance_tasks(
         InfrastructureError: The endpoint is down.
 
     Example:
+        >>> from resilisim.tasks.enhancement import enhance_tasks
         >>> from resilisim.chat import ScriptedChatModel
         >>> from resilisim.tasks import benchmark_tasks
         >>> from resilisim.tasks.enhancement import RewriteMode, TaskEnhancer
@@ -427,7 +433,7 @@ def without_duplicates(enhancements: Iterable[Enhancement], taken_ids: set[str])
 def _down(last: Enhancement, failures: int) -> ResiliSimError:
     """Return the error that ends a run: the endpoint's own, and what it means for the run."""
     tasks = "1 task" if failures == 1 else f"{failures} tasks in a row"
-    text = f"{last.error}; stopped after {tasks}, what was finished is kept and the same command goes on"
+    text = f"{last.error}; stopped after {tasks}, what was finished is kept and the same command resumes it"
     return InvalidInputError(text) if isinstance(last.error, InvalidInputError) else InfrastructureError(text)
 
 
@@ -446,6 +452,7 @@ class CallForecast:
         most_completion_tokens_with_re_asks: The same of `most_calls`.
 
     Example:
+        >>> from resilisim.tasks.enhancement import CallForecast
         >>> CallForecast(2, 1, 1, 3, 500, 2100, 1500, 4500).to_mapping()["calls"]
         1
     """
@@ -473,6 +480,7 @@ def forecast_calls(
     """Count what a run would ask about the tasks that are still to be enhanced; nothing is asked.
 
     Example:
+        >>> from resilisim.tasks.enhancement import forecast_calls
         >>> from resilisim.tasks import benchmark_tasks
         >>> from resilisim.tasks.enhancement import EnhancementOptions, RewriteMode
         >>> from resilisim.tool_library import default_library, default_retriever
@@ -520,6 +528,7 @@ class EnhancedTasksFile(Closing):
         StoreError: The file holds something else, or cannot be written.
 
     Example:
+        >>> from resilisim.tasks.enhancement import EnhancedTasksFile
         >>> import tempfile
         >>> from pathlib import Path
         >>> from resilisim.tasks import benchmark_tasks

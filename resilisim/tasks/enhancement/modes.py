@@ -78,6 +78,7 @@ class Refusal:
         detail: The reason in words, fit to be told to the model.
 
     Example:
+        >>> from resilisim.tasks.enhancement import Refusal
         >>> Refusal("unchanged", "the description is the same as before").kind
         'unchanged'
     """
@@ -133,6 +134,7 @@ class RewriteMode:
         searcher: Retrieval over them; only reading answers searches.
 
     Example:
+        >>> from resilisim.tasks.enhancement import RewriteMode
         >>> from resilisim.tasks import benchmark_tasks
         >>> from resilisim.tool_library import default_library, default_retriever
         >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
@@ -181,6 +183,7 @@ class DesignMode:
         retriever: Retrieval over them.
 
     Example:
+        >>> from resilisim.tasks.enhancement import DesignMode
         >>> from resilisim.tasks import benchmark_tasks
         >>> from resilisim.tool_library import default_library, default_retriever
         >>> mode = DesignMode(default_library(), default_retriever(default_library()))

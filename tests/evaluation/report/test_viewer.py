@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
 from resilisim.evaluation.episode.texts import opened, replies_of, stored
 from resilisim.evaluation.report.page import page_policy
-from resilisim.evaluation.report.viewer import Packer, viewer_assets, viewer_section
+from resilisim.evaluation.report.viewer import viewer_assets, viewer_section
 from resilisim.evaluation.report.viewer.packing import (
     CHUNK_BYTES,
     CHUNK_ROWS,
@@ -33,6 +33,7 @@ from resilisim.evaluation.report.viewer.packing import (
     Budget,
     Numbering,
     Pack,
+    Packer,
     Rank,
     Shortlist,
     encode,

@@ -20,8 +20,6 @@ from resilisim.evaluation.report.viewer.packing import Pack, Packer
 from resilisim.evaluation.table.summary import format_percent
 from resilisim.tasks.benchmark import benchmark_tasks
 
-__all__ = ["Packer", "viewer_assets", "viewer_section"]
-
 # In this order: each uses functions of those before it.
 SCRIPTS = ("dom.js", "pack.js", "search.js", "said.js", "list.js", "trace.js", "turns.js", "episode.js", "viewer.js")
 BLOCK_TYPE = "application/x-resilisim-pack"  # no script to a browser: it keeps the text and does nothing
