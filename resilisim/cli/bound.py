@@ -41,7 +41,7 @@ EXPLANATIONS = {
     "known_probabilities_gap": "how far V* may lie above that value, which is exact only up to this",
     "plan_following": "the required tools in order, each again until it succeeds",
     "plan_following_with_search": "the same, with one search before each tool",
-    "clairvoyant": "the best with all luck known beforehand",
+    "clairvoyant": "the best with all draws known beforehand",
     "clairvoyant_se": "its standard error",
     "first_call": "what the best agent executes first",
 }

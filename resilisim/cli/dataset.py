@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from resilisim.cli.help import command_group
 from resilisim.cli.options import (
     LAW,
     RULES,
@@ -22,7 +23,6 @@ from resilisim.cli.options import (
     TasksOption,
     WorkersOption,
     chosen_tasks,
-    command_group,
     filled,
     given_options,
     load,
@@ -93,7 +93,7 @@ SOURCES = OptionGroup(
         "protocol": {"help": "How tools are called."},
         "salt": {
             "default": "",
-            "help": "Salt of the luck; not the one that models are evaluated with.",
+            "help": "Salt of the draws; not the one that models are evaluated with.",
             "default_text": "that of training",
         },
     },
@@ -110,7 +110,7 @@ def export(
         Path,
         typer.Option(
             "--out",
-            help="Folder of the dataset; the same command goes on in it, behind the files that are whole.",
+            help="Folder of the dataset; the same command resumes it behind the files that are whole.",
             rich_help_panel=OUTPUT_GROUP,
         ),
     ],
@@ -181,7 +181,7 @@ def export(
                 progress=progress.advance,
             )
     except ExportInterrupted as interrupted:
-        note(f"{interrupted}; the same command goes on")
+        note(f"{interrupted}; the same command resumes it")
         raise typer.Exit(STOPPED_BY_USER) from None
     if result.num_already_there:
         note(f"{result.num_already_there:,} of {len(result.shards):,} files were already there")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
-import typer.core
 
 from resilisim import __version__
+from resilisim.cli.help import CommandLine, Group
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, give_up_output, prepare_streams
 from resilisim.errors import InfrastructureError, ResiliSimError
 
@@ -87,7 +87,7 @@ COMMANDS = {
 }
 
 
-class _Commands(typer.core.TyperGroup):
+class _Commands(Group):
     """The commands, as `COMMANDS` lists them until one is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -99,7 +99,7 @@ def load_command(name: str) -> Any:
     """Return a command, or a group of commands, as typer has made it."""
     module, _, attribute = COMMANDS[name][0].partition(":")
     found = getattr(importlib.import_module(f"resilisim.cli.{module}"), attribute)
-    holder = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    holder = CommandLine()
     if not isinstance(found, typer.Typer):
         holder.command(name)(found)
         return typer.main.get_command(holder)
@@ -108,12 +108,10 @@ def load_command(name: str) -> Any:
     return group.commands[name]
 
 
-app = typer.Typer(
+app = CommandLine(
     name="resilisim",
     cls=_Commands,
     help="Stochastic tool tasks for language-model agents, each with its exact optimum.",
-    add_completion=False,
-    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

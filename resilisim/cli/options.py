@@ -209,18 +209,6 @@ def given_options(context: typer.Context) -> dict[str, Any]:
     return {name: context.params[name] for name in given}
 
 
-def command_group() -> typer.Typer:
-    """Return a group of commands that shows its help when it is called without one."""
-    group = typer.Typer()
-
-    @group.callback(invoke_without_command=True)
-    def show_help(context: typer.Context) -> None:
-        if context.invoked_subcommand is None:
-            typer.echo(context.get_help())
-
-    return group
-
-
 def load(library: Path | None) -> ToolLibrary:
     """Return the library of a `--library` option, or the default one."""
     return default_library() if library is None else load_library(library)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from resilisim.cli.help import command_group
 from resilisim.cli.options import (
     LAW,
     RULES,
@@ -21,7 +22,6 @@ from resilisim.cli.options import (
     OptionGroup,
     TasksOption,
     WorkersOption,
-    command_group,
     find_task,
     given_options,
     load,
@@ -69,9 +69,7 @@ app = command_group()
 def generate(
     *,
     context: typer.Context,
-    out: Annotated[
-        Path, typer.Option("--out", help="File to write, .jsonl or .parquet; the same command goes on in it.")
-    ],
+    out: Annotated[Path, typer.Option("--out", help="File to write, .jsonl or .parquet; the same command resumes it.")],
     tasks: TasksOption = "benchmark-v1",
     spec: PromptSpec,
     library: LibraryOption = None,

@@ -15,6 +15,7 @@ from rich.columns import Columns
 from resilisim.chat import ChatModelSettings, ResponseCache, make_chat_model, model_identity
 from resilisim.chat.middleware import request_key
 from resilisim.chat.openai import SHORTEST_SECRET, endpoint_url
+from resilisim.cli.help import command_group
 from resilisim.cli.options import (
     EMBEDDING_MODEL,
     MODEL_PANEL,
@@ -23,7 +24,6 @@ from resilisim.cli.options import (
     LibraryOption,
     OptionGroup,
     TasksOption,
-    command_group,
     find_task,
     load,
     make_retriever,
@@ -211,7 +211,7 @@ def enhance(
     tasks: TasksOption = "benchmark-v1",
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="JSON Lines file to write; the same command goes on in it.", dir_okay=False),
+        typer.Option("--out", help="JSON Lines file to write; the same command resumes it.", dir_okay=False),
     ] = None,
     reach: ChatModelSettings,
     options: EnhancementOptions,

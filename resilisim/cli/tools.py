@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from resilisim.cli.help import command_group
 from resilisim.cli.options import (
     EMBEDDING_MODEL,
     JsonFlag,
     LibraryOption,
-    command_group,
     load,
     make_retriever,
     takes,

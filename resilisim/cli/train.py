@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from resilisim.cli.help import CommandLine
 from resilisim.cli.options import JsonFlag, LibraryOption, OptionGroup, chosen_tasks, given_options, load, takes
 from resilisim.cli.output import (
     LINE_SECONDS,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 EXTRA_PACKAGES = ("safetensors", "sb3_contrib", "stable_baselines3", "tensorboard", "torch", "yaml")
 ALL = "all"
 
-app = typer.Typer(help="Train a policy with PPO, and measure a trained one against the exact optimum.")
+app = CommandLine(help="Train a policy with PPO, and measure a trained one against the exact optimum.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def train(
         Path | None,
         typer.Option(
             "--out",
-            help="Folder of the run: policy, log, TensorBoard; the same command goes on in it.",
+            help="Folder of the run: policy, log, TensorBoard; the same command resumes it.",
             rich_help_panel=OUTPUT_GROUP,
         ),
     ] = None,
@@ -103,7 +104,7 @@ def train(
         with _display() as show:
             result = training.train(configuration, out, show)
     except KeyboardInterrupt:
-        note(f"stopped; the same command goes on from the last point in {out}")
+        note(f"stopped; the same command resumes it from the last point in {out}")
         raise typer.Exit(STOPPED_BY_USER) from None
     if as_json:
         print_json({**asdict(result), "directory": str(result.directory)})

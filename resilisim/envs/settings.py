@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from resilisim.simulator.law import BenchmarkLaw, EndRules
 
 # Headings under which commands show the options.
-LAW_GROUP = "Law of the luck"
+LAW_GROUP = "Failure model"
 RULES_GROUP = "End rules"
 ENVIRONMENT_GROUP = "Environment"
 
@@ -161,7 +161,7 @@ class EnvironmentSettings(LawOptions):
         return changed
 
     def law(self) -> BenchmarkLaw:
-        """Return the law of the luck."""
+        """Return the success law."""
         from resilisim.simulator.law import BenchmarkLaw  # with its compiler; commands read these options without it
 
         return BenchmarkLaw(self.base, self.not_executed, self.failed, self.history)

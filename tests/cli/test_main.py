@@ -51,15 +51,34 @@ def test_the_list_of_commands_says_what_each_says_of_itself():
 def test_help_groups_the_options(command):
     for name in ("evaluate", "bound", "play"):
         text = command(name, "--help").out
-        for heading in ("Law of the luck", "End rules", "Environment", "Output"):
+        for heading in ("Failure model", "End rules", "Environment", "Output"):
             assert heading in text, (name, heading)
-    words = " ".join(command("evaluate", "--help").out.replace("│", " ").split())
+    words = " ".join(command("evaluate", "--help").out.split())
     for part in (
-        "kpi-chain[theta=0.8]",
+        "react[steps=10]",
         "flawed:FLAW:SEVERITY; again for more. [default: (baseline)]",
         "[default: auto]",
     ):
         assert part in words
+
+
+def all_commands():
+    """Yield the words of each command, and the command."""
+    for name in COMMANDS:
+        found = load_command(name)
+        for inner in getattr(found, "commands", ()):
+            yield (name, inner), found.commands[inner]
+        yield (name,), found
+
+
+@pytest.mark.parametrize(
+    ("words", "made"), all_commands(), ids=lambda value: str(value) if type(value) is tuple else ""
+)
+def test_help_fits_80_columns_and_cuts_no_name(command, words, made):
+    text = command(*words, "--help").out
+    assert max(len(line) for line in text.splitlines()) <= 80
+    for parameter in made.params:
+        assert all(name in text for name in parameter.opts if name.startswith("--")), parameter.name
 
 
 COMMAND = f"{sys.executable} -m resilisim"

@@ -67,7 +67,7 @@ def demo(
     workers = workers or min(os.cpu_count() or 1, MOST_WORKERS)
     show.print(
         f"\n[bold]3. Agents[/bold]  {len(POLICIES)} policies on {tasks} held-out tasks, with a sound plan in the "
-        f"prompt and with a flawed\n   one, {count_of(seeds, 'seed')} each, all on the same luck."
+        f"prompt and with a flawed\n   one, {count_of(seeds, 'seed')} each, all on the same draws."
     )
     result = evaluate(POLICIES, held_out, PROMPTS, seeds, out=out, workers=workers, record_texts=record_texts)
     show.print(result.table())
@@ -97,7 +97,7 @@ def demo(
     for command, what in (
         (f"resilisim play --task {held_out[0].instance_id}", "be the agent yourself, and see what each call cost"),
         (f"resilisim bound --task {held_out[0].instance_id}", "the bounds of any task, or of any list of tools"),
-        ("resilisim evaluate --policy my_module:MyPolicy ...", "your own policy, on the same luck (README.md)"),
+        ("resilisim evaluate --policy my_module:MyPolicy ...", "your own policy, on the same draws (README.md)"),
         ("resilisim compare RUN_A RUN_B", "which of two agents is better, and how sure that is"),
         ("resilisim --help", "everything else"),
     ):

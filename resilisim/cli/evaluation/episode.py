@@ -12,13 +12,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from resilisim.cli.help import command_group
 from resilisim.cli.options import (
     MODEL_PANEL,
     JsonFlag,
     LibraryOption,
     OptionGroup,
     TasksOption,
-    command_group,
     find_task,
     load,
     takes,

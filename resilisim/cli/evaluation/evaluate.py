@@ -1,4 +1,4 @@
-"""`resilisim evaluate`: policies on tasks, under prompts and seeds, all on the same luck."""
+"""`resilisim evaluate`: policies on tasks, under prompts and seeds, all on the same draws."""
 
 from __future__ import annotations
 
@@ -86,14 +86,12 @@ def evaluate(
         typer.Option(
             "--policy",
             help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy, options in "
-            "brackets: kpi-chain\\[theta=0.8]; again for more. 'resilisim agents' lists LLM agents and their options.",
+            "brackets: react[steps=10]; again for more. 'resilisim agents' lists LLM agents and their options.",
         ),
     ],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out", help="Folder of the results; the same command goes on in it.", rich_help_panel=OUTPUT_GROUP
-        ),
+        typer.Option("--out", help="Folder of the results; the same command resumes it.", rich_help_panel=OUTPUT_GROUP),
     ],
     tasks: TasksOption = "benchmark-v1",
     split: SplitOption = None,
@@ -147,7 +145,7 @@ def evaluate(
             ray=ray,
         )
     except RunInterrupted as interrupted:
-        note(f"{interrupted}; the same command goes on")
+        note(f"{interrupted}; the same command resumes it")
         raise typer.Exit(STOPPED_BY_USER) from None
     if result.call.num_already_there:
         verb = "was" if result.call.num_already_there == 1 else "were"
@@ -181,7 +179,7 @@ def _tell_what_is_wrong(result: EvaluationResult, out: Path) -> None:
             f"{count_of(count, 'episode')}, which means stopping: was a return forgotten?"
         )
     if call.stopped_by is not None:
-        note(f"stopped at {call.stopped_by}; the same command goes on, with a higher limit")
+        note(f"stopped at {call.stopped_by}; the same command resumes it with a higher limit")
     if call.num_failures:
         them = "it" if call.num_failures == 1 else "them"
         note(

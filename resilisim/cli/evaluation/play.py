@@ -63,7 +63,7 @@ def play(
     task: Annotated[str, typer.Option("--task", help="instance_id of a task.")],
     prompt: Annotated[str, typer.Option("--prompt", help=PROMPT_HELP + ".")] = "baseline",
     seed: Annotated[
-        int, typer.Option("--seed", help="The seed fixes all luck of the episode.", min=0, max=MAX_SEED)
+        int, typer.Option("--seed", help="The seed fixes all draws of the episode.", min=0, max=MAX_SEED)
     ] = 0,
     environment: EnvironmentSettings,
     tasks: TasksOption = "benchmark-v1",

@@ -69,7 +69,7 @@ def profile(
         Path,
         typer.Option(
             "--out",
-            help="Folder of the profile, with a folder for each run; the same command goes on in it, and one with "
+            help="Folder of the profile, with a folder for each run; the same command resumes it, and one with "
             "other points adds them.",
             rich_help_panel=OUTPUT_GROUP,
         ),
@@ -145,7 +145,7 @@ def profile(
     try:
         result = job.play(references, tell)
     except ProfileInterrupted as interrupted:
-        note(f"{interrupted}; the same command goes on")
+        note(f"{interrupted}; the same command resumes it")
         raise typer.Exit(STOPPED_BY_USER) from None
     path = write_profile_page(result)
     if markdown is not None:

@@ -12,7 +12,7 @@ from resilisim.cli.output import Progressing, console, error_console, note, plai
 from resilisim.datasets.run_tables import export_run
 from resilisim.errors import MAX_WORKERS, StoreError, count_of
 from resilisim.evaluation.report import write_report
-from resilisim.evaluation.report.viewer import Packer
+from resilisim.evaluation.report.viewer.packing import Packer
 from resilisim.evaluation.results import EvaluationResult
 from resilisim.evaluation.run.merge import merge_runs
 from resilisim.evaluation.run.rescoring import RescoreSummary, rescore_run
@@ -27,7 +27,7 @@ def report(
         typer.Option(
             "--compare-with",
             metavar="DIR",
-            help="Folder of another run; a section compares the policies that both have, on their common luck.",
+            help="Folder of another run; a section compares the policies that both have, on their common draws.",
         ),
     ] = None,
     out: Annotated[
@@ -122,7 +122,7 @@ def merge(
     directories: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="Folders of one run: its shards, or copies of it.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the merged run; the same command goes on in it.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the merged run; the same command resumes it.")],
     as_json: JsonFlag = False,
 ) -> None:
     """Put the parts of a run into one folder, each episode once; folders of other runs are refused."""
