@@ -161,7 +161,7 @@ def _death(process: BaseProcess, began: bool) -> InfrastructureError:
         )
     return InfrastructureError(
         f"a worker process died (exit code {process.exitcode}); "
-        "what was finished is kept, and the same command goes on from there"
+        "what was finished is kept, and the same command resumes it"
     )
 
 

@@ -276,7 +276,7 @@ class JsonLinesWriter(Closing):
                 os.ftruncate(self._descriptor, start)
             raise StoreError(
                 f"cannot write {self.path}: {describe_os_error(error)}; "
-                "what was finished is kept, and the same command goes on from there"
+                "what was finished is kept, and the same command resumes it"
             ) from error
 
     def resume(self, take: Callable[[Any], None]) -> None:

@@ -78,7 +78,7 @@ class ShardWriter:
         schema: RecordSchema,
         *,
         metadata: Mapping[str, str] | None = None,
-        advice: str = "shards that were finished are kept, and the same command goes on from there",
+        advice: str = "shards that were finished are kept, and the same command resumes it",
     ) -> None:
         self.path = path
         self._advice = advice

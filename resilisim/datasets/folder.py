@@ -262,7 +262,7 @@ def read_facts(directory: Path) -> list[ShardFacts]:
             raise ValueError("no list")
         return [ShardFacts.from_mapping(entry) for entry in entries]
     except FileNotFoundError as error:
-        raise StoreError(f"{directory} is not finished: the same command goes on from there") from error
+        raise StoreError(f"{directory} is not finished: the same command resumes it") from error
     except OSError as error:
         raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
     except (ValueError, TypeError, KeyError, RecursionError) as error:

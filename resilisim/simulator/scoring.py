@@ -10,7 +10,7 @@ from resilisim.tasks import minimum_for_partial
 
 Level = Literal["full_success", "partial_success", "failure"]
 
-# An agent that stops by itself has nothing more to say: its stop counts as its completion signal (docs/decisions.md).
+# An agent that stops by itself has nothing more to say: its stop counts as its completion signal (docs/decisions).
 _COMPLETION_ENDS = frozenset({"completion", "stopped"})
 _HOPELESS_ENDS = frozenset({"consecutive_failures", "loop"})
 

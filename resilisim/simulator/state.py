@@ -143,7 +143,7 @@ def is_awaiting_closing(problem: Problem, state: EpisodeState) -> bool:
 def outcome(problem: Problem, state: EpisodeState) -> int:
     """Return 1 if an ended episode is a full success, else 0.
 
-    An agent that stops by itself has nothing more to say; its stop counts as its completion signal (docs/decisions.md).
+    An agent that stops by itself has nothing more to say; its stop counts as its completion signal (docs/decisions).
     """
     return int(state.counters[ENDED] in (COMPLETION, STOPPED) and is_done(problem, state))
 

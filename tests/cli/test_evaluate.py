@@ -129,7 +129,7 @@ def test_ctrl_c_says_what_is_kept_and_the_same_command_goes_on(command, tmp_path
         stopped = command(*RUN, "--out", out)
     assert stopped.code == 130
     assert stopped.out == ""
-    assert stopped.err == "interrupted: 5 of 12 episodes kept; the same command goes on\n"
+    assert stopped.err == "interrupted: 5 of 12 episodes kept; the same command resumes it\n"
     assert command("report", out).out.lstrip().startswith("not finished: 5 of 12 episodes")
     assert "5 of 12 episodes were already there" in command(*RUN, "--out", out).err
     assert "not finished" not in command("report", out).out

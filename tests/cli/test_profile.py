@@ -104,7 +104,7 @@ def test_an_interrupted_profile_says_that_it_goes_on(command, tmp_path, monkeypa
     monkeypatch.setattr(profile_job, "evaluate", interrupted)
     outcome = command(*RUN, "--axis", "turns", "--turns", "6", "--out", tmp_path / "robust")
     assert outcome.code == 130
-    assert "run 1 of 2, standard setting: interrupted: 3 of 8 episodes kept; the same command goes on" in outcome.err
+    assert "run 1 of 2, standard setting: interrupted: 3 of 8 episodes kept; the same command resumes it" in outcome.err
 
 
 def test_a_profile_that_the_surroundings_broke_ends_with_code_3(command, tmp_path):

@@ -158,7 +158,7 @@ def test_ctrl_c_says_how_to_go_on(command, monkeypatch, tmp_path):
     monkeypatch.setattr(command_module, "_import_training", lambda: Interrupted)
     outcome = command(*TRAIN, "--out", tmp_path / "run")
     assert outcome.code == 130
-    assert "the same command goes on" in outcome.err
+    assert "the same command resumes it" in outcome.err
 
 
 def test_help_does_not_load_torch():

@@ -212,7 +212,7 @@ def test_every_kind_of_change_to_a_dataset_is_found(dataset: Path) -> None:
 
 def test_what_is_not_finished_is_read_and_not_verified(dataset: Path) -> None:
     (dataset / "shards.json").unlink()
-    with pytest.raises(StoreError, match="is not finished: the same command goes on from there"):
+    with pytest.raises(StoreError, match="is not finished: the same command resumes it"):
         verify_dataset(dataset)
     assert len(list(read_records(dataset))) == 120
     with pytest.raises(StoreError, match="is no folder of a dataset"):

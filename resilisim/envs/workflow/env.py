@@ -96,7 +96,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, np.int64]):
         ((30, 19), Discrete(283))
 
     ## Source
-    ResiliBench (seed papers), appendix D; how its gaps are filled is in docs/decisions.md.
+    ResiliBench (seed papers), appendix D; how its gaps are filled is in docs/decisions.
 
     ## Version history
     v0: first.

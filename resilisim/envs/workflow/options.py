@@ -58,9 +58,7 @@ class WorkflowOptions(LawOptions):
     required: Required = option(
         "shown", "Hidden, the required list is not shown, so that retrieval is the only hint.", noun="required option"
     )
-    printed_rules: bool = option(
-        False, "Take the paper's rules as printed where docs/decisions.md reads them otherwise."
-    )
+    printed_rules: bool = option(False, "Take the paper's rules as printed where docs/decisions reads them otherwise.")
     similarity: SimilaritySource = "auto"
     salt: str = option(TRAINING_SALT, "Salt of the luck.")
 

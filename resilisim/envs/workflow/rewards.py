@@ -1,7 +1,7 @@
 """The two rewards of Workflow-v0: `full_success`, 1 at the end or 0, and the paper's two-phase reward (appendix D.3).
 
 WEIGHTS below are the paper's; those that it leaves without a value are chosen here, with the reason beside each.
-How the paper's formulas are read is the table in SPEC section 5, repeated in docs/decisions.md; `printed_rules` takes
+How the paper's formulas are read is the table in SPEC section 5, repeated in docs/decisions; `printed_rules` takes
 them as printed.
 """
 

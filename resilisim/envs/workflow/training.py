@@ -64,7 +64,7 @@ class Stage:
     required_coverage: float
 
 
-# Table 12. Its last row, "4+", is as far as stages go (docs/decisions.md).
+# Table 12. Its last row, "4+", is as far as stages go (docs/decisions).
 STAGES = (
     Stage(min_progress=0.1, max_errors=50, required_coverage=0.2),
     Stage(min_progress=0.3, max_errors=30, required_coverage=0.4),

@@ -161,7 +161,7 @@ class FlawedPlan:
     stand there any more leaves it where it is, and where a step's limits say to go on it goes on. A message obeys the
     flaw where it does what the shown plan says next and the sound plan says something else. So nothing is put down to a
     flaw that a sound plan would have asked for as well, nor what an agent does of its own accord after it left the plan
-    (docs/decisions.md).
+    (docs/decisions).
 
     Args:
         flaw: The flaw as records have it (`FlawRecord`).

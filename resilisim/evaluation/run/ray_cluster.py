@@ -50,7 +50,7 @@ START_SECONDS = 300.0  # in which one actor at least has to start; larger cluste
 FORGET_SECONDS = 5.0
 MOST_LOSSES = 3  # times that an episode may take its actor down, before the episode is taken for the reason
 
-_GO_ON = "what was finished is kept, and the same command goes on from there"
+_GO_ON = "what was finished is kept, and the same command resumes it"
 
 
 def play_on_cluster(

@@ -141,7 +141,7 @@ class _Tally:
             count = f"{self._failures_in_a_row} episodes in a row" if self._failures_in_a_row > 1 else "an episode"
             raise InfrastructureError(
                 f"{count} broke, the last because {failure['error']}; "
-                "what is finished is kept, and the same command goes on"
+                "what is finished is kept, and the same command resumes it"
             )
 
     def reached(self) -> str | None:

@@ -29,7 +29,7 @@ class TrainingConfig(BaseModel):
         seed: Decides the network's first weights, the sampled actions, the batches, and the luck of the episodes.
         device: Where the network is trained; auto takes a CUDA device if there is one. Environments run on the CPU.
         num_threads: Threads of torch on the CPU. Part of the settings because sums depend on it in the last bits.
-        law: Law of the luck in training (SPEC section 5); validation is always under the benchmark law.
+        law: Success law in training (SPEC section 5); validation is always under the benchmark law.
         reward: The plain reward full_success, or the paper's two phases.
         reward_scale: Factor on every reward before PPO sees it; the two-phase reward is in the hundreds.
         printed_rules: The paper's rules to the letter where they can run at all.

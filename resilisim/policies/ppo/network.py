@@ -196,7 +196,7 @@ EMBEDDING_STD = 0.25
 # Logits and value start near 0: every legal action equally likely.
 HEAD_STD = 0.01
 # How much more likely (as a logit) a fresh network takes tools that the list is waiting for. Exploration is where the
-# time of training goes; what starts as a preference is learned like any other weight (docs/decisions.md).
+# time of training goes; what starts as a preference is learned like any other weight (docs/decisions).
 INITIAL_PRIOR = 3.0
 HIDDEN_FACTOR = 2  # width of the feed-forward layer, in widths of a token
 

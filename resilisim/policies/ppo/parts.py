@@ -63,7 +63,7 @@ class Remembered:
 
 StateT = TypeVar("StateT", bound=Remembered)
 
-RUNNING_SUCCESS_EPISODES = 100  # rho_episode of appendix D.4.1 is taken over this many (docs/decisions.md)
+RUNNING_SUCCESS_EPISODES = 100  # rho_episode of appendix D.4.1 is taken over this many (docs/decisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ PHASE_CHANGE_FACTOR = 1.2  # beta_phase after a change to the sequence phase
 DECLINE_FACTOR = 0.8  # beta_phase while performance declines
 SEQUENCE_ENTROPY_FACTOR = 0.5  # beta_entropy is 0.01 in the coverage phase and 0.005 in the sequence phase
 
-# Without a value in the paper (docs/decisions.md).
+# Without a value in the paper (docs/decisions).
 # "Recently": about as long as the value network needs to learn the returns of the new phase's reward.
 RECENT_ITERATIONS = 10
 # "Declining": a success rate over 100 episodes has a standard error of 0.05 at worst, so the best of ten lies 0.08

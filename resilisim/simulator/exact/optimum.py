@@ -245,7 +245,7 @@ class Optimum:
 
         It is V* with that many turns fewer, and the most that is left to somebody who has to make these searches before
         the last required tool can succeed, whenever they are made: a search changes nothing but the turns left, and
-        different ones are no loop (docs/decisions.md).
+        different ones are no loop (docs/decisions).
         """
         state = start_state(self.problem)
         for number in range(min(searches, self.problem.rules.max_turns)):
