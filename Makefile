@@ -63,9 +63,15 @@ verify: $(STAMP) ## compare simulation with closed forms and brute force, at a s
 bench: $(STAMP) ## measure what is fast, and print the machine
 	$(BIN)/python -m benchmarks
 
+# The site's own packages are installed when it is first built: nothing else needs them.
+$(VENV)/.installed-docs: $(STAMP)
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	@touch $@
+
 .PHONY: docs
-docs: $(STAMP) ## run the code blocks of the README, which is the documentation for now
-	$(BIN)/python -m pytest tests/test_readme.py
+docs: $(VENV)/.installed-docs ## build the site in docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 .PHONY: clean
 clean: ## remove caches and builds, but neither .venv nor results

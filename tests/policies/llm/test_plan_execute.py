@@ -460,7 +460,7 @@ def test_a_sub_agent_passes_on_no_references():
     assert played.calls == [("fetch", {"key": "${it}"})], "what the task says is no reference"
 
 
-# What every agent that executes plans has to do (docs/decisions.md); KPI-Chain's tests say the same of it.
+# What every agent that executes plans has to do (docs/decisions); KPI-Chain's tests say the same of it.
 @pytest.mark.parametrize(
     "given",
     [

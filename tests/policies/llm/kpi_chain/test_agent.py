@@ -1,4 +1,4 @@
-"""Every branch of KPI-Chain's loop, its record, and what `docs/decisions.md` makes of contradictions."""
+"""Every branch of KPI-Chain's loop, its record, and what `docs/decisions` makes of contradictions."""
 
 from __future__ import annotations
 

@@ -1,0 +1,57 @@
+"""Configuration of the documentation site: `make docs` builds it, and every warning is an error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import resilisim
+
+sys.path.insert(0, str(Path(__file__).parent / "extensions"))
+
+# Pages that run commands find those of this environment.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+
+project = "ResiliSim"
+author = "The ResiliSim developers"
+copyright = "The ResiliSim developers, Apache-2.0"
+version = release = resilisim.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "command_reference",
+    "docstrings",
+]
+exclude_patterns = ["_build", "extensions"]
+default_role = "code"
+nitpicky = False
+
+# Markdown
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "linkify"]
+myst_heading_anchors = 3
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_merge_streams = True
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+
+# Docstrings
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_default_options = {"members": True}
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+
+# Pages
+html_theme = "furo"
+html_title = "ResiliSim"
+html_extra_path = ["llms.txt"]
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+linkcheck_anchors = False

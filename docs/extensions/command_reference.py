@@ -1,0 +1,70 @@
+"""The directive `command-reference`: every command with its arguments and options, read from the commands."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from resilisim.cli.main import COMMANDS, load_command
+
+
+def commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each command that does something, with the words that call it."""
+    names = command.list_commands(None) if hasattr(command, "list_commands") else ()
+    if not names:
+        yield path, command
+    for name in names:
+        yield from commands(command.get_command(None, name), (*path, name))
+
+
+def cell(text: str) -> str:
+    """Return text as it may stand in a table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def spelling(parameter: Any) -> str:
+    """Return how an option is written."""
+    return ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+
+
+def section(path: tuple[str, ...], command: Any) -> str:
+    """Return a command's section as Markdown."""
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
+    words = [*path, *(one.metavar or one.name.upper() for one in arguments), *(["[OPTIONS]"] if options else [])]
+    lines = [f"## `{' '.join(path)}`", "", "```console", f"$ {' '.join(words)}", "```", "", command.help or "", ""]
+    panels: dict[str, list[Any]] = defaultdict(list)
+    for option in options:
+        panels[getattr(option, "rich_help_panel", None) or "Options"].append(option)
+    if arguments:
+        lines += ["| argument | |", "|---|---|"]
+        lines += [f"| `{one.metavar or one.name.upper()}` | {cell(one.help or '')} |" for one in arguments] + [""]
+    for panel, members in panels.items():
+        lines += [f"| {panel.lower()} | |", "|---|---|"]
+        for option in members:
+            default = option.default if isinstance(option.default, str | int | float) else None
+            known = "" if default is None or isinstance(default, bool) or default == "" else f" (default: `{default}`)"
+            lines.append(f"| {spelling(option)} | {cell(option.help or '')}{known} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+class CommandReference(SphinxDirective):
+    """Puts a section for each command where it stands."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the sections."""
+        found = [each for name in COMMANDS for each in commands(load_command(name), ("resilisim", name))]
+        text = "\n".join(section(path, command) for path, command in found)
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive."""
+    app.add_directive("command-reference", CommandReference)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,85 @@
+"""Docstrings are written in Markdown: as pages of their own, and as reStructuredText where autodoc wants that.
+
+The directive `docstring` puts an object's docstring, down to its arguments, where it stands; `columns` puts a table of
+Workflow-v0's observation there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from resilisim.envs.workflow import columns
+
+
+class Docstring(SphinxDirective):
+    """Puts the docstring of `module:name` where it stands."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Return the docstring's nodes."""
+        module, _, name = self.arguments[0].partition(":")
+        text = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
+        text = re.split(r"^(?:Args|Example|Raises):\n", text, flags=re.MULTILINE)[0]
+        text = re.sub(r"((?:^ {4}.*\n)*^ {4}>>>.*\n(?:^ {4}.*\n)*)", _fenced, text, flags=re.MULTILINE)
+        if "\n## " in text:  # a docstring with headings begins with its summary, which the page has in its own words
+            text = text[text.index("\n## ") + 1 :]
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
+
+
+def _fenced(block: re.Match[str]) -> str:
+    return "```pycon\n" + inspect.cleandoc(block.group(0)) + "\n```\n"
+
+
+class Columns(SphinxDirective):
+    """Puts a table of the columns of `tools` or `task` where it stands, from the comments beside their indices."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table."""
+        names = getattr(columns, f"{self.arguments[0].rstrip('s').upper()}_COLUMNS")
+        source = inspect.getsource(columns).split(f"# Columns of `{self.arguments[0]}`")[1].split("_COLUMNS = (")[0]
+        rows = []
+        for name, index, comment in re.findall(r"^([A-Z_]+) = (\d+)(?:  # (.*))?$", source, flags=re.MULTILINE):
+            if not name.startswith("NUM_T"):
+                rows.append(f"| {index} | `{names[int(index)]}` | {comment or name.lower().replace('_', ' ')} |")
+        return self.parse_text_to_nodes("\n".join(["| | column | meaning |", "|---|---|---|", *rows]))
+
+
+def to_restructured_text(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Turn what reStructuredText writes otherwise: tables, headings, and lists that follow a line of text."""
+    found: list[str] = []
+    for line in lines:
+        heading = re.fullmatch(r"#+ (.*)", line)
+        row = re.fullmatch(r"\|(.*)\|", line.strip())
+        if heading:
+            found += [f"**{heading.group(1)}**", ""]
+        elif row:
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row.group(1))]
+            if set("".join(cells)) <= set("-: "):
+                continue
+            if not found or not found[-1].startswith("     - "):
+                found += ["", ".. list-table::", "   :header-rows: 1", ""]
+            found += [f"   * - {cells[0]}", *(f"     - {cell}" for cell in cells[1:])]
+        else:
+            listed = re.match(r"[*-] ", line)
+            if listed and found and found[-1].strip() and not re.match(r"[*-] |  ", found[-1]):
+                found.append("")
+            found.append(line)
+    lines[:] = found
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive, and what autodoc is to do with docstrings."""
+    app.add_directive("docstring", Docstring)
+    app.add_directive("columns", Columns)
+    app.connect("autodoc-process-docstring", to_restructured_text, priority=100)
+    return {"parallel_read_safe": True}
