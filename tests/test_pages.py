@@ -94,7 +94,7 @@ def run_console(block: str, folder: Path) -> None:
             assert doctest.OutputChecker().check_output(expected, done.stdout, FLAGS), f"{command}\n{done.stdout}"
 
 
-PAGES = ["README.md", "docs/start.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guides/*.md"))]
+PAGES = ["docs/start.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guides/*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -109,6 +109,13 @@ def test_blocks_run_in_the_order_in_which_they_stand(page: str, tmp_path: Path) 
             run_python(block.text, tmp_path)
         elif block.language == "console":
             run_console(block.text, tmp_path)
+
+
+def test_the_blocks_of_the_readme_are_blocks_of_pages_that_are_run() -> None:
+    pages = {block for page in PAGES for block in blocks((ROOT / page).read_text(encoding="utf-8"))}
+    shown = [block for block in blocks((ROOT / "README.md").read_text(encoding="utf-8")) if block.language != "sh"]
+    assert len(shown) >= 4
+    assert not [block.text for block in shown if block not in pages]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/start.md"])

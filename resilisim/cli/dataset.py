@@ -207,7 +207,7 @@ def export(
 
 @app.command("verify")
 def verify(directory: DirectoryArgument, as_json: JsonFlag = False) -> None:
-    """Compare every byte of a dataset with what the export wrote; exit code 1 if something is wrong."""
+    """Compare every data file of a dataset with what the export wrote; exit code 1 if something is wrong."""
     found = verify_dataset(directory)
     if as_json:
         print_json(found.to_mapping())

@@ -136,7 +136,7 @@ class ModelSettings:
     )
     give_up_after: int = option(
         20,
-        "Episodes in a row that break for want of an answer, after which the run stops.",
+        "Stop after this many episodes in a row fail because the model did not answer.",
         least=1,
         most=MAX_COUNT,
     )
