@@ -16,6 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from resilisim.envs.workflow import columns
+from resilisim.envs.workflow.context import TASK_FEATURES
 
 
 class Docstring(SphinxDirective):
@@ -48,6 +49,8 @@ class Columns(SphinxDirective):
         names = getattr(columns, f"{self.arguments[0].rstrip('s').upper()}_COLUMNS")
         source = inspect.getsource(columns).split(f"# Columns of `{self.arguments[0]}`")[1].split("_COLUMNS = (")[0]
         rows = []
+        if self.arguments[0] == "task":
+            rows = [f"| {index} | `{names[index]}` | {meaning} |" for index, meaning in enumerate(TASK_FEATURES)]
         for name, index, comment in re.findall(r"^([A-Z_]+) = (\d+)(?:  # (.*))?$", source, flags=re.MULTILINE):
             if not name.startswith("NUM_T"):
                 rows.append(f"| {index} | `{names[int(index)]}` | {comment or name.lower().replace('_', ' ')} |")

@@ -42,7 +42,7 @@ DEPENDENCY_FAILED = 6  # failed, and would have succeeded with all its dependenc
 STATUSES = names_between(globals(), "NOT_ATTEMPTED", "DEPENDENCY_FAILED")
 
 # Columns of `tools`.
-STATUS = 0  # one of the seven codes above
+STATUS = 0  # 0 not attempted, 1 queued, 2 running, 3 success, 4 failed, 5 timeout, 6 dependency failed
 PLACE = 1  # place in the required list, from 1; 0: not required
 DUE = 2  # 1: the next required tool, 2: the one after it, ...; 0: not required, or has succeeded
 EXECUTIONS = 3  # executions so far in this episode
@@ -51,8 +51,8 @@ NUM_NOT_EXECUTED = 5  # direct dependencies never executed (Nu)
 NUM_FAILED = 6  # direct dependencies executed, not yet successful (Nf)
 CLEAN_PROBABILITY = 7  # chance that an execution would succeed now, leaving out the factor for earlier failures
 NUM_DEPENDENTS_DUE = 8  # required tools without success that depend on it directly
-FIRST_DEPENDENT_DUE = 9  # DUE of the earliest of these; 0: none
-FIRST_DESCENDANT_DUE = 10  # DUE of the earliest required tool without success that depends on it, also indirectly
+FIRST_DEPENDENT_DUE = 9  # `due` of the earliest of these; 0: none
+FIRST_DESCENDANT_DUE = 10  # `due` of the earliest required tool without success that depends on it, also indirectly
 LEVEL = 11  # depth in the dependency graph; 0: no dependencies
 NUM_DEPENDENCIES = 12  # direct dependencies
 OPERATION_TYPE = 13  # semantic operation type: 1 source, 2 processor, 3 aggregator, 4 output, 5 utility; 0: none
