@@ -75,5 +75,5 @@ docs: $(VENV)/.installed-docs ## build the site in docs/_build/html; warnings ar
 
 .PHONY: clean
 clean: ## remove caches and builds, but neither .venv nor results
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find resilisim tests verification benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

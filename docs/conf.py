@@ -29,7 +29,6 @@ extensions = [
 ]
 exclude_patterns = ["_build", "extensions"]
 default_role = "code"
-nitpicky = False
 
 # Markdown
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "linkify"]

@@ -575,6 +575,7 @@ async def _shorten_error(response: Any) -> None:
     whole = response.stream
     library = sys.modules[type(response).__module__.partition(".")[0]]  # the one of two that this client uses
 
+    # The client takes streams of its own library's class alone, and which library that is shows when it runs.
     class Beginning(library.AsyncByteStream):  # type: ignore[misc, name-defined]
         async def __aiter__(self) -> AsyncIterator[bytes]:
             length = 0

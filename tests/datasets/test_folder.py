@@ -223,4 +223,4 @@ def test_what_is_not_finished_is_read_and_not_verified(dataset: Path) -> None:
     path = sorted((dataset / "data").iterdir())[0]
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(StoreError, match=f"{path.name} is not whole: remove it, and the same command makes it again"):
-        export_dataset(ToySpec(), toy_tasks(), dataset, format=path.suffix[1:], tasks_per_shard=5)  # type: ignore[arg-type]
+        export_dataset(ToySpec(), toy_tasks(), dataset, format=path.suffix[1:], tasks_per_shard=5)

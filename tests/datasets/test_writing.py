@@ -22,7 +22,7 @@ pytestmark = pytest.mark.parametrize("file_format", FORMATS)
 
 
 def write(path: Path, records: Iterable[dict[str, Any]]) -> ShardFacts:
-    with ShardWriter(path, path.suffix[1:], TOY_SCHEMA) as writer:  # type: ignore[arg-type]
+    with ShardWriter(path, path.suffix[1:], TOY_SCHEMA) as writer:
         for record in records:
             writer.write(record)
             assert not path.exists()
