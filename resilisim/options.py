@@ -58,17 +58,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
-    """An option as a dataclass declares it.
-
-    Attributes:
-        name: Name of the field.
-        default: Its default.
-        kind: Type of its values, or of those in a tuple; the union with None and a `Literal` are taken apart.
-        choices: The only values; empty if there are others.
-        optional: Whether None is a value.
-        is_tuple: Whether it holds several values.
-        option: What else is known.
-    """
+    """An option as a dataclass declares it: field, default, and its type with None, `Literal` and tuple taken apart."""
 
     name: str
     default: Any
@@ -79,11 +69,7 @@ class OptionField:
     option: Option
 
     def checked(self, value: object, called: str = "") -> Any:
-        """Return a value as a plain one (no number of NumPy's, say); `called` names it in refusals.
-
-        Raises:
-            InvalidInputError: It is none that the option takes.
-        """
+        """Return a value as a plain one (no number of NumPy's, say); `called` names it in refusals."""
         name = called or self.name
         least, most = self.option.least, self.option.most
         if value is None and self.optional:
@@ -135,21 +121,13 @@ def _option_field(field: dataclasses.Field[Any], kind: Any) -> OptionField:
 
 
 def check_options(settings: Any, prefix: str = "") -> None:
-    """Refuse values of a frozen dataclass that its options do not take, and make the others plain.
-
-    Raises:
-        InvalidInputError: In one line, with the value (its name after the prefix) and what was expected.
-    """
+    """Refuse values of a frozen dataclass that its options do not take, and make the others plain."""
     for name, found in options_of(type(settings)).items():
         object.__setattr__(settings, name, found.checked(getattr(settings, name), prefix + name))
 
 
 def with_options(settings: Any, options: Any) -> Any:
-    """Return settings in which some options have other values.
-
-    Raises:
-        InvalidInputError: An option or a value does not exist.
-    """
+    """Return settings in which some options have other values."""
     known = options_of(type(settings))
     for name in options:
         if name not in known:

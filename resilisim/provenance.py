@@ -16,12 +16,7 @@ def canonical_json(value: object) -> str:
 
 
 def encode_json(value: object, **layout: Any) -> bytes:
-    """Return the JSON text of a value in UTF-8: Unicode as it is, or escaped if it holds what UTF-8 does not have.
-
-    Models and users can write lone surrogates, halves of a character. Only as JSON escapes can they stand in a file
-    that everybody can read; they are read back as they were. NaN and infinities are refused; `layout` is what
-    `json.dumps` takes for it (`indent`, `separators`, `sort_keys`).
-    """
+    """Return the JSON text of a value in UTF-8: Unicode as it is, or escaped if it holds halves of characters."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, **layout).encode()
     except UnicodeEncodeError:

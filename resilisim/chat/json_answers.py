@@ -1,8 +1,4 @@
-"""What models write, read with distrust: thoughts, JSON, Python's notation where it differs, lists of named values.
-
-Work is linear in the text, depth and length are bounded, and what is read is always JSON: finite numbers, text that can
-be encoded.
-"""
+"""What models write, read with distrust, in linear time: thoughts, JSON, Python's notation, lists of named values."""
 
 from __future__ import annotations
 
@@ -134,11 +130,7 @@ def object_at(text: str, position: int) -> tuple[dict[str, Any], int]:
 def listed_values(text: str, position: int, closing: str) -> tuple[list[tuple[Any, str]], dict[str, Any]]:
     """Read values between brackets, such as the inside of `(1, name="x")`, from a position to the closing bracket.
 
-    Returns:
-        Values without a name, each with its own words, and values by name.
-
-    Raises:
-        NotALiteral: It is no such list.
+    Returned are the values without a name, each with its own words, and those by name.
     """
     positional: list[tuple[Any, str]] = []
     named: dict[str, Any] = {}

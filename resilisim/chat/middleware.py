@@ -148,10 +148,7 @@ def is_passing(status: int) -> bool:
 
 
 def demanded_wait(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """Return the seconds that an endpoint asks to wait, 0 or more, or None if it does not say so intelligibly.
-
-    `headers` has names in lower case or does not care; `now` is in seconds since 1970 (None takes the clock).
-    """
+    """Return the seconds that an endpoint asks to wait, 0 or more, or None if it does not say so intelligibly."""
     for name, seconds_per_unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         with contextlib.suppress(ValueError):
             wait = float(headers.get(name, ""))
@@ -262,10 +259,7 @@ class RateLimitedChatModel(_AroundModel):
 
 
 def request_key(identity: str, request: ChatRequest) -> str:
-    """Return the hash under which the reply to a request is kept; the component that asks makes no difference.
-
-    `identity` says what model answers and where (`model_identity`); it holds no secret.
-    """
+    """Return the hash under which the reply to a request is kept; `identity` says what model answers and where."""
     return content_hash([CACHE_SCHEMA, identity, request.content()])
 
 

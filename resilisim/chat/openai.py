@@ -102,11 +102,7 @@ class Endpoint:
     key: str = field(repr=False)
 
     def without_key(self, text: str) -> str:
-        """Return a text in which the key does not stand, if it is long enough to be a secret.
-
-        Also not spelt with the escapes of JSON, at any depth: a call's arguments are JSON within JSON, and whoever
-        decodes them would have the key.
-        """
+        """Return a text without the key, if it is long enough to be a secret, or its JSON escapes at any depth."""
         return text if len(self.key) < SHORTEST_SECRET else _spellings(self.key).sub(KEY_MARK, text)
 
     def excerpt(self, text: str, length: int = 200) -> str:
@@ -156,11 +152,7 @@ class UnreadableAnswerError(ValueError):
 
 
 def request_body(request: ChatRequest, model: str, dropped: Collection[str] = ()) -> dict[str, Any]:
-    """Return a request as the endpoint wants it; what is left to the model is left out.
-
-    `dropped` names what it refuses, out of `DROPPABLE` and `SEVERAL_CALLS`. Without its older name the limit on tokens
-    is sent under the later one.
-    """
+    """Return a request as the endpoint wants it, without what is left to the model and what it refuses (`dropped`)."""
     messages = _with_single_calls(request.messages) if SEVERAL_CALLS in dropped else request.messages
     body: dict[str, Any] = {"model": model, "messages": [_message(message) for message in messages]}
     limit_name = LATER_TOKEN_LIMIT if TOKEN_LIMIT in dropped else TOKEN_LIMIT
@@ -177,10 +169,7 @@ def request_body(request: ChatRequest, model: str, dropped: Collection[str] = ()
 
 
 def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | None:
-    """Return the option that an endpoint refuses, so that the rest would be taken without it; None if it is no such.
-
-    `body` is what it answered, as JSON values or text, `sent` the body of the request.
-    """
+    """Return the option without which an endpoint would take a request, by its answer (JSON values or text)."""
     if status not in (400, 422):
         return None
     there = [name for name in DROPPABLE if name in sent]
@@ -326,8 +315,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 class _Session:
     """What belongs to one event loop: connections, and the limit on requests under way.
 
-    The client library looks at all of its connections whenever a request begins or ends, which at 256 of them costs
-    more than all the rest; so each client has a few, and there are as many clients as are needed.
+    The client library looks at all of its connections for each request, so there are several clients with a few each.
     """
 
     def __init__(
@@ -592,9 +580,6 @@ async def _shorten_error(response: Any) -> None:
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """Return what the HTTP library below the client raises when a connection breaks while an answer is read.
-
-    Versions of the client use one of two libraries, which importing the client has loaded.
-    """
+    """Return what the HTTP library below the client (one of two) raises when a connection breaks within an answer."""
     loaded = [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
     return tuple(library.HTTPError for library in loaded)

@@ -67,11 +67,7 @@ class Problem:
 
 
 def dependencies_within(problem: Problem, tools: Sequence[int]) -> NDArray[np.int64]:
-    """Number the dependencies of some tools, all of which are among them, by their places there.
-
-    Returns:
-        int64 (num_chosen, max_dependencies), padded with -1.
-    """
+    """Number dependencies by their places among `tools`: int64 (num_chosen, max_dependencies), padded with -1."""
     place = {tool: index for index, tool in enumerate(tools)}
     width = max(1, max(len(problem.dependencies[tool]) for tool in tools))
     numbered = np.full((len(tools), width), -1, dtype=np.int64)

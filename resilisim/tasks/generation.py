@@ -247,10 +247,7 @@ def operation_query(operation: str, step: SkeletonStep) -> str:
 
 
 def nearest_operations(step: SkeletonStep, library: ToolLibrary, retriever: ToolRetriever) -> tuple[str, ...]:
-    """Return the operations of the step's semantic type that its query retrieves, best first.
-
-    An operation is known by its name and by what the library says about the tools that carry it out.
-    """
+    """Return operations of the step's semantic type, best first, known by their names and the texts of their tools."""
     texts = operation_texts(step, library)
     operations = tuple(texts)
     hits = retriever.search_texts(step.query, tuple(texts.values()), NUM_OPERATIONS)
@@ -271,8 +268,7 @@ def draw_tools(
 ) -> dict[str, str]:
     """Draw the tools of a task, one for each step that it keeps, in skeleton order; each with its operation.
 
-    Fewer tools than the skeleton: middle steps are dropped, or for a single tool all steps but one. More: a second
-    process tool where the template ends with processing, else a tool that one of the others depends on.
+    Fewer than the skeleton: middle steps go, or all but one. More: a second tool for its last, or a prerequisite.
     """
     steps = list(template.steps)
     num_tools = draws.weighted(tuple(template.num_tools), tuple(template.num_tools.values()))

@@ -56,11 +56,7 @@ def task_count(ref: str) -> int | None:
 
 
 def read_tasks_file(path: Path, library: ToolLibrary) -> list[Task]:
-    """Read a JSON Lines file of tasks, checking each.
-
-    Raises:
-        InvalidInputError: The file is missing, empty, or a line of it is wrong; the text names the line.
-    """
+    """Read a JSON Lines file of tasks, checking each; refusals name the line."""
     lines = read_text(path, "tasks file", EXPECTED).split("\n")
     tasks: list[Task] = []
     line_of_id: dict[str, int] = {}

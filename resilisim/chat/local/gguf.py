@@ -45,12 +45,7 @@ _CONTROL = 3  # type of a token that is a mark, such as the end of a message
 
 @dataclass(frozen=True, slots=True)
 class GgufFacts:
-    """What a GGUF file says of its model.
-
-    Attributes:
-        context_length: Tokens that it was trained for; None if the file does not say.
-        tokenizer: What it says of its tokenizer, by names without their `tokenizer.ggml.`; of lists only if wanted.
-    """
+    """What a GGUF file says: tokens that the model was trained for, and its tokenizer, without `tokenizer.ggml.`."""
 
     context_length: int | None
     tokenizer: dict[str, Any]
@@ -142,14 +137,7 @@ def _unpack(stream: BinaryIO, form: str) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """What decides how a model lies in memory; models of one process that agree in it are one.
-
-    Attributes:
-        path: The GGUF file.
-        context: Tokens of prompt and answer together.
-        threads: Threads of the computation.
-        slots: Requests that are answered at once.
-    """
+    """What decides how a model lies in memory; models of one process that agree in it are one."""
 
     path: Path
     context: int
@@ -171,10 +159,7 @@ _engines_lock = threading.Lock()
 
 
 class GgufChatModel:
-    """A GGUF model in this process, loaded at the first request and shared by all who ask for the same.
-
-    If it does not reuse prompts, an answer at temperature 0 or with a seed depends on its request alone.
-    """
+    """A GGUF model in this process, loaded at the first request and shared by all who ask for the same."""
 
     def __init__(self, name: str, loading: Loading, *, reuse_prompts: bool = False) -> None:
         self.name = name
@@ -250,10 +235,7 @@ def _load(loading: Loading) -> Any:
 
 
 class TokenCounter:
-    """Counts tokens by a GGUF file, a `tokenizer.json` as Hugging Face models have it, or a folder that holds one.
-
-    `name` says what the tokenizer is: its file and a hash of it.
-    """
+    """Counts tokens by a GGUF file, a `tokenizer.json`, or a folder that holds one; `name` tells file and hash."""
 
     def __init__(self, path: Path) -> None:
         path = path / TOKENIZER_FILE if path.is_dir() else path

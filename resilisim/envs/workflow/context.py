@@ -99,15 +99,7 @@ class SimilarityTable:
 def resolve_similarity(
     similarity: SimilaritySource, library: ToolLibrary, tasks: Sequence[Task]
 ) -> NDArray[np.float32]:
-    """Return the similarity of every tool to every task, float32 (num_tasks, num_tools) in [-1, 1].
-
-    Args:
-        similarity: "auto" takes the shipped table where it holds, and retrieval with the default model elsewhere (all
-            tasks at once, remembered); a function is called with each description and the names of the tools; None
-            gives zeros.
-        library: The tools.
-        tasks: The tasks.
-    """
+    """Return the similarity of every tool to every task, float32 (num_tasks, num_tools) in [-1, 1]."""
     if similarity is None:
         return np.zeros((len(tasks), len(library)), dtype=np.float32)
     if callable(similarity):
@@ -162,11 +154,7 @@ def _shipped_rows() -> Mapping[str, int]:
 
 @lru_cache(maxsize=8)
 def retrieved_scores(library: ToolLibrary, descriptions: tuple[str, ...]) -> NDArray[np.int16]:
-    """Return the scores of `semantic_match_by_retrieval`, (num_descriptions, num_tools), in thousandths.
-
-    All clauses are embedded together, each distinct one once, because embedding texts one by one takes ten times as
-    long.
-    """
+    """Return thousandths of `semantic_match_by_retrieval`, (num_descriptions, num_tools), embedded together."""
     parts = [clauses(description) or [description] for description in descriptions]
     row_of = {clause: row for row, clause in enumerate(dict.fromkeys(clause for some in parts for clause in some))}
     distinct = list(row_of)
@@ -311,10 +299,7 @@ def _features(
 
 
 def _rule_confidence(library: ToolLibrary, similarity: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return c_rule, float64 (num_tasks, num_tools); 1 without retrieval, where nothing speaks against a tool.
-
-    Prerequisites are raised to what needs them: a text that asks for a report seldom mentions the parsing before it.
-    """
+    """Return c_rule, float64 (num_tasks, num_tools), 1 without retrieval; prerequisites rise to what needs them."""
     rule: NDArray[np.float64] = np.clip((similarity.astype(np.float64) - UNRELATED) / (RELATED - UNRELATED), 0.0, 1.0)
     rule[~similarity.any(axis=1)] = 1.0
     return _raised_to_dependents(library, rule)

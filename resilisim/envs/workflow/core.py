@@ -212,10 +212,7 @@ class CoreUser:
 def build_tables(
     library: ToolLibrary, tasks: Sequence[Task], options: WorkflowOptions, context: TaskContext
 ) -> tuple[Layout, TaskRecords, Worlds]:
-    """Return the layout, the tasks' records (num_tasks,), and the one (1,) of what all environments share.
-
-    The first observations still lack what `kernel.write_starts` computes.
-    """
+    """Return layout, tasks' records (num_tasks,) and the world's (1,), without what `write_starts` computes."""
     law, rules = options.benchmark_law(), options.end_rules()
     problems = [build_problem(library, task.required_tools, law, rules) for task in tasks]
     dependencies = problems[0].dependencies

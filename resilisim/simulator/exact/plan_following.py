@@ -203,10 +203,9 @@ def follow(
     loop_length: int,
     max_entries: int,
 ) -> tuple[float, float]:
-    """Return the chance of full success and the coverage; (-1, -1) if more than `max_entries` chances are kept apart.
+    """Return chance of full success and coverage; (-1, -1) if more than `max_entries` chances are kept apart.
 
-    The first three arguments are those of `CompiledPlan`, `probability` is the law's table, `turns` are the messages
-    that run something, and 0 turns an end rule off.
+    `turns` are the messages that run something; 0 turns an end rule off.
     """
     num_steps = len(steps)
     rows = max(max_consecutive_failures, 1)
@@ -393,10 +392,7 @@ def best_limits(problem: Problem, tools: Sequence[int], left_out: Collection[int
 
 
 def _ever_tried(skip_from: Sequence[int]) -> tuple[int, ...]:
-    """Return the places of the steps that can be reached before the message from which they are skipped.
-
-    Any other step is only one more thing to read, and a flaw in it would do no harm.
-    """
+    """Return the places of the steps that can be reached before the message from which they are skipped."""
     tried: list[int] = []
     for place, limit in enumerate(skip_from):
         if len(tried) + 1 < limit:  # each step that was tried took a message, if it succeeded at once
@@ -421,10 +417,7 @@ def ascend(
     loop_length: int,
     max_entries: int,
 ) -> float:
-    """Set the limits in `steps` by coordinate ascent and return the chance of full success.
-
-    `optional` are the steps that may have limits; all else is as for `follow`, and `steps` is changed in place.
-    """
+    """Set the limits of the steps `optional` in `steps` by coordinate ascent and return the chance of full success."""
     rest = (num_signatures, num_required, probability, turns, max_consecutive_failures, loop_length, max_entries)
     best, _ = follow(steps, dependencies, *rest)
     improved = True

@@ -347,10 +347,7 @@ def enhance_tasks(
 async def in_order(
     work: Callable[[T], Awaitable[R]], items: Iterable[T], concurrency: int, window: int
 ) -> AsyncGenerator[R, None]:
-    """Do some work on items, `concurrency` at once, and yield the results in the order of the items.
-
-    At most `window` are begun and not yet yielded, which bounds what is kept when one takes long.
-    """
+    """Do work on items, `concurrency` at once, and yield results in their order; `window` bounds what is kept."""
     slots = asyncio.Semaphore(concurrency)
 
     async def one(item: T) -> R:
@@ -374,10 +371,7 @@ async def in_order(
 
 
 def driven(stream: AsyncGenerator[R, None], close: Callable[[], Awaitable[None]]) -> Generator[R, None, None]:
-    """Yield what an asynchronous stream yields, in an event loop that stands still while the caller has the turn.
-
-    At the end, also when the caller asks for no more, the stream is closed and `close` awaited.
-    """
+    """Yield what an asynchronous stream yields, in an event loop of its own; at any end `close` is awaited."""
 
     async def following() -> tuple[R] | None:
         async for item in stream:
@@ -399,11 +393,7 @@ def driven(stream: AsyncGenerator[R, None], close: Callable[[], Awaitable[None]]
 
 
 def holding_failures_back(enhancements: Iterable[Enhancement], give_up_after: int) -> Iterator[Enhancement]:
-    """Yield enhancements in order, failed ones only after a later one that did not fail.
-
-    Raises:
-        ResiliSimError: The last failure, after `give_up_after` (not 0) in a row.
-    """
+    """Yield enhancements in order, failed ones after one that did not fail; raise after so many in a row."""
     held_back: list[Enhancement] = []
     for enhancement in enhancements:
         if enhancement.outcome == "failed" and give_up_after:

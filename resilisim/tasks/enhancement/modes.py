@@ -375,11 +375,7 @@ def free_brief(task: Task, retriever: ToolRetriever) -> DesignBrief:
 
 
 def carried_operations(names: Sequence[str], brief: DesignBrief, library: ToolLibrary) -> list[str] | None:
-    """Assign each tool a step of its own, as far as there are steps; the tools beyond them must be of use otherwise.
-
-    Returns:
-        The operation of each tool, in the order of `names`; None if there is no such assignment.
-    """
+    """Return the operation of each tool if each has a step of its own or is of use beyond them, else None."""
     if not brief.has_template:
         return [FREE_STEP for _ in names]
     fitting = [set(step.tools) for step in brief.steps]
@@ -435,10 +431,7 @@ def longest_description(original: str) -> int:
 
 
 def _check_text(description: str, original: str, library: ToolLibrary, kept_values: Sequence[str]) -> None:
-    """Refuse a description that cannot be used whatever it asks for.
-
-    It may say no name of a tool that the original does not say, and has to say each of the kept values.
-    """
+    """Refuse a description that cannot be used whatever it asks for, names a tool anew or lacks a kept value."""
     if not description:
         raise _RefusedError("not_json", "the description is empty")
     limit = longest_description(original)
@@ -481,10 +474,7 @@ def _check_order(description: str, required_tools: Sequence[str], library: ToolL
 
 
 def identifying_values(value: Any) -> Iterator[str]:
-    """Yield the texts at any depth of JSON values that mean one thing only: paths, addresses, numbers of orders.
-
-    They are the ones without spaces that hold a digit or one of / @ : _; words of prose may be inflected.
-    """
+    """Yield the texts in JSON values that mean one thing only: no spaces, and a digit or one of / @ : _ in them."""
     if isinstance(value, str):
         if value and not any(c.isspace() for c in value) and any(c.isdigit() or c in "/@:_" for c in value):
             yield value
