@@ -15,6 +15,11 @@ def canonical_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+def without_surrogates(text: str) -> str:
+    """Return a text that can be encoded: halves of characters become question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
 def encode_json(value: object, **layout: Any) -> bytes:
     """Return the JSON text of a value in UTF-8: Unicode as it is, or escaped if it holds halves of characters."""
     try:

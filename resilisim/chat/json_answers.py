@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from resilisim.provenance import without_surrogates
+
 LONGEST_READ: Final = 200_000  # characters of an answer that are looked at; whoever asks for an object needs no more
 DEEPEST: Final = 60  # levels of nesting
 _LONGEST_LITERAL = 20_000  # Python's own parser is asked about no more
@@ -29,11 +31,6 @@ _KINDS = {list: "an array", str: "a string", bool: "a truth value", type(None): 
 
 class NotALiteral(ValueError):
     """A text is no value; the error's words say why."""
-
-
-def without_surrogates(text: str) -> str:
-    """Return a text that can be encoded: halves of characters become question marks."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def without_thoughts(text: str, *, blanks: bool = False) -> str:

@@ -136,10 +136,8 @@ class ChatModelSettings:
     )
 
     def __post_init__(self) -> None:
-        """Check the values, those in which no time can pass included."""
+        """Refuse values that no option takes."""
         check_options(self)
-        if not self.timeout_seconds > 0:
-            raise InvalidInputError(f"timeout of {self.timeout_seconds!r} seconds: expected more than 0")
 
 
 def is_passing(status: int) -> bool:

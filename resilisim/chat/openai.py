@@ -36,7 +36,7 @@ from resilisim.chat.types import (
     tells_context_overflow,
 )
 from resilisim.errors import InvalidInputError, import_extra, one_line
-from resilisim.provenance import content_hash
+from resilisim.provenance import content_hash, without_surrogates
 from resilisim.seeding import Draws
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Endpoint:
     def excerpt(self, text: str, length: int = 200) -> str:
         """Return the beginning of an endpoint's own words on one line, without anything that looks like a key."""
         line = _KEY_LIKE.sub(KEY_MARK, self.without_key(" ".join(text.split())))
-        return one_line(line.encode("utf-8", "replace").decode("utf-8"), length)
+        return one_line(without_surrogates(line), length)
 
 
 def endpoint_url(base_url: str | None = None) -> str:
@@ -159,7 +159,7 @@ def request_body(request: ChatRequest, model: str, dropped: Collection[str] = ()
     optional = {
         "tools": [dict(tool) for tool in request.tools] or None,
         PARALLEL: False if request.tools else None,
-        "stop": [_unicode(text) for text in request.stop] or None,
+        "stop": [without_surrogates(text) for text in request.stop] or None,
         "temperature": request.temperature,
         "top_p": request.top_p,
         limit_name: request.max_tokens,
@@ -240,13 +240,16 @@ def error_code(body: object) -> str:
 
 
 def _message(message: ChatMessage) -> dict[str, Any]:
-    content = _unicode(message.content)
+    content = without_surrogates(message.content)  # models can write halves of a character, and are told them again
     result: dict[str, Any] = {"role": message.role, "content": content}
     if message.tool_calls:
         result["content"] = content or None
+        functions = [
+            {"name": call.name, "arguments": without_surrogates(call.arguments)} for call in message.tool_calls
+        ]
         result["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _unicode(call.arguments)}}
-            for call in message.tool_calls
+            {"id": call.id, "type": "function", "function": function}
+            for call, function in zip(message.tool_calls, functions, strict=True)
         ]
     if message.tool_call_id is not None:
         result["tool_call_id"] = message.tool_call_id
@@ -264,11 +267,6 @@ def _with_single_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         if message.tool_call_id is None or message.tool_call_id not in gone:
             kept.append(message)
     return kept
-
-
-def _unicode(text: str) -> str:
-    """Return a text that UTF-8 has a form for: models can write halves of a character, and are told them again."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _text(content: object) -> str:

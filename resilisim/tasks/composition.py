@@ -71,8 +71,7 @@ def task_statistics(tasks: Iterable[Task]) -> dict[str, Any]:
         `tool_sets_by_split`.
 
     Example:
-        >>> from resilisim.tasks import task_statistics
-        >>> from resilisim.tasks import benchmark_tasks
+        >>> from resilisim.tasks import benchmark_tasks, task_statistics
         >>> task_statistics(benchmark_tasks())["by_complexity"]
         {'easy': 1520, 'medium': 2880, 'hard': 640}
     """

@@ -91,8 +91,7 @@ def sample_tasks(tasks: Sequence[Task], n: int, seed: int = 0, split: str | None
         InvalidInputError: n is out of range, or the split does not exist.
 
     Example:
-        >>> from resilisim.tasks import sample_tasks
-        >>> from resilisim.tasks import benchmark_tasks
+        >>> from resilisim.tasks import benchmark_tasks, sample_tasks
         >>> sample = sample_tasks(benchmark_tasks(), 30, seed=1, split="test")
         >>> len({task.task_type for task in sample})
         5

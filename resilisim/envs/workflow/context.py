@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from resilisim.envs.workflow.columns import NUM_TASK_FEATURES
 from resilisim.errors import InvalidInputError, MissingExtraError
-from resilisim.provenance import canonical_json, content_hash
+from resilisim.provenance import content_hash
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
 from resilisim.tasks.model import COMPLEXITIES, TASK_TYPES, TEMPLATE_OF_TYPE, Task
 from resilisim.tasks.wording import clauses
@@ -72,22 +72,9 @@ class SimilarityTable:
     model: str
     scores: NDArray[np.int16]
 
-    def to_bytes(self) -> bytes:
-        """Return the file's bytes: one line of JSON, then the scores as little-endian int16, row by row."""
-        payload = self.scores.astype("<i2").tobytes()
-        header = {
-            "schema": SCHEMA,
-            "benchmark": self.benchmark,
-            "library": self.library,
-            "model": self.model,
-            "shape": list(self.scores.shape),
-            "sha256": content_hash(payload),
-        }
-        return canonical_json(header).encode() + b"\n" + payload
-
     @classmethod
     def from_bytes(cls, data: bytes) -> SimilarityTable:
-        """Read what `to_bytes` wrote; an AssertionError tells that the bytes are not those."""
+        """Read what `benchmarks.shipped_data` wrote; an AssertionError tells that the bytes are not those."""
         line, _, payload = data.partition(b"\n")
         header = json.loads(line)
         if header["schema"] != SCHEMA or header["sha256"] != content_hash(payload):

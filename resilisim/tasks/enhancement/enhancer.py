@@ -22,7 +22,7 @@ from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, Reque
 from resilisim.chat.types import estimated_prompt_tokens
 from resilisim.errors import MAX_COUNT, InfrastructureError, InvalidInputError, ResiliSimError, StoreError, one_line
 from resilisim.options import check_options, option
-from resilisim.provenance import content_hash, encode_json
+from resilisim.provenance import content_hash, encode_json, without_surrogates
 from resilisim.run_folder import Closing, JsonLinesWriter, claim, read_json_lines, run_manifest, write_manifest
 from resilisim.seeding import MAX_SEED
 from resilisim.tasks.enhancement.modes import LONGEST_REPEATED_ANSWER, REFUSALS, Refusal, correction
@@ -90,8 +90,6 @@ class EnhancementOptions:
     def __post_init__(self) -> None:
         """Refuse numbers that no model takes."""
         check_options(self)
-        if self.temperature is not None and not 0 <= self.temperature <= 2:
-            raise InvalidInputError(f"temperature {self.temperature!r}: expected a number from 0 to 2")
 
     def request(self, messages: tuple[ChatMessage, ...]) -> ChatRequest:
         """Return the request with these messages."""
@@ -168,7 +166,7 @@ def _told(
 def refused(original: Task, refusal: Refusal, made_by: Mapping[str, Any], count: CallCount) -> Enhancement:
     """Return the outcome of answers of which none could be used: the original, with the reason of the last one."""
     # Details may repeat what a model wrote: every file can hold them as valid Unicode, on one line, not long.
-    detail = one_line(refusal.detail.encode("utf-8", "replace").decode("utf-8"), MAX_DETAIL_LENGTH)
+    detail = one_line(without_surrogates(refusal.detail), MAX_DETAIL_LENGTH)
     return _told("refused", original, made_by, count, reason=refusal.kind, detail=detail)
 
 
@@ -229,11 +227,10 @@ class TaskEnhancer:
         options: How.
 
     Example:
-        >>> from resilisim.tasks.enhancement import TaskEnhancer
+        >>> from resilisim.tasks.enhancement import RewriteMode, TaskEnhancer
         >>> import asyncio
         >>> from resilisim.chat import ScriptedChatModel
         >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tasks.enhancement import RewriteMode
         >>> from resilisim.tool_library import default_library, default_retriever
         >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
         >>> enhancer = TaskEnhancer(mode, ScriptedChatModel(["no", "no"]))
@@ -322,10 +319,9 @@ def enhance_tasks(
         InfrastructureError: The endpoint is down.
 
     Example:
-        >>> from resilisim.tasks.enhancement import enhance_tasks
+        >>> from resilisim.tasks.enhancement import RewriteMode, TaskEnhancer, enhance_tasks
         >>> from resilisim.chat import ScriptedChatModel
         >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tasks.enhancement import RewriteMode, TaskEnhancer
         >>> from resilisim.tool_library import default_library, default_retriever
         >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
         >>> enhancer = TaskEnhancer(mode, ScriptedChatModel(["no"] * 4))
@@ -373,10 +369,8 @@ async def in_order(
 def driven(stream: AsyncGenerator[R, None], close: Callable[[], Awaitable[None]]) -> Generator[R, None, None]:
     """Yield what an asynchronous stream yields, in an event loop of its own; at any end `close` is awaited."""
 
-    async def following() -> tuple[R] | None:
-        async for item in stream:
-            return (item,)
-        return None
+    async def following() -> R | None:
+        return await anext(stream, None)
 
     async def ended() -> None:
         try:
@@ -387,7 +381,7 @@ def driven(stream: AsyncGenerator[R, None], close: Callable[[], Awaitable[None]]
     with asyncio.Runner() as runner:
         try:
             while (item := runner.run(following())) is not None:
-                yield item[0]
+                yield item
         finally:
             runner.run(ended())
 
@@ -470,9 +464,8 @@ def forecast_calls(
     """Count what a run would ask about the tasks that are still to be enhanced; nothing is asked.
 
     Example:
-        >>> from resilisim.tasks.enhancement import forecast_calls
+        >>> from resilisim.tasks.enhancement import EnhancementOptions, RewriteMode, forecast_calls
         >>> from resilisim.tasks import benchmark_tasks
-        >>> from resilisim.tasks.enhancement import EnhancementOptions, RewriteMode
         >>> from resilisim.tool_library import default_library, default_retriever
         >>> mode = RewriteMode(default_library(), default_retriever(default_library()))
         >>> forecast_calls(benchmark_tasks()[:10], mode, EnhancementOptions(re_asks=1)).most_calls

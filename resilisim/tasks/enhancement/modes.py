@@ -88,11 +88,7 @@ class Refusal:
 
 
 class _RefusedError(Exception):
-    """Ends the reading of an answer that cannot be used."""
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(detail)
-        self.refusal = Refusal(kind, detail)
+    """Ends the reading of an answer that cannot be used; its arguments are those of `Refusal`."""
 
 
 @functools.cache
@@ -165,7 +161,7 @@ class RewriteMode:
             _check_text(description, task.description, self._library, kept_values(task))
             _check_order(description, task.required_tools, self._library, self._searcher)
         except _RefusedError as error:
-            return error.refusal
+            return Refusal(*error.args)
         return dataclasses.replace(task, description=description)
 
 
@@ -223,7 +219,7 @@ class DesignMode:
         try:
             return self._designed(task, _fields_in(answer, tuple(FIELDS)))
         except _RefusedError as error:
-            return error.refusal
+            return Refusal(*error.args)
 
     def _designed(self, task: Task, design: Mapping[str, Any]) -> Task:
         description, inputs, outputs = design["description"], design["inputs"], design["expected_outputs"]
@@ -356,7 +352,7 @@ class DesignBrief:
 def template_brief(template: TaskTemplate, library: ToolLibrary, retriever: ToolRetriever) -> DesignBrief:
     """Return the brief of all tasks of a template."""
     steps = tuple(
-        BriefStep(step.operation, step.query, match_step(step, library, retriever).tools) for step in template.steps
+        BriefStep(step.operation, step.query, tuple(match_step(step, library, retriever))) for step in template.steps
     )
     most = max(template.num_tools)
     repeats_last = template.steps[-1].semantic_type == "processors"
