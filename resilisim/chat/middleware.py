@@ -198,11 +198,7 @@ class RateLimitedChatModel(_AroundModel):
     waits.
 
     Args:
-        model: Who is asked.
-        requests_per_minute: None limits none.
         tokens_per_minute: Prompt and answer together; None limits none.
-        clock: Seconds that only grow.
-        sleep: How to wait.
 
     Raises:
         InvalidInputError: A rate is not a number above 0.
@@ -269,9 +265,6 @@ class ResponseCache:
     written anew. Nothing is flushed to the platter one by one, which would cost more time than everything else: after a
     power cut some replies may have to be asked for again.
 
-    Args:
-        folder: Made when the first reply is kept.
-
     Example:
         >>> from resilisim.chat import ChatReply, ResponseCache
         >>> ResponseCache("replies").load("0123abcd") is None
@@ -322,11 +315,7 @@ class CachingChatModel(_AroundModel):
     """A chat model that asks another one only what it was not asked before.
 
     Equal requests at the same time are asked once: the others wait for the first, so that all get what is kept.
-
-    Args:
-        model: Who is asked.
-        cache: Where replies are kept.
-        identity: What model answers and where; replies under another identity are not taken.
+    `identity` says what model answers and where; replies under another one are not taken.
 
     Example:
         >>> from resilisim.chat import CachingChatModel, ResponseCache, ScriptedChatModel
@@ -377,9 +366,6 @@ class Price:
 
 class PriceTable:
     """Prices by model name, as the user gives them: prices change, and no table that ships could be right.
-
-    Args:
-        prices: By the names that chat models have.
 
     Example:
         >>> from resilisim.chat import Price, PriceTable, TokenUsage

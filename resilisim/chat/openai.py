@@ -364,13 +364,7 @@ class OpenAIChatModel:
 
     A request that waits for its retry keeps its place among `max_concurrency`, which eases the load on an endpoint that
     complains of it. `timeout_seconds` is for one attempt, from connecting to the last byte. The key stands in no text
-    that this class makes, whatever the endpoint repeats.
-
-    Args:
-        model: What the endpoint calls the model.
-        settings: How it is reached; None takes the defaults.
-        sleep: How to wait.
-        **options: Single values of the settings, by name.
+    that this class makes, whatever the endpoint repeats. `options` are single values of the settings, by name.
 
     Raises:
         InvalidInputError: An argument is out of range, the address is none, or a key is needed and missing.

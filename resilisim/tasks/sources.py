@@ -76,16 +76,9 @@ def read_tasks_file(path: Path, library: ToolLibrary) -> list[Task]:
 
 
 def sample_tasks(tasks: Sequence[Task], n: int, seed: int = 0, split: str | None = None) -> list[Task]:
-    """Draw n tasks, their types in the proportions that they have among the given ones.
+    """Draw n different tasks in their order, types in the proportions that they have among the given ones.
 
-    Args:
-        tasks: What to draw from.
-        n: How many, at least 1 and at most as many as there are.
-        seed: Which sample.
-        split: "train", "validation" or "test" to draw from that part only.
-
-    Returns:
-        Different tasks, in the order in which they were given.
+    `split` is "train", "validation" or "test" to draw from that part only.
 
     Raises:
         InvalidInputError: n is out of range, or the split does not exist.

@@ -63,12 +63,10 @@ def clauses(description: str) -> list[str]:
     return [clause for clause in found if clause]
 
 
-def solving_clauses(
-    description: str, required_tools: Sequence[str], searcher: Searcher, k: int = SEARCH_SIZE
-) -> list[int] | None:
-    """Return for each required tool the first clause that has it among its k best hits, strictly rising, or None."""
+def solving_clauses(description: str, required_tools: Sequence[str], searcher: Searcher) -> list[int] | None:
+    """Return for each required tool the first clause that has it among its best hits, strictly rising, or None."""
     found: list[int] = []
-    hits_of_clause = searcher.search_many(clauses(description), k)
+    hits_of_clause = searcher.search_many(clauses(description), SEARCH_SIZE)
     index = 0
     for tool in required_tools:
         while index < len(hits_of_clause) and tool not in [hit.name for hit in hits_of_clause[index]]:

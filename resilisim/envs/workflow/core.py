@@ -51,9 +51,7 @@ class WorkflowCore:
     """A number of Workflow-v0 episodes side by side; resets in the same step overwrite last observations unless kept.
 
     Attributes:
-        library: Tool library.
-        tasks: The tasks, by index.
-        context: What retrieval says of them.
+        context: What retrieval says of the tasks.
         records: Their records, (num_tasks,).
         worlds: The record (1,) of what all episodes share.
         episodes: The episodes' records, (num_envs,).
@@ -399,12 +397,7 @@ class WorkflowAction:
 
 
 def decode_action(core: WorkflowCore, action: int, env: int = 0) -> WorkflowAction:
-    """Return what an action means in the present state of an environment.
-
-    Args:
-        core: `WorkflowEnv.core` or `WorkflowVectorEnv.core`.
-        action: The action.
-        env: Which environment of a batch.
+    """Return what an action means in the present state of an environment, or of one of a batch.
 
     Raises:
         InvalidInputError: There is no such action.

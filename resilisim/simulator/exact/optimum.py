@@ -195,7 +195,6 @@ class Optimum:
     """The solved problem.
 
     Attributes:
-        problem: What was solved.
         arena: The tools that the table tells apart.
         values: float64 `arena.table_shape`, see `solve_values`.
         gap: How far the values may lie below the optimum: 0 where they are exact, which they are unless tools of

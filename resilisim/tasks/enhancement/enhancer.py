@@ -221,11 +221,6 @@ class TaskEnhancer:
     Questions are written and answers checked in one thread of its own: checking embeds texts, and a loop that waits for
     that would take answers for late.
 
-    Args:
-        mode: What is asked.
-        model: Who is asked.
-        options: How.
-
     Example:
         >>> from resilisim.tasks.enhancement import RewriteMode, TaskEnhancer
         >>> import asyncio
@@ -245,14 +240,7 @@ class TaskEnhancer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="enhancement")
 
     async def enhance(self, task: Task) -> Enhancement:
-        """Enhance a task.
-
-        Returns:
-            The better task; or the original, if no answer could be used or the endpoint gave none.
-
-        Raises:
-            InvalidInputError: The endpoint would refuse every other request as well (key, model, address).
-        """
+        """Enhance a task; an InvalidInputError says that the endpoint would refuse every other request, too."""
         made_by = {"mode": self._mode.name, "model": self._model.name, "made_from": task.instance_id}
         messages = await self._in_thread(self._mode.ask, task)
         count = CallCount()
@@ -306,13 +294,10 @@ def enhance_tasks(
 
     Args:
         tasks: Read as they are needed.
-        enhancer: Who does it; it is closed at the end.
+        enhancer: It is closed at the end.
         concurrency: Tasks under way at once, 1 or more.
         give_up_after: Failures in a row that mean that the endpoint is down; 0 never gives up and keeps originals.
         taken_ids: Ids that no designed task may have.
-
-    Yields:
-        One enhancement for each task.
 
     Raises:
         InvalidInputError: An argument is out of range, or the endpoint refuses key, model or address.

@@ -125,10 +125,6 @@ def templates_hash(mode: str) -> str:
 class RewriteMode:
     """Asks for a better description and accepts one that needs the same tools in the same order.
 
-    Args:
-        library: The tools of the tasks.
-        searcher: Retrieval over them; only reading answers searches.
-
     Example:
         >>> from resilisim.tasks.enhancement import RewriteMode
         >>> from resilisim.tasks import benchmark_tasks
@@ -173,10 +169,6 @@ def kept_values(task: Task) -> tuple[str, ...]:
 
 class DesignMode:
     """Asks for a task and accepts one that fits the tools that it takes and can be solved from its text.
-
-    Args:
-        library: The tools to choose from.
-        retriever: Retrieval over them.
 
     Example:
         >>> from resilisim.tasks.enhancement import DesignMode
