@@ -27,27 +27,15 @@ OUTPUT_GROUP = "Output"  # heading of options about what is written, and in whic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """What is known about an option besides the type and the default of its field.
+    """What is known about an option besides the type and the default of its field."""
 
-    Attributes:
-        help: One sentence for people.
-        least: Smallest number.
-        most: Largest number.
-        choices: The only values of a text whose type does not say them.
-        noun: What a value is called where it does not exist ("unknown parameter mode 'x'"); the field's name if empty.
-        flag: How the command line spells it; as the field if empty.
-        switch: The value that its flag alone stands for on the command line; empty for options that take a value.
-        default_text: What the command line says of the default; None shows the value itself, "" nothing.
-        group: Heading under which the command line shows it.
-        path: What a text names, if it is a path.
-        metavar: What the command line shows in place of a value; its type if empty.
-    """
-
-    help: str
+    help: str  # one sentence for people
     least: float | None = None
     most: float | None = None
-    choices: tuple[str, ...] = ()
-    noun: str = ""
+    choices: tuple[str, ...] = ()  # the only values of a text whose type does not say them
+    noun: str = ""  # what a value is called where it does not exist ("unknown parameter mode 'x'"); the field's name
+    # On the command line: spelling (the field's if empty), the value that the flag alone stands for, what is said of
+    # the default (None: the value itself), the heading above it, what a path names, and what stands for a value.
     flag: str = ""
     switch: str = ""
     default_text: str | None = None

@@ -13,12 +13,12 @@ none of those that decide do.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from resilisim.errors import MAX_COUNT, InvalidInputError, StoreError, check_integer
 from resilisim.provenance import describe_os_error
+from resilisim.run_folder import is_stream, temporary_path
 from resilisim.seeding import MAX_SEED, Draws
 from resilisim.tasks.model import (
     DEFAULT_CONSTRAINTS,
@@ -104,8 +104,8 @@ def write_tasks(path: str | Path, tasks: Iterable[Task]) -> int:
         20
     """
     target = Path(path)
-    direct = target.exists() and not target.is_file()  # a pipe or a device has to be written to as it is
-    place = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    direct = is_stream(target)  # a pipe or a device has to be written to as it is
+    place = target if direct else temporary_path(target)
     written = 0
     try:
         with place.open("w", encoding="utf-8", newline="\n") as stream:

@@ -58,19 +58,12 @@ _CLAUSES_AT_ONCE = 2048  # texts embedded in one call
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimilarityTable:
-    """Scores of every tool of one library for every task of one benchmark.
+    """Scores of every tool of one library for every task of one benchmark, in their orders."""
 
-    Attributes:
-        benchmark: SHA-256 of the benchmark's bytes.
-        library: Content hash of the library.
-        model: Name and version of the model.
-        scores: int16 (num_tasks, num_tools), thousandths, in the orders of benchmark and library.
-    """
-
-    benchmark: str
-    library: str
-    model: str
-    scores: NDArray[np.int16]
+    benchmark: str  # SHA-256 of its bytes
+    library: str  # content hash
+    model: str  # name and version
+    scores: NDArray[np.int16]  # (num_tasks, num_tools), thousandths
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SimilarityTable:

@@ -74,8 +74,8 @@ class WorkflowCore:
         final_record = observation_dtype(layout)
         self._offsets = {name: int(entry[1]) for name, entry in (final_record.fields or {}).items()}
         self.finals = make_records(num_envs if keep_finals else 1, final_record)
-        self.observation = self.observation_of(self.episodes)
-        self.final_observation = self.observation_of(self.finals) if keep_finals else self.observation
+        self.observation = self._observation_in(self.episodes["observation"])
+        self.final_observation = self._observation_in(self.finals["words"]) if keep_finals else self.observation
         self.write_starts()
         self.action_space = spaces.Discrete(num_actions(num_tools))
         self.observation_space = spaces.Dict(
@@ -85,15 +85,6 @@ class WorkflowCore:
                 "action_mask": spaces.MultiBinary(num_actions(num_tools)),
             }
         )
-
-    def observation_of(self, records: NDArray[Any]) -> Observation:
-        """Return the observations in records of `arrays`, (num_records,), as views: arrays (num_records, ...)."""
-        num_tools = len(self.library)
-        return {
-            "tools": records["tools"][:, :num_tools],
-            "task": records["task_columns"],
-            "action_mask": records["action_mask"][:, : num_actions(num_tools)],
-        }
 
     def copied_observation(self) -> Observation:
         """Return the observations as views into one copy."""
@@ -107,7 +98,7 @@ class WorkflowCore:
         return self._observation_in(words)
 
     def _observation_in(self, words: NDArray[np.int64]) -> Observation:
-        """Return the observations in copied blocks, int64 (num_records, num_words), as views."""
+        """Return the observations in blocks of records, int64 (num_records, num_words), as views."""
         shown = words.view(np.uint8)
         first, second = (self._offsets[name] for name in ("task_columns", "action_mask"))
         num_tools = len(self.library)
