@@ -1,14 +1,10 @@
 """Ctrl-C reaches every process of a group: it must not find a worker that does not yet ignore it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from resilisim.processes import answers_of_processes, one_by_one
 
@@ -18,25 +14,25 @@ ROOT = Path(__file__).parents[2]
 class InterruptedOnArrival:
     """Travels to a worker, which is interrupted while it unpacks this: before it could ignore Ctrl-C."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return arrive, (os.getpid(),)
 
 
-def arrive(sender: int) -> InterruptedOnArrival:
+def arrive(sender):
     if os.getpid() != sender:
         os.kill(os.getpid(), signal.SIGINT)
     return InterruptedOnArrival()
 
 
-def make_squares(setup: InterruptedOnArrival) -> Callable[[int], Iterator[int]]:
+def make_squares(setup):
     return lambda number: iter([number * number])
 
 
-def squares(count: int) -> list[int]:
+def squares(count):
     return sorted(answers_of_processes(make_squares, InterruptedOnArrival(), one_by_one(range(count)), 2))
 
 
-def test_a_worker_that_is_interrupted_before_it_begins_works_on_and_says_nothing() -> None:
+def test_a_worker_that_is_interrupted_before_it_begins_works_on_and_says_nothing():
     script = (
         "import signal\n"
         "from tests.datasets.test_workers import squares\n"

@@ -1,7 +1,5 @@
 """Prompts byte by byte; `golden_prompts.py` says how to write the files anew."""
 
-from __future__ import annotations
-
 import pytest
 from golden_prompts import FOLDER, golden_prompts, golden_task, golden_workflow
 

@@ -1,7 +1,5 @@
 """Workflow values: equal after a round trip, refused with a clear line when wrong, and what they say as a whole."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Planners: the exact one agrees with the exact optimum, step by step, and gives its reasons."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from dataclasses import replace

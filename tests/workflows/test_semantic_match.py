@@ -1,7 +1,5 @@
 """Semantic match: for each tool the best clause of the description, by the similarities of retrieval."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from toy_workflows import LIBRARY, task

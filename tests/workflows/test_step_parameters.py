@@ -1,7 +1,5 @@
 """What a plan passes to a tool: inputs where they fit, references where data flows, never a refused value."""
 
-from __future__ import annotations
-
 import pytest
 
 from resilisim.tool_library import Parameter, Tool

@@ -1,14 +1,11 @@
 """Plans that cannot carry a flaw, and input that is none: a reason or one line, never a crash."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest
 from flaw_samples import LIBRARY, METHODS, check_edits
 
 from resilisim.errors import InvalidInputError
-from resilisim.simulator.law import EndRules
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.workflows import Step, Workflow
 from resilisim.workflows.flaws import (
@@ -26,7 +23,7 @@ READER, PARSER, AGGREGATOR = "file_operations_reader", "data_processing_parser",
 VALIDATOR, NETWORK_VALIDATOR = "data_processing_validator", "network_validator"
 
 
-def plan(*tools: str, parameters: bool = True, library: ToolLibrary = LIBRARY) -> Workflow:
+def plan(*tools, parameters=True, library=LIBRARY):
     steps = []
     for place, name in enumerate(tools):
         values = step_parameters(library[name], {}, tools[place - 1] if place else None) if parameters else {}
@@ -34,17 +31,17 @@ def plan(*tools: str, parameters: bool = True, library: ToolLibrary = LIBRARY) -
     return Workflow("t", tuple(steps), "hand", 0.5)
 
 
-def likeness(library: ToolLibrary) -> ToolSimilarity:
+def likeness(library):
     """Return similarities without a model: all tools are equally like each other."""
     functional = functional_equivalence(library)
     return ToolSimilarity(functional * 0 + 0.5, functional)
 
 
-def made_up(library: ToolLibrary = LIBRARY, rules: EndRules | None = None) -> Perturber:
+def made_up(library=LIBRARY, rules=None):
     return Perturber(library, rules, lambda: likeness(library))
 
 
-def reason(workflow: Workflow, required: tuple[str, ...], method: str, library: ToolLibrary = LIBRARY) -> str:
+def reason(workflow, required, method, library=LIBRARY):
     """Return why a workflow cannot carry a method's flaw, which must not depend on the severity."""
     flaw = next(flaw for flaw, methods in FLAW_METHODS.items() if method in methods)
     reasons = set()

@@ -1,7 +1,5 @@
 """The seven flaws in plans of the benchmark: each is what it is called, and severities order the damage."""
 
-from __future__ import annotations
-
 import functools
 import json
 
@@ -9,7 +7,6 @@ import numpy as np
 import pytest
 from flaw_samples import LIBRARY, METHODS, all_flawed, check_edits, flawed, outcomes, perturber, planned, similarity
 
-from resilisim.workflows import Workflow
 from resilisim.workflows.flaws import (
     DEFAULT_SEVERITY,
     EDIT_KINDS,
@@ -20,9 +17,9 @@ from resilisim.workflows.flaws import (
     FlawRefusal,
 )
 from resilisim.workflows.flaws.methods import METHODS as METHODS_THAT_EXIST
-from resilisim.workflows.flaws.model import PlanView, Workshop
+from resilisim.workflows.flaws.model import PlanView
 from resilisim.workflows.flaws.perturber import flaw_problem
-from resilisim.workflows.plan_value import CostCalculator, PlanCosts
+from resilisim.workflows.plan_value import CostCalculator
 
 # The drift's place follows from the severity and its tools from the formula; no list of the sample validates twice.
 WITHOUT_A_CHOICE = {"progressive_drift", "validation_removal"}
@@ -32,12 +29,11 @@ WITHOUT_A_CHOICE = {"progressive_drift", "validation_removal"}
 def test_each_flaw_is_what_it_is_called(flaw, method):
     found = list(all_flawed(flaw, method))
     assert len(found) >= len(planned())
-    shop = Workshop(LIBRARY, similarity, 10)
     for task, one in found:
         assert one.workflow.steps != one.original.steps
         assert (one.flaw.type, one.flaw.method) == (flaw, method)
         assert str(one.flaw) == f"{flaw}/{method}/{one.flaw.severity}"
-        assert flaw_problem(one, PlanView.of(one.original, task.required_tools, shop)) is None
+        assert flaw_problem(one, PlanView(one.original.steps, task.required_tools, LIBRARY, similarity, 10)) is None
 
 
 @pytest.mark.parametrize(("flaw", "method"), METHODS)
@@ -88,7 +84,7 @@ def test_another_seed_makes_other_choices(flaw, method):
         assert changed / tried > 0.4
 
 
-def sites(one: FlawedWorkflow) -> set[tuple[int | None, str | None]]:
+def sites(one):
     # Where tools are replaced or removed, what others say of them is changed as a consequence.
     whole = [edit for edit in one.edits if edit.what in ("replaced", "removed")]
     return {(edit.original_step, edit.parameter) for edit in whole or one.edits}
@@ -146,11 +142,11 @@ FLAWS_THAT_MAY_HELP_COVERAGE = {"sequential_order": 0.04, "missing_step": 0.02}
 
 
 @functools.cache
-def sound_costs() -> dict[str, PlanCosts]:
+def sound_costs():
     return {task.instance_id: CALCULATOR.costs(task.required_tools, workflow.steps) for task, workflow in planned()}
 
 
-def costs_of(required: tuple[str, ...], workflow: Workflow) -> PlanCosts:
+def costs_of(required, workflow):
     return CALCULATOR.costs(required, workflow.steps)
 
 
