@@ -23,6 +23,14 @@ from resilisim.tool_library.parameters import (
 
 LIBRARY = default_library()
 FETCHER = LIBRARY["network_fetcher"]
+WRONG = {"source": 5, "timout": 1, "retry_count": 11, "zzz": None, "options": []}
+WHY_WRONG = [
+    "parameter 'options' of tool 'network_fetcher': expected object, got array []",
+    "parameter 'retry_count' of tool 'network_fetcher': value 11 does not meet maximum 10",
+    "parameter 'source' of tool 'network_fetcher': expected string, got integer 5",
+    "unknown parameter 'timout' of tool 'network_fetcher': did you mean 'timeout'?",
+    "unknown parameter 'zzz' of tool 'network_fetcher': expected some of source, timeout, retry_count, options",
+]
 COUNTER = Tool("counter", "text", (Parameter("n", "integer", constraints={"maximum": 9}),))
 
 
@@ -39,22 +47,8 @@ COUNTER = Tool("counter", "text", (Parameter("n", "integer", constraints={"maxim
                 "required parameter 'output_format' of tool 'integration_mapper' is missing",
             ],
         ),
-        *(
-            (
-                FETCHER,
-                {"source": 5, "timout": 1, "retry_count": 11, "zzz": None, "options": []},
-                mode,
-                [
-                    "parameter 'options' of tool 'network_fetcher': expected object, got array []",
-                    "parameter 'retry_count' of tool 'network_fetcher': value 11 does not meet maximum 10",
-                    "parameter 'source' of tool 'network_fetcher': expected string, got integer 5",
-                    "unknown parameter 'timout' of tool 'network_fetcher': did you mean 'timeout'?",
-                    "unknown parameter 'zzz' of tool 'network_fetcher': "
-                    "expected some of source, timeout, retry_count, options",
-                ],
-            )
-            for mode in ("lenient", "strict")
-        ),
+        (FETCHER, WRONG, "lenient", WHY_WRONG),
+        (FETCHER, WRONG, "strict", WHY_WRONG),
         (
             LIBRARY["data_processing_aggregator"],
             {"group_by": ["region", 3]},

@@ -4,10 +4,10 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from golden_prompts import golden_task, golden_workflow
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import hostile_texts, names, nested_objects, workflows_of
+from test_golden_prompts import golden_task, golden_workflow
 
 from resilisim import benchmark_tasks
 from resilisim.chat.local import shipped_model_path
