@@ -78,6 +78,37 @@ def rate_limited(seconds: str | None = "3") -> Answer:
     return error(429, "too many requests", **({} if seconds is None else {"Retry_After": seconds}))
 
 
+def not_json() -> Answer:
+    """Status 200 with a page that a proxy might send."""
+    return Answer(200, b"<html><body>Welcome</body></html>", {"Content-Type": "text/html"})
+
+
+def other_schema() -> Answer:
+    """JSON of another interface."""
+    return json_answer({"output": [{"text": "hello"}]})
+
+
+def empty_body() -> Answer:
+    """Status 200 and nothing."""
+    return Answer(200, b"", {"Content-Type": "application/json"})
+
+
+def cut_stream(text: str = "an answer that does not arrive whole") -> Answer:
+    """A completion of which half is sent."""
+    whole = completion(text)
+    return replace(whole, sent_bytes=len(whole.body) // 2)
+
+
+def nothing() -> Answer:
+    """The connection is closed without a byte."""
+    return Answer(kind="close")
+
+
+def hanging() -> Answer:
+    """No byte is ever sent; released when the server stops."""
+    return Answer(kind="hang")
+
+
 def dripping(text: str = "slowly") -> Answer:
     """A completion of which a byte is sent every 4 ms."""
     return replace(completion(text), kind="drip")

@@ -36,11 +36,17 @@ from tests.chat.loopback import (
     Answer,
     LoopbackServer,
     completion,
+    cut_stream,
     dripping,
+    empty_body,
     endless,
     error,
+    hanging,
     in_turn,
     json_answer,
+    not_json,
+    nothing,
+    other_schema,
     rate_limited,
 )
 
@@ -159,8 +165,8 @@ PASSING = {
     "503": error(503),
     "408": error(408),
     "409": error(409),
-    "not JSON": Answer(200, b"<html><body>Welcome</body></html>", {"Content-Type": "text/html"}),
-    "another schema": json_answer({"output": [{"text": "hello"}]}),
+    "not JSON": not_json(),
+    "another schema": other_schema(),
     "no choices": json_answer({"choices": []}),
     "no message": json_answer({"choices": [{"text": "legacy"}]}),
     "neither content nor calls": json_answer({"choices": [{"message": {}}]}),
@@ -173,9 +179,9 @@ PASSING = {
     "not UTF-8": Answer(200, b"\xff\xfe\x00", {"Content-Type": "application/json"}),
     "not compressed as it says": Answer(200, b"not gzip", {"Content-Encoding": "gzip"}),
     "too long": completion("x" * LONGEST_BODY),
-    "empty": Answer(200, b"", {"Content-Type": "application/json"}),
-    "cut": dataclasses.replace(completion("an answer that does not arrive whole"), sent_bytes=100),
-    "nothing": Answer(kind="close"),
+    "empty": empty_body(),
+    "cut": cut_stream(),
+    "nothing": nothing(),
 }
 
 
@@ -267,7 +273,7 @@ FAILURES = [
     (LONG_ERROR, RequestRefusedError, 400, "again and"),
     (dataclasses.replace(LONG_ERROR, status=500), EndpointError, 500, "again and"),
     (dataclasses.replace(LONG_ERROR, status=307), EndpointError, None, "no connection"),
-    (Answer(kind="hang"), EndpointError, None, "no answer within 0.3 s"),
+    (hanging(), EndpointError, None, "no answer within 0.3 s"),
     (dripping(), EndpointError, None, "no answer within 0.3 s"),  # the whole drips for longer than that
 ]
 
