@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from resilisim.policies.messages import FINISH
+from resilisim.policies.base import FINISH
 from resilisim.policies.scripted import PlanFollower, RepairingFollower
 from resilisim.workflows import parse_steps
 from tests.policies.drive import call, drive, ran

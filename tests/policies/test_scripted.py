@@ -8,7 +8,7 @@ import pytest
 
 from resilisim.envs.protocol import signals_completion
 from resilisim.errors import InvalidInputError
-from resilisim.policies.messages import OUT_OF_TURNS
+from resilisim.policies.base import OUT_OF_TURNS
 from resilisim.policies.scripted import PlanFollower, RandomPolicy, RepairingFollower, ordered_steps
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import Tool, ToolLibrary

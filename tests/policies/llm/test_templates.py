@@ -44,8 +44,8 @@ def test_packaged_templates(package):
     prompts = load_prompts(package, None, "default")
     assert sorted(prompts.texts) == ["step", "system"]
     assert prompts.fill("system", tools="- a()", task="x") == "Use these tools:\n- a()\n\nDo this: x, for $1."
-    assert prompts.examples() == "An example for $5 and ${nothing}."
-    assert load_prompts(package, None, "none").examples() == ""
+    assert prompts.examples == "An example for $5 and ${nothing}."
+    assert load_prompts(package, None, "none").examples == ""
 
 
 @given(st.text(), st.text())
@@ -69,10 +69,10 @@ def test_a_users_file_replaces_the_one_of_its_name_and_is_read_anew_each_time(pa
     (own / "step.md").write_text("Second.", encoding="utf-8")
     (own / "examples.md").write_text("Costs $3.\n", encoding="utf-8")
     assert load_prompts(package, str(own), "default").fill("step") == "Second."
-    assert load_prompts(package, str(own), "default").examples() == "Costs $3."
-    assert load_prompts(package, str(own), "none").examples() == ""
+    assert load_prompts(package, str(own), "default").examples == "Costs $3."
+    assert load_prompts(package, str(own), "none").examples == ""
     (own / "few.txt").write_text("\nFew: {x} ${y} $z\n", encoding="utf-8")
-    assert load_prompts(package, None, str(own / "few.txt")).examples() == "Few: {x} ${y} $z"
+    assert load_prompts(package, None, str(own / "few.txt")).examples == "Few: {x} ${y} $z"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from resilisim.policies.llm.kpi_chain.plan import (
     OUTPUT,
     REASONING,
     TOOL_CALL,
+    KpiChainOptions,
     PlanRules,
     Reference,
     UnresolvedError,
@@ -274,7 +275,7 @@ CHAIN = [
 
 @given_by_hypothesis(st.permutations(CHAIN), st.booleans())
 def test_tasks_in_any_order_are_sorted_by_what_they_need(tasks, entities):
-    rules = PlanRules(RULES.specs, entities=entities, memory=entities)
+    rules = PlanRules(KpiChainOptions(entities=entities, memory=entities), RULES.specs)
     plan, warnings = read_plan(plan_of(*tasks), rules)
     ids = [task.task_id for task in plan.tasks]
     written = [task["task_id"] for task in tasks]
@@ -382,7 +383,9 @@ def test_literals_are_read_in_the_type_that_the_plan_states(value, kind, expecte
 
 
 def test_without_entities_every_task_brings_its_output():
-    plan, _ = read_plan(plan_of(changed(expected_output_entities=REMOVED), LAST), PlanRules(entities=False))
+    plan, _ = read_plan(
+        plan_of(changed(expected_output_entities=REMOVED), LAST), PlanRules(KpiChainOptions(entities=False))
+    )
     assert [task.entity_names for task in plan.tasks] == [(OUTPUT,), (FINAL_ANSWER,)]
 
 

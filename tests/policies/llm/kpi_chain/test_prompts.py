@@ -6,7 +6,7 @@ import pytest
 
 from resilisim.chat import ScriptedChatModel
 from resilisim.policies.llm.kpi_chain import KpiChain
-from resilisim.policies.llm.kpi_chain.plan import PlanRules, read_plan
+from resilisim.policies.llm.kpi_chain.plan import KpiChainOptions, PlanRules, read_plan
 from tests.policies.llm.kpi_chain.chains import extracted, planned, play, searching, tool_task
 from tests.policies.llm.toolboxes import spec
 
@@ -86,8 +86,8 @@ def test_what_interpolation_means_is_said():
 @pytest.mark.parametrize(("name", "entities"), [("examples", True), ("examples_text", False)])
 def test_the_examples_are_plans_that_keep_the_rules(name, entities):
     policy = KpiChain(models=ScriptedChatModel([]))
-    text = policy.prompts.examples() if entities else policy.prompts.fill(name)
-    rules = PlanRules(specs=(spec("library_search", "query"),), entities=entities, memory=entities)
+    text = policy.prompts.examples if entities else policy.prompts.fill(name)
+    rules = PlanRules(KpiChainOptions(entities=entities, memory=entities), (spec("library_search", "query"),))
     plan, warnings = read_plan(text, rules)
     assert len(plan.tasks) == 3
     assert warnings == ()
