@@ -40,12 +40,7 @@ class Preference:
 
 
 class Mirror:
-    """One episode that a trained policy looks at.
-
-    Raises:
-        InvalidInputError: The policy was trained for another library.
-        MissingExtraError: The task's similarities have to be computed and the extra `retrieval` is not installed.
-    """
+    """One episode that a trained policy looks at."""
 
     def __init__(
         self, loaded: LoadedPolicy, task: Task, library: ToolLibrary, law: BenchmarkLaw, rules: EndRules
