@@ -26,11 +26,8 @@ from resilisim.policies.llm.run import EpisodeEnded, StopAgent
 from resilisim.policies.llm.sandbox import HostCallError
 from resilisim.policies.llm.tools import ToolResult
 from tests.guards import no_endless_work
-from tests.policies.llm import plays
-from tests.policies.llm.playing import READER, play_scripted, scripted
-from tests.policies.llm.plays import NONSENSE
-from tests.policies.llm.processes import live_children
-from tests.policies.llm.toolboxes import ScriptedToolbox, spec
+from tests.policies.llm import helpers
+from tests.policies.llm.helpers import NONSENSE, READER, ScriptedToolbox, live_children, play_scripted, scripted, spec
 
 # A fence without a language is a block only where no other one is: else it quotes something.
 QUOTED = 'finish("from the tool")'
@@ -238,7 +235,7 @@ def code(text: str, thought: str = "I act.") -> str:
 
 def play(script, answers=None, **options):
     policy = CodeAct(models=ScriptedChatModel(script), **options)
-    return plays.play(policy, ScriptedToolbox(CONVERSATION_TOOLS, answers or {}), "Count the rows.")
+    return helpers.play(policy, ScriptedToolbox(CONVERSATION_TOOLS, answers or {}), "Count the rows.")
 
 
 def test_a_whole_run_with_a_namespace_that_lasts():

@@ -8,8 +8,7 @@ import pytest
 
 from resilisim.chat import ChatMessage, ChatReply
 from resilisim.policies.llm.agents.direct import Direct
-from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
-from tests.policies.llm.plays import NONSENSE, native
+from tests.policies.llm.helpers import NONSENSE, PARSER, READER, native, play_scripted, scripted
 
 
 def test_a_task_done_in_text():

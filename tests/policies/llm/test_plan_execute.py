@@ -10,9 +10,8 @@ from resilisim.chat import ChatReply, ScriptedChatModel, ScriptedReply
 from resilisim.policies.llm.agents.plan_execute import PlanAndExecute
 from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
-from tests.policies.llm import plays
-from tests.policies.llm.plays import NONSENSE, executor, extractor, planner, replanner
-from tests.policies.llm.toolboxes import ScriptedToolbox, spec
+from tests.policies.llm import helpers
+from tests.policies.llm.helpers import NONSENSE, ScriptedToolbox, executor, extractor, planner, replanner, spec
 
 TASK = "Fetch {it} and store ${it}."
 MALFORMED = {**NONSENSE, "invalid JSON": '{"steps": [{"step": 1, "task": '}
@@ -57,7 +56,7 @@ UNREADABLE = [replanner("?")] * 2
 def play(script, fetch=(), store=(), task=TASK, turns_left=None, **options):
     tools = ScriptedToolbox([spec("fetch", "key"), spec("store", what="object")], {"fetch": fetch, "store": store})
     policy = PlanAndExecute(models=ScriptedChatModel(script), **options)
-    return plays.play(policy, tools, task, turns_left=turns_left)
+    return helpers.play(policy, tools, task, turns_left=turns_left)
 
 
 def plan_of(played) -> list[dict]:

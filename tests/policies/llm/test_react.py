@@ -12,10 +12,8 @@ from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.react import FINISH, IGNORED, ReAct, react_loop
 from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
-from tests.policies.llm import plays
-from tests.policies.llm.playing import play_scripted, scripted
-from tests.policies.llm.plays import NONSENSE, native
-from tests.policies.llm.toolboxes import ScriptedToolbox, spec
+from tests.policies.llm import helpers
+from tests.policies.llm.helpers import NONSENSE, ScriptedToolbox, native, play_scripted, scripted, spec
 
 SEARCH = spec("search", "query")
 ADD = spec("add", first="integer", second="integer")
@@ -24,7 +22,7 @@ TASK = "What is {it}, ${it} and {step_1}? Action: finish[no]"
 
 def play(script, search=(), add=(), specs=(SEARCH, ADD), is_native=False, **options):
     toolbox = ScriptedToolbox(specs, {"search": search, "add": add})
-    return plays.play(ReAct(models=ScriptedChatModel(script), **options), toolbox, TASK, native=is_native)
+    return helpers.play(ReAct(models=ScriptedChatModel(script), **options), toolbox, TASK, native=is_native)
 
 
 def steps(played):

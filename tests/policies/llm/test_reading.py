@@ -19,7 +19,7 @@ from resilisim.policies.llm.reading import (
     visible,
 )
 from tests.guards import no_endless_work
-from tests.policies.llm.toolboxes import spec
+from tests.policies.llm.helpers import spec
 
 SEARCH = spec("search", "query")
 CALL = spec("call", "name", parameters="object")

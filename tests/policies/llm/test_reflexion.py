@@ -11,10 +11,18 @@ from resilisim.chat.types import ContextOverflowError
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.reflexion import Reflexion
 from resilisim.policies.llm.run import EpisodeEnded, EpisodeHooks
-from tests.policies.llm import plays
-from tests.policies.llm.playing import PARSER, READER, play_scripted, scripted
-from tests.policies.llm.plays import NONSENSE, agent, reflector
-from tests.policies.llm.toolboxes import ScriptedToolbox, spec
+from tests.policies.llm import helpers
+from tests.policies.llm.helpers import (
+    NONSENSE,
+    PARSER,
+    READER,
+    ScriptedToolbox,
+    agent,
+    play_scripted,
+    reflector,
+    scripted,
+    spec,
+)
 
 TASK = "Fetch {it}, ${it}."
 MALFORMED = {**NONSENSE, "invalid JSON": '{"success": tr', "no truth value": '{"success": "perhaps"}'}
@@ -31,7 +39,7 @@ def play(script, fetch=(), turns_left=None, oracle=None, restart=False, **option
     tools = ScriptedToolbox([spec("fetch", "key")], {"fetch": fetch})
     hooks = EpisodeHooks(oracle=oracle, restart=anew if restart else None)
     policy = Reflexion(models=ScriptedChatModel(script), **options)
-    return plays.play(policy, tools, TASK, hooks=hooks, turns_left=turns_left)
+    return helpers.play(policy, tools, TASK, hooks=hooks, turns_left=turns_left)
 
 
 def trials(played):

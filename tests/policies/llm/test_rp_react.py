@@ -32,9 +32,8 @@ from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.policies.llm.tools import ToolResult
 from resilisim.policies.registry import make_policy
 from tests.guards import no_endless_work
-from tests.policies.llm import plays
-from tests.policies.llm.plays import NONSENSE, executor, planner
-from tests.policies.llm.toolboxes import ScriptedToolbox, spec
+from tests.policies.llm import helpers
+from tests.policies.llm.helpers import NONSENSE, ScriptedToolbox, executor, planner, spec
 
 MARKS = [BEGIN_QUERY, END_QUERY, BEGIN_RESULT, END_RESULT, "<Finish>", "</Finish>", "<think>", "</think>"]
 
@@ -214,7 +213,7 @@ def done(answer, expect=""):
 
 def play(script, answers=None, specs=CONVERSATION_TOOLS, **options):
     policy = RPReAct(models=ScriptedChatModel(script), **options)
-    return plays.play(policy, ScriptedToolbox(specs, answers or {}), "Count the rows.")
+    return helpers.play(policy, ScriptedToolbox(specs, answers or {}), "Count the rows.")
 
 
 def subquestions(played, field):

@@ -28,7 +28,7 @@ from resilisim.policies.llm.options import AgentOptions, read_options
 from resilisim.policies.llm.reading import Unreadable
 from resilisim.policies.llm.record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS
 from resilisim.policies.llm.run import AgentRun, EpisodeHooks, StopAgent
-from tests.policies.llm.toolboxes import ScriptedToolbox
+from tests.policies.llm.helpers import ScriptedToolbox
 
 HELLO = [ChatMessage("user", "Hello")]
 

@@ -28,7 +28,7 @@ from resilisim.policies.llm.sandbox import (
     cut_output,
 )
 from tests.guards import no_endless_wait
-from tests.policies.llm.processes import live_children
+from tests.policies.llm.helpers import live_children
 
 QUICK = SandboxLimits(seconds=0.3)
 PATIENT = SandboxLimits(seconds=5)

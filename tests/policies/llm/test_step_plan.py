@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from resilisim.policies.llm.agents.step_plan import MOST_STEPS, StepPlan, fill_in, read_step_plan, step_references_in
 from resilisim.policies.llm.reading import Unreadable
 from tests.guards import no_endless_work
-from tests.policies.llm.toolboxes import spec
+from tests.policies.llm.helpers import spec
 
 NESTED = {"a": {"b": ["x", {"c": "{step_2}"}]}, "d": "no. {step_3} and {Step 4}", "e": 5}
 

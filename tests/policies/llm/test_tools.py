@@ -29,8 +29,7 @@ from resilisim.policies.llm.tools import ToolResult, ToolSpec, describe_tools
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import ToolHit
-from tests.policies.llm.playing import PARSER, READER, TASK, environment
-from tests.policies.llm.toolboxes import spec
+from tests.policies.llm.helpers import PARSER, READER, TASK, environment, spec
 
 TYPED = ToolSpec(
     "find",

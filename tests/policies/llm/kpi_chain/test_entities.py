@@ -22,7 +22,7 @@ from resilisim.policies.llm.kpi_chain.entities import (
     read_reasoning,
 )
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
-from tests.policies.llm.kpi_chain.chains import extraction, reasoning
+from tests.policies.llm.helpers import extraction, reasoning
 
 NAME, YEAR, NAMES = (
     EntitySpec(name="name", type="string"),

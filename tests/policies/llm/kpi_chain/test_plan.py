@@ -27,8 +27,7 @@ from resilisim.policies.llm.kpi_chain.plan import (
 )
 from resilisim.policies.llm.kpi_chain.yaml_text import UnreadableReplyError
 from tests.guards import no_endless_work
-from tests.policies.llm.kpi_chain.chains import SEARCH, answer_task, entity, given, plan_of, ref, tool_task
-from tests.policies.llm.toolboxes import spec
+from tests.policies.llm.helpers import SEARCH, answer_task, entity, given, plan_of, ref, spec, tool_task
 
 RULES = PlanRules(specs=(SEARCH, spec("add", "a", "b", note="string")))
 FIRST = tool_task("T1", "it", "name")
