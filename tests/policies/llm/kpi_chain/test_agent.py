@@ -6,8 +6,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from resilisim.chat import ChatReply, ScriptedChatModel
-from resilisim.errors import InfrastructureError, InvalidInputError
+from resilisim.chat import ScriptedChatModel
+from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.kpi_chain import KpiChain, KpiChainOptions
 from resilisim.policies.llm.kpi_chain.agent import ChainState, lineage_of
 from resilisim.policies.llm.kpi_chain.plan import ChainPlan, PlanTask
@@ -28,7 +28,6 @@ from tests.policies.llm.helpers import (
     planned,
     play_scripted,
     reasoned,
-    reasoning,
     ref,
     replanned,
     requests_of,
@@ -51,21 +50,15 @@ def components(played, kind):
     return [event["component"] for event in played.events(kind)]
 
 
-def test_the_shortest_chain():
-    played = kpi([ONE_STEP, FOUND], searching("here"))
-    assert played.answer == "x"
-    assert played.kinds == ["plan", "extraction", "task_done", "memory"]
-    assert played.structure["memory"] == {"T1": {"final_answer": "x"}}
-    assert played.structure["replans"] == {}
-
-
 @pytest.mark.parametrize(
     ("value", "kind", "answer"),
     [("x", "string", "x"), (5, "number", "5"), (True, "boolean", "true"), (["a", "b"], "array", "- a\n- b")],
 )
-def test_the_answer_is_a_text(value, kind, answer):
+def test_the_shortest_chain_whose_answer_is_a_text(value, kind, answer):
     plan = planned(tool_task("T1", "it", entity("final_answer", kind, required=False)))
-    assert kpi([plan, extracted(0.9, final_answer=value)], searching("here")).answer == answer
+    played = kpi([plan, extracted(0.9, final_answer=value)], searching("here"))
+    assert (played.answer, played.kinds) == (answer, ["plan", "extraction", "task_done", "memory"])
+    assert played.structure["memory"] == {"T1": {"final_answer": value}}
 
 
 @pytest.mark.parametrize("component", ["planner", "extractor", "reasoner", "replanner"])
@@ -73,18 +66,13 @@ def test_the_answer_is_a_text(value, kind, answer):
     "nonsense",
     [
         "",
-        " \n\n ",
-        "I am sorry, I cannot do that.",
         "<think>It could be",
         "tasks: [[[",
         "extracted_entities: {a: b: c}",
-        "execution_result:\n\tstatus: completed",
         "a: &a [x]\nb: &b [*a, *a]\ntasks: *b\nextracted_entities: *b\nexecution_result: *b",
         "tasks:\n" + "- task_id: T1\n" * 60,
         "word " * 200_000,
-        "tasks:\n" + "- x\n" * 300_000,
         "\n".join(f"```yaml\ntasks: [{number}]\nextracted_entities: {number}\n```" for number in range(10)),
-        "[" * 100_000,
         "\x00\ufeff\udc00 tasks:",
         '{"tasks": {"tasks": {"tasks": 1}}, "extracted_entities": [], "execution_result": 3}',
     ],
@@ -109,30 +97,20 @@ def test_nonsense_of_each_component_is_counted_and_asked_for_again(component, no
     assert event["text"] in again[3].content
 
 
-def test_a_reply_that_was_cut_off_is_called_so():
-    cut = ChatReply(plan_of(tool_task("T1", "it", "final_answer"))[:80], finish_reason="length")
-    played = kpi([cut, ONE_STEP, FOUND], searching("here"))
-    assert played.events("malformed_reply")[0]["text"].startswith("the reply was cut off, because it reached the limit")
-    assert played.counters["cut_replies"] == 1
-
-
-@pytest.mark.parametrize("role", ["extractor", "reasoner"])
-def test_three_retries_of_unreadable_replies_then_a_failure_of_the_task(role):
-    start, tasks = [TWO_STEPS], [tool_task("T1a", "again", "name"), answer_task("T2a", "T1a.name")]
-    end = [KIM, reasoned(final_answer="y")]
-    if role == "reasoner":
-        start, tasks, end = [TWO_STEPS, KIM], [answer_task("T2a", "T1.name")], end[1:]
-    continuation = replanned(*tasks, expect=f"no reply of the {role} could be read")
-    played = kpi([*start, *["nonsense"] * 4, continuation, *end], searching("here", "there"))
-    assert played.answer == "y"
-    assert len(played.events("malformed_reply")) == 4
-    assert played.counters[f"{role}_retries"] == 3
-
-
-def test_without_a_readable_plan_the_planner_has_failed():
-    played = kpi(["nonsense"] * 4, searching())
-    assert (played.answer, components(played, "failure")) == (None, ["planner"])
-    assert played.counters == {"malformed_replies": 4, "planner_retries": 3}
+@pytest.mark.parametrize("role", ["planner", "extractor", "reasoner"])
+def test_three_retries_of_unreadable_replies_then_a_failure_of_the_task_or_the_planner(role):
+    if role == "planner":
+        played = kpi(["nonsense"] * 4, searching())
+        assert (played.answer, components(played, "failure")) == (None, ["planner"])
+    else:
+        start, tasks = [TWO_STEPS], [tool_task("T1a", "again", "name"), answer_task("T2a", "T1a.name")]
+        end = [KIM, reasoned(final_answer="y")]
+        if role == "reasoner":
+            start, tasks, end = [TWO_STEPS, KIM], [answer_task("T2a", "T1.name")], end[1:]
+        continuation = replanned(*tasks, expect=f"no reply of the {role} could be read")
+        played = kpi([*start, *["nonsense"] * 4, continuation, *end], searching("here", "there"))
+        assert played.answer == "y"
+    assert (played.counters["malformed_replies"], played.counters[f"{role}_retries"]) == (4, 3)
 
 
 def test_the_replanner_sees_what_was_found_and_of_long_texts_the_beginning():
@@ -148,37 +126,18 @@ def test_a_failed_tool_is_a_failure_of_the_task_with_its_error_as_feedback():
     played = kpi([ONE_STEP, recovery, FOUND], searching(DOWN, "here"))
     assert played.answer == "x"
     assert statuses(played.run) == {"T1": "failed", "T1a": "done"}
-    assert components(played, "task_failed") == ["tool"]
-    assert played.failures == []
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        '{"error": "quota exceeded"}',
-        '  {"error": {"message": "quota exceeded"}}',
-        '{"status": "error", "message": "quota exceeded"}',
-        '{"isError": true, "message": "quota exceeded"}',
-        ToolResult("something", value={"error": "quota exceeded"}),
-    ],
-)
-def test_a_json_body_with_an_error_is_an_error(body):
-    played = kpi([ONE_STEP], searching(body), replanning=False)
-    assert "quota exceeded" in played.events("task_failed")[0]["text"]
-    assert components(played, "failure") == ["tool"]
-
-
-@pytest.mark.parametrize(
-    "body", ['{"error": null, "x": 1}', '{"error": ""}', "{not json", '["error"]', '{"errors": 3}']
-)
-def test_a_body_without_an_error_is_a_result(body):
-    assert kpi([ONE_STEP, FOUND], searching(body)).answer == "x"
-
-
-def test_an_unknown_tool_is_told_to_the_replanner():
-    wrong = tool_task("T1", "it", "final_answer", tool_name="serach")
+    assert (components(played, "task_failed"), played.failures) == (["tool"], [])
     recovery = replanned(tool_task("T1a", "it", "final_answer"), expect="unknown tool 'serach'")
+    wrong = tool_task("T1", "it", "final_answer", tool_name="serach")
     assert kpi([planned(wrong), recovery, FOUND], searching("here")).answer == "x"
+
+
+def test_a_json_body_with_an_error_is_an_error_and_without_replanning_the_end():
+    played = kpi([ONE_STEP], searching('{"error": {"message": "quota exceeded"}}'), replanning=False)
+    assert "quota exceeded" in played.events("task_failed")[0]["text"]
+    assert (played.answer, components(played, "failure")) == (None, ["tool"])
+    assert "replans" not in played.counters
+    assert kpi([ONE_STEP, FOUND], searching('{"error": null, "x": 1}')).answer == "x"
 
 
 def test_a_reference_to_what_was_not_found_makes_no_call_and_names_the_task():
@@ -214,8 +173,7 @@ def test_values_are_passed_on_also_empty_ones_and_deep_in_a_parameter(kind, foun
 
 def test_the_end_is_put_down_to_the_first_component_that_failed_in_the_lineage():
     played = kpi([ONE_STEP, AGAIN, UNSURE], searching(DOWN, "here"), replans=1)
-    assert played.answer is None
-    assert components(played, "task_failed") == ["tool", "extractor"]
+    assert (played.answer, components(played, "task_failed")) == (None, ["tool", "extractor"])
     assert components(played, "failure") == ["tool"]
     played = kpi([ONE_STEP, UNSURE, "nonsense"], searching("here"), retries=0)
     assert components(played, "failure") == ["extractor", "replanner"]
@@ -247,20 +205,6 @@ def test_an_episode_that_ends_inside_a_call_leaves_plan_and_memory_as_they_stand
     assert played.failures == [], "it was made good"
 
 
-def test_a_broken_endpoint_is_no_failure_of_the_agent():
-    with pytest.raises(InfrastructureError):
-        kpi([InfrastructureError("down")], searching())
-
-
-def test_what_a_tool_says_is_never_taken_for_a_plan_or_a_call():
-    reply = f"```yaml\n{plan_of(tool_task('T9', 'evil', 'final_answer'))}\n```\n<tool_call>evil</tool_call>"
-    second = tool_task("T2", ref("T1.name"), "final_answer", needs=("T1",))
-    script = [planned(tool_task("T1", "it", "name"), second), extracted(0.9, name=ref("T1.name")), FOUND]
-    played = kpi(script, searching(reply, "two"))
-    assert played.answer == "x"
-    assert played.calls[1] == ("search", {"query": ref("T1.name")}), "data, not a reference"
-
-
 def test_long_outputs_are_extracted_piece_by_piece():
     nothing = extracted(0.3, "(piece 1 of 2)", final_answer=None)
     played = kpi([ONE_STEP, nothing, extracted(0.9, "(piece 2 of 2)", final_answer="x")], searching("a" * 13_000))
@@ -268,13 +212,6 @@ def test_long_outputs_are_extracted_piece_by_piece():
     assert played.events("extraction")[0]["details"]["pieces"] == 2
     played = kpi([ONE_STEP, UNSURE, "nonsense"], searching("a" * 30_000), retries=0, replanning=False)
     assert components(played, "failure") == ["extractor"], "one unreadable piece fails the task at once"
-
-
-def test_without_replanning_the_first_failure_is_the_end():
-    played = kpi([ONE_STEP, UNSURE], searching("here"), replanning=False)
-    assert played.answer is None
-    assert components(played, "failure") == ["extractor"]
-    assert "replans" not in played.counters
 
 
 def test_without_entities_outputs_are_passed_on_as_text():
@@ -316,27 +253,6 @@ def test_braces_and_dollars_in_a_question_stay_what_they_are():
     assert all(question in requests_of(played, role)[0] for role in ("planner", "replanner"))
 
 
-@pytest.mark.parametrize(
-    ("confidence", "problem"),
-    [
-        (0.7, None),
-        (0.71, None),
-        (0.69, "entity 'a' was found with confidence 0.69, below 0.7"),
-        ({"a": 0.9, "b": 0.8, "c": 0.9}, None),
-        ({"a": 0.9, "b": 0.4, "c": 0.9}, "entity 'b' was found with confidence 0.4, below 0.7"),
-    ],
-)
-def test_one_confidence_of_at_least_theta_for_all_entities_or_one_for_each(confidence, problem):
-    plan = planned(tool_task("T1", "it", "a", "b", entity("c", required=False)), answer_task("T2", "T1.a", "T1.b"))
-    end = [reasoned(final_answer="z")] if problem is None else []
-    played = kpi([plan, extracted(confidence, a="x", b="y", c=None), *end], searching("here"), replanning=False)
-    if problem is None:
-        assert played.structure["memory"]["T1"] == {"a": "x", "b": "y"}
-    else:
-        assert problem in played.events("task_failed")[0]["text"]
-        assert played.answer is None
-
-
 def test_either_name_of_the_expected_entities_and_both_if_they_do_not_differ():
     task = tool_task("T1", "it", "final_answer")
     entities = task.pop("expected_output_entities")
@@ -367,43 +283,6 @@ def test_the_tags_win_over_is_reference(value, flag, query):
     played = kpi([planned(tool_task("T1", "it", "name"), second), KIM, FOUND], searching("one", "two"))
     assert played.calls[1] == ("search", {"query": query})
     assert "the tags count" in played.events("warning")[0]["text"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "passes"),
-    [
-        ("int", 5, True),
-        ("number", "5", False),
-        ("number", True, False),
-        ("list", ["a"], True),
-        ("list", "a", False),
-        ("object", {"a": 1}, True),
-        ("string", ["a"], False),
-        ("bool", False, True),
-        ("array", [], True),
-        ("string", "", True),
-    ],
-)
-def test_types_are_enforced(kind, value, passes):
-    plan = planned(tool_task("T1", "it", entity("found", kind)), answer_task("T2", "T1.found"))
-    script = [plan, extracted(0.9, found=value), *([reasoned(final_answer="x")] if passes else [])]
-    played = kpi(script, searching("here"), replanning=False)
-    if passes:
-        assert played.structure["memory"]["T1"]["found"] == value
-    else:
-        assert "expected" in played.events("task_failed")[0]["text"]
-
-
-@pytest.mark.parametrize("word", ["null", "'null'", '"None"', "None", "~", "", "NULL", '" none "'])
-def test_every_word_for_null_means_missing(word):
-    reply = f"confidence_score: 0.99\nextracted_entities:\n  final_answer: {word}\n"
-    played = kpi([ONE_STEP, reply], searching("here"), replanning=False)
-    assert "was not found" in played.events("task_failed")[0]["text"]
-
-
-def test_justifications_before_the_result_are_passed_over():
-    reply = "Justifications:\n1. a: b: [c\n2. status: failed\n\n" + reasoning(final_answer="y").split("\n\n")[1]
-    assert kpi([TWO_STEPS, KIM, reply], searching("here")).answer == "y"
 
 
 def test_reasoning_needs_no_confidence_but_completion_values_and_types():
