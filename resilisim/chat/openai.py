@@ -244,13 +244,8 @@ def _message(message: ChatMessage) -> dict[str, Any]:
     result: dict[str, Any] = {"role": message.role, "content": content}
     if message.tool_calls:
         result["content"] = content or None
-        functions = [
-            {"name": call.name, "arguments": without_surrogates(call.arguments)} for call in message.tool_calls
-        ]
-        result["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": function}
-            for call, function in zip(message.tool_calls, functions, strict=True)
-        ]
+        calls = [dataclasses.replace(call, arguments=without_surrogates(call.arguments)) for call in message.tool_calls]
+        result["tool_calls"] = [call.to_openai() for call in calls]
     if message.tool_call_id is not None:
         result["tool_call_id"] = message.tool_call_id
     return result
