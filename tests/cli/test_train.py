@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from resilisim.cli import train as command_module
-from resilisim.cli.train import measure_policy, progress_line
+from resilisim.cli.output import Progressing
+from resilisim.cli.train import progress_line
+from resilisim.evaluation.trained import measure_policy
 from resilisim.policies.ppo.training import TrainingProgress
 from resilisim.policies.ppo.validation import Evaluation
 
@@ -129,7 +131,7 @@ def test_measures_are_the_means_that_they_claim_to_be(folder):
     from resilisim.tool_library import default_library
 
     tasks = benchmark_tasks()[:5]
-    measured = measure_policy(str(folder), tasks, 4, default_library())
+    measured = measure_policy(str(folder), tasks, 4, default_library(), Progressing)
     optima = [references(task.required_tools, clairvoyant_seeds=0)["known_probabilities"] for task in tasks]
     assert measured["optimum"] == pytest.approx(sum(optima) / 5)
     total = sum(group["success"] * group["tasks"] for group in measured["by_type"].values())
