@@ -79,29 +79,6 @@ def test_options_reach_the_configuration(command, tmp_path):
     assert expected == {name: found[name] for name in expected}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--seed", "3"], ["--out DIR"]),
-        (["--preset", "quik", "--out", "x"], ["'quik'", "'quick'"]),
-        (["--set", "num_env=3", "--out", "x"], ["'num_env'", "'num_envs'"]),
-        (["--set", "law=bench", "--out", "x"], ['"bench"', "'benchmark'"]),
-        (["--device", "gpu", "--out", "x"], ['"gpu"', "'cpu'"]),
-        (["--steps", "0", "--out", "x"], ["max_steps", "at least 1"]),
-        (["--minutes", "-1", "--out", "x"], ["max_minutes", "above 0"]),
-        (["--config", "none.yaml", "--out", "x"], ["'none.yaml'", "does not exist"]),
-        (["evaluate", "nowhere"], ["'nowhere'", "policy.json"]),
-        (["evalute", "nowhere"], ["evalute", "evaluate"]),
-    ],
-)
-def test_wrong_usage_is_one_line(command, arguments, words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    line = command("train", *arguments).refusal()
-    for word in words:
-        assert word in line
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_evaluate_measures_both_loops_against_the_optimum(command, folder):
     measured = command("train", "evaluate", folder, "--episodes", "3", "--tasks", "6", "--json").json()
     assert (measured["tasks"], measured["episodes"], measured["split"]) == (6, 3, "test")
@@ -118,11 +95,6 @@ def test_evaluate_measures_both_loops_against_the_optimum(command, folder):
     assert outcome.code == 0
     assert "on the validation split, 1 episodes of each task" in outcome.out
     assert "PPO alone" in outcome.err
-
-
-def test_unknown_split_is_refused(command, folder):
-    assert "did you mean 'test'?" in command("train", "evaluate", folder, "--split", "tset").refusal()
-    assert "expected a number from 1" in command("train", "evaluate", folder, "--tasks", "99999").refusal()
 
 
 def test_measures_are_the_means_that_they_claim_to_be(folder):
@@ -161,15 +133,6 @@ def test_ctrl_c_says_how_to_go_on(command, monkeypatch, tmp_path):
     outcome = command(*TRAIN, "--out", tmp_path / "run")
     assert outcome.code == 130
     assert "the same command resumes it" in outcome.err
-
-
-def test_help_does_not_load_torch():
-    code = (
-        "import sys\nfrom resilisim.cli.main import main\n"
-        "try:\n    main(['train', '--help'])\nexcept SystemExit:\n    print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_a_line_of_progress():
