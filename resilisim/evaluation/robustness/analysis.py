@@ -124,7 +124,8 @@ def trapezoid_weights(values: Sequence[float]) -> FloatArray:
     weights: FloatArray = np.zeros(len(values))
     weights[:-1] += widths / 2.0
     weights[1:] += widths / 2.0
-    return weights / weights.sum()
+    weights /= weights.sum()
+    return weights
 
 
 def _twofold_ratio(
