@@ -110,11 +110,6 @@ class CallCount:
         """Return the sum."""
         return CallCount(self.calls + other.calls, self.cached_calls + other.cached_calls, self.usage + other.usage)
 
-    @classmethod
-    def of(cls, reply: ChatReply) -> CallCount:
-        """Return the count of one call."""
-        return cls(0, 1) if reply.from_cache else cls(1, 0, reply.usage)
-
 
 @dataclass(frozen=True, slots=True)
 class Enhancement:
@@ -254,7 +249,7 @@ class TaskEnhancer:
                 status = getattr(error, "status", None)
                 detail = "no answer" if status is None else f"status {status}"  # nothing is said about the task
                 return _told("failed", task, made_by, count, reason="endpoint", detail=detail, error=error)
-            count = count + CallCount.of(reply)
+            count = count + (CallCount(0, 1) if reply.from_cache else CallCount(1, 0, reply.usage))
             result = await self._in_thread(self._read, task, reply)
             if isinstance(result, Task):
                 return _told("enhanced", task, made_by, count, task=result)
