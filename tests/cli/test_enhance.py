@@ -160,15 +160,6 @@ def test_an_endpoint_that_is_down_stops_the_run_in_one_line_and_is_gone_on_with(
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_a_summary_in_which_no_task_was_enhanced_says_so(command, tmp_path):
-    with LoopbackServer(lambda seen: completion("I would rather not.")) as server:
-        refused = command(*options(server, tmp_path / "a.jsonl", tmp_path))
-        good = command(*options(server, tmp_path / "b.jsonl", tmp_path, "--json"))
-    assert refused.code == 0
-    assert "no task was enhanced: every answer of the model was refused" in refused.err
-    assert good.json()["enhanced"] == 0
-
-
 def test_a_killed_run_goes_on_to_the_same_bytes(command, tmp_path):
     """The eighth task is asked about only after four were written, since no more than four are begun and unwritten."""
     out, whole = tmp_path / "a.jsonl", tmp_path / "whole.jsonl"

@@ -106,12 +106,6 @@ def test_ctrl_c_says_what_is_kept_and_the_same_command_goes_on(command, tmp_path
     assert "not finished" not in command("report", out).out
 
 
-def test_one_episode_of_one_task_is_told_in_the_singular(command, tmp_path):
-    outcome = command("evaluate", "--policy", "random", "--tasks", "1", "--out", tmp_path / "a")
-    assert "1 episode in " in outcome.err
-    assert "only 1 task: intervals say little" in outcome.out
-
-
 def test_a_split_that_holds_none_of_the_tasks_is_refused(command, tmp_path):
     tasks = [task for task in benchmark_tasks() if split_of(task.required_tools) == "train"][:2]
     for count, words in ((2, "none of the 2 tasks is in split 'test'"), (1, "the only task is not in split 'test'")):

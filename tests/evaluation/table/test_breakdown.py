@@ -95,15 +95,6 @@ def test_totals_are_those_of_a_recount(played: list[EpisodeRecord], dimension: s
         assert row.losses == pytest.approx(dict(wanted["losses"]), abs=1e-9)
 
 
-def test_every_dimension_adds_up_to_the_same_losses(played: list[EpisodeRecord]) -> None:
-    breakdown = breakdown_of(played)
-    total = sum(record["regret"] for record in played)
-    for dimension in DIMENSIONS:
-        rows = breakdown.totals(dimension)
-        assert sum(sum(row.losses.values()) for row in rows) == pytest.approx(total)
-        assert sum(row.calls for row in rows) == sum(len(record["steps"]) for record in played)
-
-
 def test_flaws_are_summarised_by_policy_type_severity_and_method(played: list[EpisodeRecord]) -> None:
     table = sums_of(played)
     groups: dict[tuple[str, str, str, str], list[EpisodeRecord]] = defaultdict(list)
