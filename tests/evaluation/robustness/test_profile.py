@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from resilisim.chat import ChatRequest
-from resilisim.errors import InvalidInputError, StoreError
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation import read_records, read_results
 from resilisim.evaluation.robustness import profiling as profile_job
 from resilisim.evaluation.robustness.points import ProfileRun, check_points
@@ -219,17 +219,6 @@ def test_a_killed_profile_goes_on(tmp_path: Path) -> None:
     assert (folder / "standard" / "episodes.jsonl").read_bytes() == first
     assert second.read_bytes().startswith(kept[: kept.rindex(b"\n") + 1])
     assert {**result.to_mapping(), "directory": ""} == {**whole.to_mapping(), "directory": ""}
-
-
-def test_a_later_call_adds_its_points(tmp_path: Path) -> None:
-    one = profile(Quitter, toy_tasks(2), out=tmp_path, axes="turns", turns=(4,))
-    assert ([axis.values for axis in one.axes], one.flaws) == ([(4, 10)], None)
-    two = profile(Quitter, toy_tasks(2), out=tmp_path, axes="reliability", bases=(0.5,))
-    assert [(axis.axis, axis.values) for axis in two.axes] == [("reliability", (0.5, 0.8)), ("turns", (4, 10))]
-    with pytest.raises(StoreError, match=r"holds another profile: policies is"):
-        profile(Reading, toy_tasks(2), out=tmp_path, axes="turns", turns=(4,))
-    with pytest.raises(StoreError, match=r"holds another profile: tasks\.count is 2 there and 3 here"):
-        profile(Quitter, toy_tasks(3), out=tmp_path, axes="turns", turns=(4,))
 
 
 def test_several_prompts_have_a_curve_each_and_flaws_their_own_sound_run(tmp_path: Path) -> None:

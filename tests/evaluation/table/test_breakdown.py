@@ -178,18 +178,7 @@ def test_among_equal_costs_the_earlier_episodes_are_kept() -> None:
 def test_groups_say_which_agent_and_model_they_are_of() -> None:
     def of_agent(policy: str, models: dict[str, str]) -> EpisodeRecord:
         record = synthetic_record(0, policy, "baseline", 0, 0, 0.0)
-        agent: dict[str, Any] = {
-            "architecture": "plan-execute",
-            "models": models,
-            "restarts": 0,
-            "options": {},
-            "protocol": "text",
-            "components": {},
-            "first_failure": None,
-            "ended_by": "answer",
-            "events": [],
-            "counters": {},
-        }
+        agent = {"architecture": "plan-execute", "models": models, "restarts": 0, "options": {}}
         return {**record, "agent": agent}
 
     sums = sums_of(
