@@ -17,6 +17,7 @@ from resilisim.cli.help import command_group
 from resilisim.cli.options import (
     LAW,
     RULES,
+    TOOL_SEARCH,
     JsonFlag,
     LibraryOption,
     OptionGroup,
@@ -62,7 +63,7 @@ app = command_group()
 @takes(
     spec=OptionGroup(
         PromptSpec,
-        ["types", "flaws", "severities", "methods", *PLANS, *RULES, *LAW, "embedding_model"],
+        ["types", "flaws", "severities", "methods", *PLANS, *RULES, *LAW, *TOOL_SEARCH],
         changed=CHANGED,
     )
 )
@@ -117,7 +118,7 @@ def generate(
 
 
 @app.command("show")
-@takes(spec=OptionGroup(PromptSpec, [*PLANS, "embedding_model"], changed=CHANGED))
+@takes(spec=OptionGroup(PromptSpec, [*PLANS, *TOOL_SEARCH], changed=CHANGED))
 def show(
     *,
     task: Annotated[str, typer.Option("--task", help="The task's instance_id.")],
@@ -165,7 +166,7 @@ def show(
 
 
 @app.command("costs")
-@takes(environment=OptionGroup(EnvironmentSettings, ["planner"]))
+@takes(environment=OptionGroup(EnvironmentSettings, ["planner", "search"]))
 def costs(
     *,
     tasks: TasksOption = "benchmark-v1",
@@ -180,7 +181,13 @@ def costs(
     found = read_tasks(tasks, chosen)
     with Progressing("putting 42 flaws into each of the plans of tasks", len(found)) as progress:
         rows = flaw_cost_table(
-            found, library=chosen, seed=seed, planner=environment.planner, workers=workers, progress=progress.advance
+            found,
+            library=chosen,
+            seed=seed,
+            planner=environment.planner,
+            search=environment.search,
+            workers=workers,
+            progress=progress.advance,
         )
     if as_json:
         print_json([row.to_mapping() for row in rows])

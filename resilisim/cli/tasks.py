@@ -17,16 +17,15 @@ from resilisim.chat.middleware import request_key
 from resilisim.chat.openai import SHORTEST_SECRET, endpoint_url
 from resilisim.cli.help import command_group
 from resilisim.cli.options import (
-    EMBEDDING_MODEL,
     MODEL_PANEL,
     OPTIONS_PANEL,
+    TOOL_SEARCH,
     JsonFlag,
     LibraryOption,
     OptionGroup,
     TasksOption,
     find_task,
     load,
-    make_retriever,
     takes,
 )
 from resilisim.cli.output import Progressing, answer, note, plain, table
@@ -57,7 +56,7 @@ app = command_group()
 
 
 @app.command("generate")
-@takes(search=EMBEDDING_MODEL)
+@takes(environment=OptionGroup(EnvironmentSettings, TOOL_SEARCH))
 def generate(
     *,
     out: Annotated[Path, typer.Option("--out", help="JSON Lines file to write, one task a line.", dir_okay=False)],
@@ -65,15 +64,15 @@ def generate(
     count: Annotated[
         int, typer.Option("--count", help="How many; 5040 with seed 0 is benchmark-v1.", min=1, max=MAX_COUNT)
     ] = 5040,
-    search: EnvironmentSettings,
+    environment: EnvironmentSettings,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Generate tasks into a file (needs the extra `retrieval`); the same arguments write the same bytes."""
+    """Generate tasks into a file (by meaning needs the extra `retrieval`); the same arguments write the same bytes."""
     chosen = load(library)
     started = time.perf_counter()
     with Progressing("generating tasks", count) as progress:
-        tasks = generate_tasks(seed=seed, count=count, retriever=make_retriever(chosen, search.embedding_model))
+        tasks = generate_tasks(seed=seed, count=count, retriever=environment.retriever(chosen))
         write_tasks(out, progress.track(tasks))
     seconds = time.perf_counter() - started
     written = {"file": str(out), "count": count, "seed": seed, "seconds": seconds}
@@ -188,10 +187,10 @@ _KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|key)-", re.IGNORECASE)
         {"timeout_seconds": {"default": 60.0}},
     ),
     options=OptionGroup(EnhancementOptions, panel=MODEL_PANEL, changed={"re_asks": {"group": OPTIONS_PANEL}}),
-    search=OptionGroup(
+    environment=OptionGroup(
         EnvironmentSettings,
-        ["embedding_model"],
-        changed={"embedding_model": {"help": "Embedding model of the tool search; the shipped one if left out."}},
+        TOOL_SEARCH,
+        changed={"embedding_model": {"help": "Embedding model of the semantic search; the shipped one if left out."}},
     ),
 )
 def enhance(
@@ -233,7 +232,7 @@ def enhance(
             "--cache", help="Folder of answers; in the user's cache folder if left out.", rich_help_panel=MODEL_PANEL
         ),
     ] = None,
-    search: EnvironmentSettings,
+    environment: EnvironmentSettings,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -243,7 +242,7 @@ def enhance(
     if reach.base_url is not None:
         _refuse_no_address(reach.base_url)
     chosen = load(library)
-    retriever = make_retriever(chosen, search.embedding_model)
+    retriever = environment.retriever(chosen)
     enhancing = RewriteMode(chosen, retriever) if mode == "rewrite" else DesignMode(chosen, retriever)
     answers = ResponseCache(default_cache_dir() / "chat" if cache is None else cache)
     identity = model_identity(model, reach)
@@ -254,7 +253,8 @@ def enhance(
         "options": asdict(options),
         "templates": templates_hash(mode),
         "library": chosen.content_hash,
-        "embedding_model": search.embedding_model,
+        "embedding_model": environment.embedding_model,
+        **({} if environment.search == "semantic" else {"search": environment.search}),
     }
     if dry_run or out is None:
         finished = 0 if out is None else num_finished(out, arguments, given)

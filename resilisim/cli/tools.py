@@ -10,11 +10,11 @@ import typer
 
 from resilisim.cli.help import command_group
 from resilisim.cli.options import (
-    EMBEDDING_MODEL,
+    TOOL_SEARCH,
     JsonFlag,
     LibraryOption,
+    OptionGroup,
     load,
-    make_retriever,
     takes,
 )
 from resilisim.cli.output import answer, error_console, note, plain, table, write_json
@@ -74,19 +74,19 @@ def show_tool(
 
 
 @app.command("search")
-@takes(search=EMBEDDING_MODEL)
+@takes(environment=OptionGroup(EnvironmentSettings, TOOL_SEARCH))
 def search_tools(
     *,
     query: Annotated[str, typer.Argument(help="What the tool should do, in words.")],
     count: Annotated[int, typer.Option("-k", "--count", help="Number of hits.", min=1, max=MAX_COUNT)] = 5,
-    search: EnvironmentSettings,
+    environment: EnvironmentSettings,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Search the tools by meaning (needs the extra `retrieval`)."""
+    """Search the tools by meaning (needs the extra `retrieval`), or by words."""
     chosen = load(library)
-    with error_console().status("loading the embedding model"):
-        hits = make_retriever(chosen, search.embedding_model).search(query, k=count)
+    with error_console().status("searching"):
+        hits = environment.retriever(chosen).search(query, k=count)
     rows = [[hit.score, hit.name, chosen[hit.name].description] for hit in hits]
     shown = table(f"Tools for {query!r}", ["score", "name", "description"], rows, digits=3)
     answer(as_json, [{"name": hit.name, "score": hit.score} for hit in hits], shown)

@@ -16,13 +16,13 @@ from resilisim.cli.options import (
     LAW,
     PROMPT_HELP,
     RULES,
+    TOOL_SEARCH,
     JsonFlag,
     LibraryOption,
     OptionGroup,
     TasksOption,
     find_task,
     load,
-    make_retriever,
     takes,
 )
 from resilisim.cli.output import console, error_console, plain, print_json, table
@@ -33,7 +33,7 @@ from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.seeding import MAX_SEED
 from resilisim.tool_library.retrieval import ToolHit
 
-PLAYED = (*RULES, *LAW, "planner", "prompt_style", "search_detail", "payload", "embedding_model")
+PLAYED = (*RULES, *LAW, "planner", "prompt_style", "search_detail", "payload", *TOOL_SEARCH)
 SHORTHANDS = {"s": "tool_search", "i": "tool_info", "c": "tool_call"}
 FINISH_SHORTHAND = "f"
 HELP = (
@@ -72,7 +72,7 @@ def play(
 ) -> None:
     """Take the agent's place in the terminal, and see afterwards what each call cost."""
     chosen = load(library)
-    retriever = make_retriever(chosen, environment.embedding_model)
+    retriever = environment.retriever(chosen)
 
     def search(query: str, count: int) -> Sequence[ToolHit]:
         # The first search loads the embedding model, which takes seconds.

@@ -21,7 +21,6 @@ from resilisim.cli.options import (
     WorkersOption,
     chosen_tasks,
     load,
-    make_retriever,
     takes,
 )
 from resilisim.cli.output import (
@@ -120,7 +119,7 @@ def profile(
         severity or SEVERITIES,
     )
     chosen = load(library)
-    make_retriever(chosen, environment.embedding_model)  # refuses a model that does not exist before all else
+    environment.retriever(chosen)  # refuses a model that does not exist before all else
     job = plan_profile(
         policy,
         chosen_tasks(tasks, split, chosen),

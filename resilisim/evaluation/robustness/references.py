@@ -17,7 +17,7 @@ from resilisim.simulator.exact import solved_references
 from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.workflows.flaws import FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import FlawedWorkflow
 from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import resolve_planner
 from resilisim.workflows.prompts import parse_prompt_choice
@@ -111,7 +111,8 @@ def obedience(
         plan cannot carry the flaw.
     """
     rules = settings.rules()
-    planner, perturber = resolve_planner(settings.planner, library, settings.law(), rules), Perturber(library, rules)
+    planner = resolve_planner(settings.planner, library, settings.law(), rules)
+    perturber = settings.perturber(library)
     sound = np.empty(len(tasks))
     flawed = {cell: np.full(len(tasks), np.nan) for cell in cells}
     for place, task in enumerate(tasks):

@@ -52,6 +52,7 @@ _NAMES = {
     "environment.loop_length": "end rule loop_length",
     "environment.prompt_style": "prompt style",
     "environment.salt": "salt of the luck",
+    "environment.search": "tool search",
     "library": "tool library",
     "planner": "trained policy that plans prompts",
 }
