@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from resilisim.errors import nearest_name
+from resilisim.errors import InvalidInputError, nearest_name
 from resilisim.simulator.messages import Message, MessageKind
-from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.parameters import ParameterMode, check_parameters
+from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library.parameters import ParameterMode, check_parameters, parameter_schema
 
 _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"\A(.*?)</think>", re.DOTALL | re.IGNORECASE)
@@ -384,6 +384,37 @@ def _finite(number: str) -> float:
 
 _NATIVE_NEEDS = {"tool_search": "query", "tool_info": "name", "tool_call": "name"}
 NATIVE_FUNCTIONS = (*_NATIVE_NEEDS, "finish")
+
+
+def tool_functions(library: ToolLibrary, mode: ParameterMode) -> list[dict[str, Any]]:
+    """Return each tool of a library as a function of its own, and finish, as OpenAI-compatible endpoints expect them.
+
+    Parameters are only required where calls without them are refused: who checks calls by the schema first would refuse
+    what the environment takes.
+
+    Raises:
+        InvalidInputError: A tool of the library has the name of a function of the environment.
+    """
+    for name in NATIVE_FUNCTIONS:
+        if name in library:
+            raise InvalidInputError(f"tool {name!r} has the name of a function of the environment: expected another")
+    functions = [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": _described(tool),
+                "parameters": parameter_schema(tool, strict=mode == "strict"),
+            },
+        }
+        for tool in library
+    ]
+    return [*functions, native_tools()[-1]]
+
+
+def _described(tool: Tool) -> str:
+    depends = f" Depends on {', '.join(tool.dependencies)}." if tool.dependencies else ""
+    return f"{tool.description}{depends}"
 
 
 def native_tools() -> list[dict[str, Any]]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from resilisim.envs.session import Info, Session
+
+if TYPE_CHECKING:
+    from resilisim.policies.llm.record import AgentRecord
+    from resilisim.policies.llm.run import Journal
 
 
 @runtime_checkable
@@ -47,6 +51,32 @@ class Policy(Protocol):
             info: The environment's info with that observation.
         """
         ...
+
+
+@runtime_checkable
+class SessionAgent(Protocol):
+    """An agent with a loop of its own: it plays a session instead of being asked for one message after the other."""
+
+    @property
+    def name(self) -> str:
+        """The name under which its results are shown."""
+        ...
+
+    async def play_session(
+        self, session: Session, *, identity: str = "", journal: Journal | None = None
+    ) -> AgentRecord:
+        """Play a session to its end, and return the agent's part of the record; many can be under way at once.
+
+        Args:
+            session: The episode.
+            identity: Tells the episode from others and nothing else (a hash).
+            journal: Keeps the replies of models while the episode is under way; None keeps none.
+        """
+        ...
+
+
+# Whoever can play.
+Contender: TypeAlias = "Policy | SessionAgent"
 
 
 def is_privileged(policy: object) -> bool:
