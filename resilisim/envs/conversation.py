@@ -229,7 +229,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             return self._apply(Message("format_error", problems=(problem,), text=action[:200]), [])
         if protocol == "native":
             message = decode_native(action)
-            return self._apply(read_native(message, self.library, self.settings.parameters), call_ids(message))
+            return self._apply(self._read_native(message), call_ids(message))
         read = self._read_cached if len(action) <= CACHED_MESSAGE_LENGTH else self._read
         return self._apply(read(action), [])
 
@@ -308,6 +308,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     def _read(self, text: str) -> Message:
         return read_text(text, self.library, self.settings.parameters)
+
+    def _read_native(self, message: Mapping[str, Any]) -> Message:
+        offered = [entry["function"]["name"] for entry in self._functions]
+        return read_native(message, self.library, self.settings.parameters, offered)
 
     def _reply(self, event: Event) -> tuple[str, dict[str, Any]]:
         message = event.message

@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,7 +60,7 @@ def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
     """
     thoughts, visible = _split_thoughts(text)
     tags, unclosed = _find_tags(visible)
-    reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0))
+    reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0), NATIVE_FUNCTIONS)
     if tags:
         kind, content = tags[0]
         if kind == "tool_search":
@@ -82,6 +82,7 @@ class _Reader:
     text: str
     thoughts: str
     ignored: int
+    offered: Sequence[str]
 
     def message(self, kind: MessageKind, **fields: Any) -> Message:
         return Message(kind, **{"text": self.text, "thoughts": self.thoughts, "ignored": self.ignored, **fields})
@@ -137,9 +138,9 @@ class _Reader:
             return self.info(arguments["name"].strip())
         if name == "tool_call" and isinstance(arguments.get("name"), str):
             return self.call(arguments["name"].strip(), arguments.get("parameters"))
-        near = nearest_name(name, NATIVE_FUNCTIONS)
+        near = nearest_name(name, self.offered)
         if near != name:
-            hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(NATIVE_FUNCTIONS)
+            hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(self.offered)
             return self.error(f"unknown function {name[:_EXCERPT_LENGTH]!r}: {hint}")
         return self.error(f"function {name!r} needs its {_NATIVE_NEEDS[name]!r} as a string")
 
@@ -261,7 +262,9 @@ def _is_announced(sentence: str, phrase: re.Match[str]) -> bool:
     return any(match is not None for match in found)
 
 
-def read_native(message: Mapping[str, Any], library: ToolLibrary, mode: ParameterMode) -> Message:
+def read_native(
+    message: Mapping[str, Any], library: ToolLibrary, mode: ParameterMode, offered: Sequence[str] = ()
+) -> Message:
     """Read an assistant message with native tool calls, as OpenAI-compatible endpoints return it.
 
     Args:
@@ -269,23 +272,26 @@ def read_native(message: Mapping[str, Any], library: ToolLibrary, mode: Paramete
             calls the first counts. Without calls the content is read like a message of the text protocol.
         library: Tool library of the episode.
         mode: How parameters are checked.
+        offered: Names of the functions that were offered; those of the environment if omitted.
     """
     content = message.get("content")
     content = content if isinstance(content, str) else ""
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not calls:
         return read_text(content, library, mode)
-    return replace(_read_calls(content, calls, library, mode), native=True)
-
-
-def _read_calls(content: str, calls: list[Any], library: ToolLibrary, mode: ParameterMode) -> Message:
     thoughts, visible = _split_thoughts(content)
-    reader = _Reader(library, mode, visible, thoughts, len(calls) - 1)
+    reader = _Reader(library, mode, visible, thoughts, len(calls) - 1, offered or NATIVE_FUNCTIONS)
+    return replace(_first_call(reader, calls), native=True)
+
+
+def _first_call(reader: _Reader, calls: list[Any]) -> Message:
     function = calls[0].get("function") if isinstance(calls[0], Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         return reader.error(f"the tool call names no function: {calls[0]!r:.{_EXCERPT_LENGTH}}")
     name, raw = function["name"], function.get("arguments")
-    is_tool = name not in NATIVE_FUNCTIONS and library.resolve(name) is not None  # called as if it were a function
+    is_tool = (
+        name not in NATIVE_FUNCTIONS and reader.library.resolve(name) is not None
+    )  # called as if it were a function
     return reader.call(name, raw) if is_tool else reader.function(name, raw)
 
 

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
 from resilisim.chat import ChatReply, ChatRequest, TokenUsage
-from resilisim.envs.session import EpisodeEnded, Session
-from resilisim.errors import InvalidInputError, ResiliSimError, check_number, unknown_name
+from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
+from resilisim.errors import InvalidInputError, ResiliSimError, check_number, one_line, unknown_name
 from resilisim.policies.llm.conversation import finish_message, native_message, result_of
 from resilisim.policies.llm.record import AGENT_SCHEMA, AgentRecord, Transcript
 from resilisim.policies.llm.tools import ToolResult
@@ -78,6 +78,12 @@ class SessionTool(Protocol):
         name: Its name.
         description: What it does.
         parameters: JSON Schema of its arguments.
+
+    Example:
+        >>> from resilisim import open_session
+        >>> session = open_session("task_c64444cae27fab46", parameters="strict")
+        >>> session.tools[5].name, session.tools[5].parameters["required"]
+        ('file_operations_reader', ['source'])
     """
 
     name: str
@@ -148,7 +154,7 @@ class AgentSession:
         if name == "finish":
             return self.finish(given.get("answer"))
         with self._lock:
-            reply = self._session.send(native_message(name, given))
+            reply = self._session.send(_message(name, given))
         result = CallResult.of(result_of(reply, _FINISH))
         if not result.ok and self._on_failure == "raise":
             raise ToolFailed(result)
@@ -319,6 +325,18 @@ _WITH_ANSWER: Final[dict[str, Any]] = {
 def current_session() -> AgentSession | None:
     """Return the session in whose `with` block or agent function the running code stands; None outside."""
     return _CURRENT.get()
+
+
+def _message(name: str, given: Mapping[str, Any]) -> AssistantMessage:
+    """Return a call as a message; arguments that JSON has no form for become some that the environment refuses."""
+    try:
+        return native_message(name, given)
+    except (TypeError, ValueError, RecursionError) as error:
+        unreadable = {
+            **native_message(name, {})["tool_calls"][0]["function"],
+            "arguments": f"no JSON: {one_line(error)}",
+        }
+        return {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "function": unreadable}]}
 
 
 def _signature(schema: Mapping[str, Any]) -> inspect.Signature:

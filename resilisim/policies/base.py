@@ -55,7 +55,13 @@ class Policy(Protocol):
 
 @runtime_checkable
 class SessionAgent(Protocol):
-    """An agent with a loop of its own: it plays a session instead of being asked for one message after the other."""
+    """An agent with a loop of its own: it plays a session instead of being asked for one message after the other.
+
+    Example:
+        >>> from resilisim.policies import FunctionAgent, SessionAgent
+        >>> isinstance(FunctionAgent(lambda session: "done"), SessionAgent)
+        True
+    """
 
     @property
     def name(self) -> str:

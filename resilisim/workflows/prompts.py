@@ -129,7 +129,9 @@ def render_prompt(
     sheet = _Sheet(templates, task, library if tools_listed else None, rules or EndRules(), protocol, parameters)
     baseline = sheet.compact() if style == "compact" else sheet.full()
     if prompt_type not in PLANNED_PROMPT_TYPES:
-        name = "compact.reasoning.md" if style == "compact" else f"chain_of_thought.{protocol}.md"
+        name = f"chain_of_thought.{protocol}.md"
+        if style == "compact":
+            name = "compact.reasoning.functions.md" if protocol == "functions" else "compact.reasoning.md"
         part = "\n\n" + templates.fill(name, {}) if prompt_type == "chain_of_thought" else ""
         return Prompt(f"{baseline}{part}\n", prompt_type, tools_listed=tools_listed)
     if workflow is None:

@@ -43,6 +43,7 @@ PLACEHOLDERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "compact.calling_tools.native.md": (("parameters",), ()),
     "compact.calling_tools.functions.md": (("parameters",), ()),
     "compact.reasoning.md": ((), ()),
+    "compact.reasoning.functions.md": ((), ()),
     "compact.plan.md": (("plan", "critical_tools", "success_probability", "planner"), ("plan",)),
     "mcp_task.failure_handling.primary.md": ((), ()),
     "mcp_task.failure_handling.alternatives.md": ((), ()),

@@ -234,11 +234,11 @@ def open_session(
     Example:
         >>> from resilisim import open_session
         >>> with open_session("task_c64444cae27fab46", seed=4, prompt="optimal") as session:
-        ...     print(session.tools[15].name, session.tools[15]().ok)
+        ...     print(session.call("file_operations_scanner").ok)
         ...     _ = session.finish("scanned")
-        file_operations_scanner True
+        True
         >>> session.score["level"], round(session.record()["regret"], 3)
-        ('failure', 0.569)
+        ('failure', 0.67)
     """
     chosen: dict[str, Any] = {**options, "tools": tools, "protocol": "native"}
     settings = (environment or EnvironmentSettings()).with_options(**chosen)

@@ -151,7 +151,7 @@ def _tag(function: str, given: Mapping[str, Any]) -> str:
     return messages.call(given["name"], given["parameters"])
 
 
-def native_message(function: str, given: Mapping[str, Any]) -> AssistantMessage:
+def native_message(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the assistant message that calls one function of the environment."""
     kept = {name: value for name, value in given.items() if value != {}}
     call = {"name": function, "arguments": json.dumps(kept, ensure_ascii=False, default=str)}
