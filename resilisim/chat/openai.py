@@ -255,10 +255,8 @@ def _message(message: ChatMessage) -> dict[str, Any]:
     result: dict[str, Any] = {"role": message.role, "content": content}
     if message.tool_calls:
         result["content"] = content or None
-        result["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _unicode(call.arguments)}}
-            for call in message.tool_calls
-        ]
+        calls = [dataclasses.replace(call, arguments=_unicode(call.arguments)) for call in message.tool_calls]
+        result["tool_calls"] = [call.to_openai() for call in calls]
     if message.tool_call_id is not None:
         result["tool_call_id"] = message.tool_call_id
     return result

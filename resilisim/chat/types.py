@@ -49,6 +49,10 @@ class ToolCall:
         """Return the call as JSON values."""
         return _fields(self)
 
+    def to_openai(self) -> dict[str, Any]:
+        """Return the call as an assistant's message has it under OpenAI's interface."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:

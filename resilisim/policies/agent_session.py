@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
-from resilisim.chat import ChatReply, ChatRequest, TokenUsage
+from resilisim.chat import ChatReply, ChatRequest, TokenUsage, ToolCall
 from resilisim.envs.session import AssistantMessage, EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, ResiliSimError, check_number, one_line, unknown_name
 from resilisim.policies.llm.conversation import finish_message, native_message, result_of
@@ -332,11 +332,8 @@ def _message(name: str, given: Mapping[str, Any]) -> AssistantMessage:
     try:
         return native_message(name, given)
     except (TypeError, ValueError, RecursionError) as error:
-        unreadable = {
-            **native_message(name, {})["tool_calls"][0]["function"],
-            "arguments": f"no JSON: {one_line(error)}",
-        }
-        return {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "function": unreadable}]}
+        unreadable = ToolCall("call_1", name, f"no JSON: {one_line(error)}")
+        return {"role": "assistant", "content": None, "tool_calls": [unreadable.to_openai()]}
 
 
 def _signature(schema: Mapping[str, Any]) -> inspect.Signature:

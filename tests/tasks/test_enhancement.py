@@ -516,6 +516,8 @@ def test_a_task_that_was_designed_before_is_refused():
     design = json.dumps(good_design())
     results, _ = enhance_all(lambda text: design, tasks, DESIGN)
     assert [result.outcome for result in results] == ["enhanced", "refused", "refused"]
+    new = results[0].task
+    assert new.metadata["enhancement"]["made_from"] == tasks[0].instance_id != new.instance_id
     assert results[1].reason == "duplicate"
     assert results[1].task.required_tools == tasks[1].required_tools
     again, _ = enhance_all(lambda text: design, tasks, DESIGN, taken_ids=[results[0].task.instance_id])
