@@ -150,7 +150,7 @@ def show(
 
 
 @app.command("costs")
-@options.takes(environment=options.OptionGroup(EnvironmentSettings, ["planner"]))
+@options.takes(environment=options.OptionGroup(EnvironmentSettings, ["planner", "search"]))
 def costs(
     *,
     tasks: options.TasksOption = "benchmark-v1",

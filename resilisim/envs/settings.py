@@ -27,8 +27,10 @@ ENVIRONMENT_GROUP = "Environment"
 Parameters = Literal["lenient", "strict", "ignore"]
 SearchDetail = Literal["brief", "full"]
 Payload = Literal["compact", "verbose"]
-Tools = Literal["discovery", "listed"]
+Tools = Literal["discovery", "listed", "native"]
 Protocol = Literal["text", "native"]
+# Tags in a text, the functions tool_search, tool_info, tool_call and finish, or each tool a function of its own.
+Calling = Literal["text", "native", "functions"]
 PromptStyle = Literal["full", "compact"]
 Search = Literal["semantic", "lexical"]
 
@@ -126,7 +128,7 @@ class EnvironmentSettings(LawOptions):
     payload: Payload = option("compact", "Size of what tools return.", noun="payload size", group=ENVIRONMENT_GROUP)
     tools: Tools = option(
         "discovery",
-        "Put the names of the tools into the prompt.",
+        "How tools are found: by searching, from a list in the prompt, or as functions (native).",
         noun="tools option",
         flag="--list-tools",
         switch="listed",
@@ -161,6 +163,11 @@ class EnvironmentSettings(LawOptions):
         if self.search == "lexical" and self.embedding_model is not None:
             raise InvalidInputError(
                 f"embedding_model is {self.embedding_model!r:.200}: expected none, the lexical search has no model"
+            )
+        if self.tools == "native" and self.protocol != "native":
+            raise InvalidInputError(
+                "tools 'native' (each tool is a function) need the native protocol: expected protocol='native', not "
+                f"{self.protocol!r}"
             )
         self.law()
         self.rules()
@@ -207,6 +214,18 @@ class EnvironmentSettings(LawOptions):
         if self.search == "semantic":
             return Perturber(library, self.rules())
         return Perturber(library, self.rules(), lambda: tool_similarity(self.retriever(library)))
+
+    @property
+    def calling(self) -> Calling:
+        """How an agent calls tools, which prompts and replies speak of."""
+        return "functions" if self.tools == "native" else self.protocol
+
+    def for_functions(self) -> EnvironmentSettings:
+        """Return settings for agents that call functions: the native protocol, and each tool a function of its own.
+
+        Names that are listed in the prompt stay there.
+        """
+        return self.with_options(protocol="native", tools="native" if self.tools == "discovery" else self.tools)
 
     def law(self) -> BenchmarkLaw:
         """Return the success law."""
