@@ -136,7 +136,7 @@ class Definitions:
 
     kind: ClassVar = "definitions"
 
-    entries: Iterable[tuple[str, str]]
+    entries: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def profile_page(result: ProfileResult) -> Page:
         sections.append(_flaws_section(result.flaws))
     if any(curve.who.privileged for axis in result.axes for curve in axis.curves):
         summary.append(Note(say("privileged")))
-    arguments = [(name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(result.arguments.items())]
+    arguments = {name: json.dumps(value, ensure_ascii=False) for name, value in sorted(result.arguments.items())}
     return Page(
         f"ResiliSim robustness profile: {names_of(policies)}",
         "How does it do as things get worse?",
@@ -110,7 +110,7 @@ def profile_page(result: ProfileResult) -> Page:
             *([Section("summary", "In short", summary)] if summary else []),
             *sections,
             Section("runs", "Runs", [_runs_table(result)]),
-            Section("reading", "How to read this", [Definitions(packaged_texts("profile-words.txt").items())]),
+            Section("reading", "How to read this", [Definitions(packaged_texts("profile-words.txt"))]),
             Section("provenance", "Provenance", [Definitions(arguments)]),
         ],
         say("profile_ending"),
