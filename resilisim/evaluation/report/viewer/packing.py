@@ -223,6 +223,13 @@ class Pack:
     num_with_talks: int
     num_talks: int  # episodes of the run whose records have kept a talk
 
+    @property
+    def blocks(self) -> dict[str, str]:
+        """The blocks by what they are called within a page."""
+        kinds = {"steps": self.steps, "texts": self.texts, "talks": self.talks}
+        chunks = {f"pack-{kind}-{number}": block for kind, own in kinds.items() for number, block in enumerate(own)}
+        return {"pack-index": self.index, **chunks}
+
 
 class Packer:
     """Takes in the episodes of a run one by one; memory is bounded, but for the names of tasks, policies and tools."""
