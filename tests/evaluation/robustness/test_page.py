@@ -10,7 +10,7 @@ import pytest
 
 from resilisim import benchmark_tasks, bound
 from resilisim.errors import StoreError
-from resilisim.evaluation.report.profile import write_profile_markdown, write_profile_page
+from resilisim.evaluation.report.profile import write_profile_page
 from resilisim.evaluation.robustness.profile_result import RunState
 from resilisim.evaluation.robustness.profiling import ProfileResult, profile
 from resilisim.evaluation.table.summary import format_interval, format_percent
@@ -89,7 +89,8 @@ def test_every_number_stands_in_a_table(result: ProfileResult) -> None:
 
 
 def test_markdown_has_the_same_tables(result: ProfileResult, tmp_path: Path) -> None:
-    path = write_profile_markdown(result, tmp_path / "profile.md")
+    path = tmp_path / "profile.md"
+    write_profile_page(result, tmp_path / "profile.html", markdown=path)
     text = path.read_text(encoding="utf-8")
     tables = [line for line in text.splitlines() if line.startswith("| ---")]
     # Key figures, two summaries, two tables for each of two axes, the flaws, two policies in detail, the runs.
@@ -119,8 +120,9 @@ def test_where_tools_must_be_found_the_ceiling_is_what_searching_leaves(tmp_path
         for point, ceiling in zip(curve.points, ceilings, strict=True):
             assert point.share_of_ceiling.value == pytest.approx(point.success.value / ceiling)
     row = " | ".join(format_percent(value) for value in axis.after_search)
-    assert f"| **after search** | {row} |" in write_profile_markdown(found, tmp_path / "found.md").read_text("utf-8")
-    assert "where tools must be found" in write_profile_page(found).read_text(encoding="utf-8")
+    page = write_profile_page(found, markdown=tmp_path / "found.md")
+    assert f"| **after search** | {row} |" in (tmp_path / "found.md").read_text("utf-8")
+    assert "where tools must be found" in page.read_text(encoding="utf-8")
 
 
 def test_runs_are_linked_once_they_have_a_report(result: ProfileResult) -> None:
