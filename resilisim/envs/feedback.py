@@ -122,10 +122,7 @@ def progress(problem: Problem, state: EpisodeState, ignored: int, protocol: str)
 
 
 def progress_for(text: str, finish: str) -> str:
-    """Return what `progress` said in words for an agent that ends an episode in a form of its own.
-
-    It is told no way to do so if `finish` is empty.
-    """
+    """Return what `progress` said for an agent that ends an episode in a form of its own; an empty one tells no way."""
     hints = [hint for hint in FINISH_HINT.values() if hint in text]
     if not finish:
         return "\n".join(line for line in text.splitlines() if not any(hint in line for hint in hints))

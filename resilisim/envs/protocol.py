@@ -51,13 +51,7 @@ _ARGUMENT_KEYS = ("action_input", "arguments", "parameters", "args", "input", "t
 
 
 def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
-    """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error.
-
-    Args:
-        text: The assistant's message.
-        library: Tool library of the episode.
-        mode: How parameters are checked.
-    """
+    """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error."""
     thoughts, visible = _split_thoughts(text)
     tags, unclosed = _find_tags(visible)
     reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0))
@@ -100,10 +94,7 @@ class _Reader:
         return self.message("info", tool=canonical or name, problems=problems)
 
     def tagged_call(self, content: str) -> Message:
-        """Read what stands between the tags of a call: `name {json}`, or what models were trained to write.
-
-        That is an object with name and arguments, a name in backticks, or arguments in a fence or in parentheses.
-        """
+        """Read a call in tags: `name {json}`, an object, a name in backticks, arguments fenced or in parentheses."""
         content = _unfenced(content)
         if content.startswith("{"):
             value, problem = _read_object(content)
@@ -162,8 +153,7 @@ class _Reader:
 def _find_tags(text: str) -> tuple[list[tuple[str, str]], str | None]:
     """Return (name, content) of each closed tag in order, and the name of the first one that is never closed.
 
-    A tag's content reaches to its next closing tag; tags within the content are part of it. The search is linear: a
-    closing tag that is missing once is missing for every later tag of that name.
+    A content reaches to the next closing tag. Linear: a closing tag that is missing once is missing for all later ones.
     """
     lowered = text.lower()
     if len(lowered) != len(text):  # a few letters change their length; then only lower-case closing tags are found
@@ -203,11 +193,7 @@ def _unfenced(text: str) -> str:
 
 
 def named_call(value: Mapping[str, Any]) -> tuple[str, Any] | None:
-    """Return the name and the arguments of a call that is written as an object, or None if it names no function.
-
-    The keys are those of the usual formats: `name` and `arguments`, `tool` and `parameters`, `action` and
-    `action_input`, or all of that under `function`.
-    """
+    """Return name and arguments of a call written as an object in any usual format; None if it names nothing."""
     inner = value.get("function")
     if isinstance(inner, Mapping):
         value = inner
@@ -217,10 +203,7 @@ def named_call(value: Mapping[str, Any]) -> tuple[str, Any] | None:
 
 
 def signals_completion(text: str) -> bool:
-    """Return whether a message without tags says that the task is complete.
-
-    A sentence that denies it says no such thing, nor does one that only says when it will be complete or be told.
-    """
+    """Return whether a message without tags says that the task is complete, neither denied nor only announced."""
     for sentence in _SENTENCE_END.split(text):
         phrase = _FINISH_PHRASE.search(sentence)
         if phrase is not None and not _NEGATION.search(sentence) and not _is_announced(sentence, phrase):
@@ -229,10 +212,7 @@ def signals_completion(text: str) -> bool:
 
 
 def has_finish_mark(text: str) -> bool:
-    """Return whether a message says `<finish/>` or `Action: finish`, and neither denies nor announces it.
-
-    Behind another action the label says nothing: only the first one counts.
-    """
+    """Return whether a message says `<finish/>`, or `Action: finish` as its first action, and means it now."""
     follows_action = False
     for sentence in _SENTENCE_END.split(text):
         mark = _FINISH_MARK.search(sentence)
@@ -262,14 +242,7 @@ def _is_announced(sentence: str, phrase: re.Match[str]) -> bool:
 
 
 def read_native(message: Mapping[str, Any], library: ToolLibrary, mode: ParameterMode) -> Message:
-    """Read an assistant message with native tool calls, as OpenAI-compatible endpoints return it.
-
-    Args:
-        message: `{"content": text or None, "tool_calls": [{"id", "function": {"name", "arguments"}}, ...]}`; of several
-            calls the first counts. Without calls the content is read like a message of the text protocol.
-        library: Tool library of the episode.
-        mode: How parameters are checked.
-    """
+    """Read an assistant message of an OpenAI-compatible endpoint: its first call, or its text if it makes none."""
     content = message.get("content")
     content = content if isinstance(content, str) else ""
     calls = message.get("tool_calls")
@@ -323,7 +296,7 @@ def call_ids(message: Mapping[str, Any]) -> list[str]:
 def encode_native(text: str, ids: list[str], max_length: int) -> str:
     """Return what the environment says as a JSON list of messages that answer the calls; the first is the answer.
 
-    If the list would be too long, the last calls are left without an answer, then the text is cut, and says so.
+    If that is too long, the last calls are left without an answer, then the text is cut, and says so.
     """
     encoded = _answers(text, ids)
     if len(encoded) <= max_length:

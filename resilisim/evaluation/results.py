@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
-from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer, unknown_name
+from resilisim.errors import MAX_WORKERS, InvalidInputError, check_integer, shown_value, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import RecordTexts, opened
 from resilisim.evaluation.report import write_report
@@ -105,11 +105,11 @@ class EvaluationResult:
         Raises:
             InvalidInputError: The run has none of that name.
         """
-        for row in self.rows:
-            if (row.policy, row.prompt_type) == (policy, prompt_type):
-                return row
-        names = [f"{row.policy} under {row.prompt_type}" for row in self.rows]
-        raise unknown_name("result", f"{policy} under {prompt_type}", names)
+        rows = {f"{row.policy} under {row.prompt_type}": row for row in self.rows}
+        wanted = f"{policy} under {prompt_type}"
+        if wanted not in rows:
+            raise unknown_name("result", wanted, rows)
+        return rows[wanted]
 
     def records(self) -> Iterator[EpisodeRecord]:
         """Yield the record of every episode with its texts unpacked, in the order in which they ended.
@@ -168,6 +168,20 @@ def read_results(directory: Path | str) -> EvaluationResult:
         True
     """
     return EvaluationResult(Path(directory), read_facts(directory))
+
+
+def library_or_default(library: ToolLibrary | None) -> ToolLibrary:
+    """Return the library that an argument means."""
+    if library is not None and not isinstance(library, ToolLibrary):
+        raise InvalidInputError(f"library is {shown_value(library)}: expected a ToolLibrary (`load_library` reads one)")
+    return library if library is not None else default_library()
+
+
+def folder_of(out: object) -> Path:
+    """Return the folder that an argument means."""
+    if not isinstance(out, str | Path):
+        raise InvalidInputError(f"out is {shown_value(out)}: expected a folder")
+    return Path(out)
 
 
 def evaluate(
@@ -235,11 +249,9 @@ def evaluate(
         >>> worse.rows[0].success.value < result.rows[0].success.value
         True
     """
-    if library is not None and not isinstance(library, ToolLibrary):
-        raise InvalidInputError(f"library is {library!r:.60}: expected a ToolLibrary (`load_library` reads one)")
-    if out is not None and not isinstance(out, str | Path):
-        raise InvalidInputError(f"out is {out!r:.60}: expected a folder")
-    own_library = library if library is not None else default_library()
+    own_library = library_or_default(library)
+    if out is not None:
+        folder_of(out)
     if ray is not None:
         check_address(ray)
     limits = RunLimits() if limits is None else limits

@@ -7,13 +7,16 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from resilisim.chat import ToolCall
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH
 from resilisim.envs.feedback import progress_for
 from resilisim.envs.protocol import NATIVE_FUNCTIONS, native_tools
 from resilisim.envs.session import AssistantMessage, Reply
 from resilisim.errors import nearest_name
-from resilisim.policies import messages
+from resilisim.policies.base import FINISH, call_message, info_message, search_message
 from resilisim.policies.llm.tools import ToolResult, ToolSpec
+
+Send = Callable[[AssistantMessage], Awaitable[Reply]]
 
 _NAME = re.compile(r"[\w.\-]{1,200}\Z")
 _EXCERPT_LENGTH = 200
@@ -23,49 +26,35 @@ _CALLING_SECTIONS = re.compile(
 )
 
 
-Send = Callable[[AssistantMessage], Awaitable[Reply]]
-
-
 def task_of(prompt: str) -> str:
     """Return a prompt without what it says about writing calls: what there is to do, plan and limits."""
     return _CALLING_SECTIONS.sub("", prompt).strip()
 
 
 class ConversationToolbox:
-    """`tool_search`, `tool_info` and `tool_call` of Conversation-v0.
+    """`tool_search`, `tool_info` and `tool_call` of Conversation-v0, whose first observation is `prompt`.
 
     A call by the name of a library tool that the environment has shown, in the prompt or in a reply, is taken as
-    `tool_call` of that tool.
-
-    Args:
-        send: Sends a message to the environment.
-        prompt: The first observation.
-        native: Whether to write messages as native calls instead of tags.
-        finish: How whoever reads the replies ends the episode, which they say; empty if that is not its to do.
+    `tool_call` of that tool. Replies say how whoever reads them ends the episode (`finish`); nothing if it cannot.
     """
 
     def __init__(self, send: Send, prompt: str, native: bool = False, finish: str = "") -> None:
+        self.specs = CONVERSATION_TOOLS
         self._send = send
         self._native = native
         self._finish = finish
         # The words that say how to write calls ("finish") are no names of tools.
         self._shown = [task_of(prompt)]
 
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """The three tools."""
-        return CONVERSATION_TOOLS
-
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool; only what is really sent uses a turn."""
         read = self._read_json(name, arguments)
         if isinstance(read, str):
-            return ToolResult(f"Error: {read}", read)
+            return ToolResult.refused(read)
         function, given = read
         text = _tag(function, given)
         if len(text) > MAX_MESSAGE_LENGTH:  # under the native protocol, too: both are to give the same episodes
-            problem = f"the call has {len(text):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}"
-            return ToolResult(f"Error: {problem}", problem)
+            return ToolResult.refused(f"the call has {len(text):,} characters: expected at most {MAX_MESSAGE_LENGTH:,}")
         result = result_of(await self._send(native_message(function, given) if self._native else text), self._finish)
         self._shown.append(result.text)
         return result
@@ -134,26 +123,22 @@ def _plain(value: Any) -> Any:
 
 def _tag(function: str, given: Mapping[str, Any]) -> str:
     if function == "tool_search":
-        return messages.search(given["query"])
+        return search_message(given["query"])
     if function == "tool_info":
-        return messages.ask(given["name"])
-    return messages.call(given["name"], given["parameters"])
+        return info_message(given["name"])
+    return call_message(given["name"], given["parameters"])
 
 
 def native_message(function: str, given: Mapping[str, Any]) -> AssistantMessage:
     """Return the assistant message that calls one function of the environment."""
     kept = {name: value for name, value in given.items() if value != {}}
-    call = {"name": function, "arguments": json.dumps(kept, ensure_ascii=False, default=str)}
-    return {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "call_1", "type": "function", "function": call}],
-    }
+    call = ToolCall("call_1", function, json.dumps(kept, ensure_ascii=False, default=str))
+    return {"role": "assistant", "content": None, "tool_calls": [call.to_openai()]}
 
 
 def finish_message(native: bool) -> AssistantMessage:
     """Return the message that signals completion."""
-    return native_message("finish", {}) if native else messages.FINISH
+    return native_message("finish", {}) if native else FINISH
 
 
 def result_of(reply: Reply, finish: str = "") -> ToolResult:

@@ -59,7 +59,7 @@ class Direct(LlmPolicy[DirectOptions]):
     async def play(self, run: AgentRun) -> str | None:
         """Pass messages on until the environment ends the episode."""
         functions = native_tools() if run.native else []
-        chat = [ChatMessage("system", self.prompts.fill("system", facts=run.facts, examples=self.prompts.examples()))]
+        chat = [ChatMessage("system", self.prompts.fill("system", facts=run.facts))]
         chat.append(ChatMessage("user", run.prompt))
         while True:
             reply = await run.ask("agent", chat, tools=functions)
@@ -103,10 +103,7 @@ def _native_message(reply: ChatReply) -> Mapping[str, Any]:
     """Return a reply as the assistant message that it is."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     if reply.tool_calls:
-        message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in reply.tool_calls
-        ]
+        message["tool_calls"] = [call.to_openai() for call in reply.tool_calls]
     return message
 
 
