@@ -9,14 +9,14 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from resilisim.errors import nearest_name
+from resilisim.errors import InvalidInputError, nearest_name
 from resilisim.simulator.messages import Message, MessageKind
-from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.parameters import ParameterMode, check_parameters
+from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library.parameters import ParameterMode, check_parameters, parameter_schema
 
 _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"\A(.*?)</think>", re.DOTALL | re.IGNORECASE)
@@ -54,7 +54,7 @@ def read_text(text: str, library: ToolLibrary, mode: ParameterMode) -> Message:
     """Read a message of the text protocol: the first tag's meaning, else the completion signal, else a format error."""
     thoughts, visible = _split_thoughts(text)
     tags, unclosed = _find_tags(visible)
-    reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0))
+    reader = _Reader(library, mode, visible, thoughts, max(len(tags) - 1, 0), NATIVE_FUNCTIONS)
     if tags:
         kind, content = tags[0]
         if kind == "tool_search":
@@ -76,6 +76,7 @@ class _Reader:
     text: str
     thoughts: str
     ignored: int
+    offered: Sequence[str]
 
     def message(self, kind: MessageKind, **fields: Any) -> Message:
         return Message(kind, **{"text": self.text, "thoughts": self.thoughts, "ignored": self.ignored, **fields})
@@ -128,9 +129,9 @@ class _Reader:
             return self.info(arguments["name"].strip())
         if name == "tool_call" and isinstance(arguments.get("name"), str):
             return self.call(arguments["name"].strip(), arguments.get("parameters"))
-        near = nearest_name(name, NATIVE_FUNCTIONS)
+        near = nearest_name(name, self.offered)
         if near != name:
-            hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(NATIVE_FUNCTIONS)
+            hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(self.offered)
             return self.error(f"unknown function {name[:_EXCERPT_LENGTH]!r}: {hint}")
         return self.error(f"function {name!r} needs its {_NATIVE_NEEDS[name]!r} as a string")
 
@@ -241,24 +242,31 @@ def _is_announced(sentence: str, phrase: re.Match[str]) -> bool:
     return any(match is not None for match in found)
 
 
-def read_native(message: Mapping[str, Any], library: ToolLibrary, mode: ParameterMode) -> Message:
-    """Read an assistant message of an OpenAI-compatible endpoint: its first call, or its text if it makes none."""
+def read_native(
+    message: Mapping[str, Any], library: ToolLibrary, mode: ParameterMode, offered: Sequence[str] = ()
+) -> Message:
+    """Read an assistant message of an OpenAI-compatible endpoint: its first call, or its text if it makes none.
+
+    `offered` are the names of the functions that could be called; those of the environment if omitted.
+    """
     content = message.get("content")
     content = content if isinstance(content, str) else ""
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not calls:
         return read_text(content, library, mode)
-    return replace(_read_calls(content, calls, library, mode), native=True)
-
-
-def _read_calls(content: str, calls: list[Any], library: ToolLibrary, mode: ParameterMode) -> Message:
     thoughts, visible = _split_thoughts(content)
-    reader = _Reader(library, mode, visible, thoughts, len(calls) - 1)
+    reader = _Reader(library, mode, visible, thoughts, len(calls) - 1, offered or NATIVE_FUNCTIONS)
+    return replace(_first_call(reader, calls), native=True)
+
+
+def _first_call(reader: _Reader, calls: list[Any]) -> Message:
     function = calls[0].get("function") if isinstance(calls[0], Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         return reader.error(f"the tool call names no function: {calls[0]!r:.{_EXCERPT_LENGTH}}")
     name, raw = function["name"], function.get("arguments")
-    is_tool = name not in NATIVE_FUNCTIONS and library.resolve(name) is not None  # called as if it were a function
+    is_tool = (
+        name not in NATIVE_FUNCTIONS and reader.library.resolve(name) is not None
+    )  # called as if it were a function
     return reader.call(name, raw) if is_tool else reader.function(name, raw)
 
 
@@ -357,6 +365,37 @@ def _finite(number: str) -> float:
 
 _NATIVE_NEEDS = {"tool_search": "query", "tool_info": "name", "tool_call": "name"}
 NATIVE_FUNCTIONS = (*_NATIVE_NEEDS, "finish")
+
+
+def tool_functions(library: ToolLibrary, mode: ParameterMode) -> list[dict[str, Any]]:
+    """Return each tool of a library as a function of its own, and finish, as OpenAI-compatible endpoints expect them.
+
+    Parameters are only required where calls without them are refused: who checks calls by the schema first would refuse
+    what the environment takes.
+
+    Raises:
+        InvalidInputError: A tool of the library has the name of a function of the environment.
+    """
+    for name in NATIVE_FUNCTIONS:
+        if name in library:
+            raise InvalidInputError(f"tool {name!r} has the name of a function of the environment: expected another")
+    functions = [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": _described(tool),
+                "parameters": parameter_schema(tool, strict=mode == "strict"),
+            },
+        }
+        for tool in library
+    ]
+    return [*functions, native_tools()[-1]]
+
+
+def _described(tool: Tool) -> str:
+    depends = f" Depends on {', '.join(tool.dependencies)}." if tool.dependencies else ""
+    return f"{tool.description}{depends}"
 
 
 def native_tools() -> list[dict[str, Any]]:
