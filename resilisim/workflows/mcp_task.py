@@ -203,14 +203,10 @@ def validate_mcp_task(text: str) -> None:
         raise InvalidInputError(f"<mcp_task> does not fit its schema at {error.path}: {reason[:200]}")
 
 
-def mcp_task_schema() -> str:
-    """Return the text of the XML Schema (version 1.0) of `<mcp_task>`, which ships as `mcp_task.xsd`."""
-    return resources.files("resilisim.workflows").joinpath("mcp_task.xsd").read_text(encoding="utf-8")
-
-
 @functools.cache
 def _compiled_schema() -> Any:
-    return import_extra("xmlschema", "checking <mcp_task> needs", "xml").XMLSchema10(mcp_task_schema())
+    text = resources.files("resilisim.workflows").joinpath("mcp_task.xsd").read_text(encoding="utf-8")
+    return import_extra("xmlschema", "checking <mcp_task> needs", "xml").XMLSchema10(text)
 
 
 def mcp_task_element(text: str) -> Element:

@@ -174,13 +174,6 @@ def test_a_finished_dataset_is_not_touched_and_a_missing_shard_is_made_again(tmp
     assert third.shards == first.shards
 
 
-def test_overwriting_leaves_the_folder_as_if_nothing_had_been_there(tmp_path):
-    export_dataset(ToySpec(seed=1), toy_tasks(), tmp_path / "out", tasks_per_shard=5)
-    export_dataset(ToySpec(), toy_tasks(30), tmp_path / "new", format="parquet")
-    export_dataset(ToySpec(), toy_tasks(30), tmp_path / "out", format="parquet", overwrite=True)
-    assert contents(tmp_path / "out") == contents(tmp_path / "new")
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_a_source_raises_names_the_task_and_whole_shards_are_kept(tmp_path, workers):
     tasks = toy_tasks()

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +18,6 @@ from resilisim.provenance import content_hash, encode_json_line
 from tests.evaluation.synthetic import synthetic_run
 from tests.evaluation.toy_policies import toy_tasks
 
-ROOT = Path(__file__).parents[2]
 TOYS = "tests.evaluation.toy_policies"
 NUM_EPISODES = 24
 ARGUMENTS = {"num_episodes": NUM_EPISODES, "seeds": [0, 1], "environment": {"base": 0.8}}
@@ -105,6 +103,19 @@ def test_any_parts_become_their_union_however_often_they_are_merged(tmp_path_fac
     assert lines(directories[-1]) == expected
 
 
+DYING = """
+import os, signal, sys
+from resilisim.evaluation.run.merge import merge_runs
+out, most, *directories = sys.argv[1:]
+there = []
+def die_in_time(number):
+    there.extend([None] * number)
+    if len(there) == int(most):
+        os.kill(os.getpid(), signal.SIGKILL)
+merge_runs(directories, out, progress=die_in_time)
+"""
+
+
 def test_a_killed_merge_goes_on(tmp_path):
     directories = [
         write_part(tmp_path / "a", RECORDS[:10], [failure(20)]),
@@ -112,8 +123,7 @@ def test_a_killed_merge_goes_on(tmp_path):
     ]
     out = tmp_path / "merged"
     for most in (4, 15):
-        command = [sys.executable, "-m", "tests.evaluation.merge_target", out, str(most), *directories]
-        killed = subprocess.run([*map(str, command)], cwd=ROOT)
+        killed = subprocess.run([*map(str, (sys.executable, "-c", DYING, out, most, *directories))], check=False)
         assert killed.returncode == -signal.SIGKILL
         assert len(list(read_records(out))) == most
     with (out / "episodes.jsonl").open("ab") as stream:

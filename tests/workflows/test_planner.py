@@ -244,14 +244,14 @@ class Prefixed:
 
 
 def test_planners_of_higher_floors_are_imported_when_they_are_made(monkeypatch, tmp_path):
-    monkeypatch.setattr(planner_module, "PLANNER_PREFIXES", {"policy": f"{__name__}:Prefixed"})
+    monkeypatch.setattr(planner_module, "POLICY_PLANNER", (__name__, "Prefixed"))
     rules, law = EndRules(3), BenchmarkLaw(0.5)
     made = resolve_planner("policy:runs/1:2", LIBRARY, law, rules, similar=list, match=max)
     assert made.name == "policy:runs/1:2"
     assert made.options == (LIBRARY, law, rules, list, max)
     (tmp_path / "lacking_something.py").write_text("import no_such_package")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(planner_module, "PLANNER_PREFIXES", {"policy": "lacking_something:Planner"})
+    monkeypatch.setattr(planner_module, "POLICY_PLANNER", ("lacking_something", "Planner"))
     with pytest.raises(MissingExtraError) as caught:
         resolve_planner("policy:default")
     assert str(caught.value) == (
