@@ -19,7 +19,7 @@ from resilisim.datasets.folder import ShardFacts
 from resilisim.datasets.schema import Column, DataType, Record, RecordSchema, import_parquet, shipped_columns
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.record import LOSS_LABELS, EpisodeRecord
-from resilisim.evaluation.episode.texts import opened_if_whole
+from resilisim.evaluation.episode.texts import opened_if_whole, spoken_texts
 from resilisim.evaluation.run.store import EPISODES_NAME, FAILURES_NAME, read_failures, read_manifest, read_own_records
 from resilisim.provenance import describe_os_error, encode_json
 
@@ -52,7 +52,7 @@ _MAY_BE_MISSING: Final = frozenset(
 
 def episode_row(record: EpisodeRecord) -> Record:
     """Return the row of an opened episode; KeyError, TypeError and the like tell that a part of it is not whole."""
-    losses = record["losses"]
+    losses, spoken = record["losses"], spoken_texts(record)
     values: dict[str, Any] = {
         **record["score"],
         **record,
@@ -60,7 +60,7 @@ def episode_row(record: EpisodeRecord) -> Record:
         **{f"loss_{label}": losses.get(label, 0.0) for label in LOSS_LABELS},
         OTHER_LOSSES: sum(loss for label, loss in losses.items() if label not in LOSS_LABELS),
         "num_steps": len(record["steps"]),
-        "prompt": _spoken(record)["prompt"],
+        "prompt": None if spoken is None else spoken["prompt"],
         **_agent_values(record.get("agent")),
     }
     return _cells(EPISODES.columns, values)
@@ -68,8 +68,8 @@ def episode_row(record: EpisodeRecord) -> Record:
 
 def step_rows(record: EpisodeRecord) -> list[Record]:
     """Return one row for each message of an episode."""
-    keys = _cells(KEYS, record)
-    replies = _spoken(record)["replies"] or [None] * len(record["steps"])
+    keys, spoken = _cells(KEYS, record), spoken_texts(record)
+    replies = [None] * len(record["steps"]) if spoken is None else spoken["replies"]
     columns = STEPS.columns[len(KEYS) :]
     return [
         keys | _cells(columns, {**step, "reply": reply}) for step, reply in zip(record["steps"], replies, strict=True)
@@ -134,11 +134,6 @@ def _cell(value: Any, data_type: DataType) -> Any:
     if data_type == "string" and not isinstance(value, str):
         return encode_json(value, separators=(",", ":")).decode()
     return value
-
-
-def _spoken(record: EpisodeRecord) -> Mapping[str, Any]:
-    spoken = record.get("texts")
-    return spoken if isinstance(spoken, Mapping) else {"prompt": None, "replies": None}
 
 
 MANIFEST_KEY: Final = "resilisim.manifest"

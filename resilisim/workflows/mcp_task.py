@@ -276,12 +276,8 @@ def _decoded(match: re.Match[str]) -> str:
     return "\\" * half + (chr(int(code[1:], 16)) if odd else code)
 
 
-def _add(parent: Element, name: str, text: str, **attributes: str) -> None:
-    ElementTree.SubElement(parent, name, attributes).text = encode_characters(text)
-
-
-def _add_text(parent: Element, name: str, value: object) -> None:
-    _add(parent, name, str(value))
+def _add(parent: Element, name: str, value: object, **attributes: str) -> None:
+    ElementTree.SubElement(parent, name, attributes).text = encode_characters(str(value))
 
 
 def _add_number(parent: Element, name: str, value: float) -> None:
@@ -384,15 +380,15 @@ class _StepPart:
 
 
 _STEP_PARTS = (
-    _StepPart("tool", "tool", _add_text, _text, always=True),
+    _StepPart("tool", "tool", _add, _text, always=True),
     _StepPart("semantic_match", "semantic_match", _add_number, _number),
-    _StepPart("reasoning", "reason", _add_text, _text),
+    _StepPart("reasoning", "reason", _add, _text),
     _StepPart("requires", "requires", _add_tools, _tools),
     _StepPart("alternatives", "alternatives", functools.partial(_add_tools, ranked=True), _tools),
     _StepPart("parameters", "parameters", _add_json, _json),
-    _StepPart("expected_outcome", "expected_outcome", _add_text, _text),
+    _StepPart("expected_outcome", "expected_outcome", _add, _text),
     _StepPart("confidence", "confidence", _add_number, _number, always=True),
-    _StepPart("chosen_by", "chosen_by", _add_text, _text, always=True),
-    _StepPart("max_tries", "max_tries", _add_text, _whole_number),
-    _StepPart("skip_from", "skip_from", _add_text, _whole_number),
+    _StepPart("chosen_by", "chosen_by", _add, _text, always=True),
+    _StepPart("max_tries", "max_tries", _add, _whole_number),
+    _StepPart("skip_from", "skip_from", _add, _whole_number),
 )

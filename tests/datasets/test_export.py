@@ -92,7 +92,7 @@ def test_the_manifest_says_what_decides_the_bytes_and_nothing_of_when_and_where(
         assert str(tmp_path) not in "".join(map(str, contents(out).values()))
     manifest = manifests["jsonl"]
     assert set(manifest) == {"schema", "hash", "arguments", "versions", "records", "tasks_per_split"}
-    assert manifest["arguments"]["source"] == {"records_per_task": 3, "seed": 0, "padding": 0}
+    assert manifest["arguments"]["source"] == {"records_per_task": 3, "seed": 0}
     assert manifest["arguments"]["tasks"]["count"] == sum(manifest["tasks_per_split"].values()) == 4
     assert manifest["records"]["name"] == "toy-1"
     assert set(manifest["versions"]) == {"resilisim"}

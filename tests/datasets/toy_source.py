@@ -49,29 +49,18 @@ def toy_tasks(count: int = 40) -> list[Task]:
 
 @dataclass(frozen=True, slots=True)
 class ToySpec:
-    """Any number of small records for each task.
-
-    Attributes:
-        records_per_task: How many.
-        seed: Another one makes other records.
-        pids: A folder in which each process that makes records leaves a file named by its id.
-        fail_at: Id of the task that something happens to.
-        failure: What happens: "raise", "exit", "wrong" (a record that fits no schema), "long" (one of a megabyte).
-        padding: Characters that each record is longer.
-        only: Id of the only task that has records.
-    """
+    """Any number of small records for each task."""
 
     kind: ClassVar[str] = "toys"
     records_per_task: int = 3
-    seed: int = 0
-    pids: str = ""
-    fail_at: str = ""
-    failure: str = ""
-    padding: int = 0
-    only: str = ""
+    seed: int = 0  # another one makes other records
+    pids: str = ""  # a folder in which each process that makes records leaves a file named by its id
+    fail_at: str = ""  # id of the task that something happens to
+    failure: str = ""  # "raise", "exit", "wrong" (a record that fits no schema), "long" (one of a megabyte)
+    only: str = ""  # id of the only task that has records
 
     def arguments(self) -> dict[str, Any]:
-        return {"records_per_task": self.records_per_task, "seed": self.seed, "padding": self.padding}
+        return {"records_per_task": self.records_per_task, "seed": self.seed}
 
     def make(self, library: ToolLibrary) -> ToySource:
         if self.pids:
@@ -93,7 +82,7 @@ class ToySource:
         if self._spec.only not in ("", task.instance_id):
             return
         for number in range(self._spec.records_per_task):
-            yield toy_record(task.instance_id, self._spec.seed, number, "x" * self._spec.padding)
+            yield toy_record(task.instance_id, self._spec.seed, number)
         if task.instance_id == self._spec.fail_at and self._spec.failure == "wrong":
             yield {"instance_id": 1}
         if task.instance_id == self._spec.fail_at and self._spec.failure == "long":
@@ -107,7 +96,7 @@ def fail(failure: str) -> None:
         os._exit(3)
 
 
-def toy_record(instance_id: str, seed: int, number: int, padding: str = "") -> Record:
+def toy_record(instance_id: str, seed: int, number: int) -> Record:
     """Return a record; the detail is null for three tasks of four."""
     random = Random(f"{seed} {instance_id} {number}")
     edits = [
@@ -115,7 +104,7 @@ def toy_record(instance_id: str, seed: int, number: int, padding: str = "") -> R
         for count in range(random.randrange(3))
     ]
     return {
-        "instance_id": instance_id + padding,
+        "instance_id": instance_id,
         "number": number,
         "on": random.random() if number else 1.0,
         "is_even": number % 2 == 0,

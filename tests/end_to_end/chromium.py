@@ -47,12 +47,7 @@ _PROBE = """
 
 
 class Visit:
-    """What came of opening a page.
-
-    Attributes:
-        page: The page as it was at the end, as HTML.
-        messages: What it wrote to the console, errors and refusals of its security policy among them.
-    """
+    """What came of opening a page: its HTML at the end, and what it wrote to the console, complaints among it."""
 
     def __init__(self, page: str, messages: list[str]) -> None:
         self.page = page
@@ -78,13 +73,9 @@ def visit(
 ) -> Visit:
     """Open a page and return what it came to.
 
-    Args:
-        page: The page; with a script a variant of it is written beside it.
-        profile: Empty folder for the browser's own files.
-        script: Body of an async function that runs in the page; it can use `until`, `all`, `text`, `pick` and `press`.
-        address: What stands behind the page's path ("#episode-3").
-        width: Of the window, in pixels.
-        flags: Further flags of the browser.
+    A script is the body of an async function that runs in a variant of the page, which is written beside it; it can use
+    `until`, `all`, `text`, `pick` and `press`. The profile is an empty folder for the browser's own files, the address
+    what stands behind the page's path ("#episode-3"), the width that of the window in pixels.
     """
     if script is not None:
         page = _with_script(page, _PROBE % (FINDINGS, script))

@@ -65,14 +65,6 @@ def test_every_prompt_type_has_a_compact_form():
     assert "12 messages, then a closing one that runs nothing.\n" in unlimited
 
 
-def test_what_has_no_compact_form_is_refused():
-    task = golden_task()
-    with pytest.raises(InvalidInputError, match="did you mean 'compact'"):
-        render_prompt(task, "baseline", style="compackt")
-    with pytest.raises(InvalidInputError, match="plan format 'xml'"):
-        render_prompt(task, "optimal", golden_workflow(task), style="compact", plan_format="xml")
-
-
 PROMPTS = (
     "optimal",
     "flawed:parameter_error:severe",
