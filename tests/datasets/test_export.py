@@ -15,7 +15,7 @@ from resilisim.datasets.folder import FORMATS, facts_of_file, plan_shards
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
 from resilisim.tasks.model import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
-from tests.datasets.toy_source import ARGUMENTS, RECORDS_PER_TASK, ToySpec, no_file_above, toy_record, toy_tasks
+from tests.datasets.toy_source import ARGUMENTS, RECORDS_PER_TASK, ToySpec, toy_record, toy_tasks
 from tests.evaluation.test_runner import wait_until_gone
 
 ROOT = Path(__file__).parents[2]
@@ -146,19 +146,6 @@ def test_ctrl_c_leaves_whole_shards_and_says_how_many(whole, tmp_path):
     assert shards_of(out).items() <= shards_of(folder).items()
 
 
-@pytest.mark.parametrize("file_format", FORMATS)
-def test_a_full_disk_leaves_whole_shards_and_says_so(whole, tmp_path, file_format):
-    tasks = toy_tasks()
-    late = plan_shards(tasks, ARGUMENTS["tasks_per_shard"])[-2].tasks[1].instance_id
-    spec = ToySpec(RECORDS_PER_TASK, fail_at=late, failure="long")
-    with no_file_above(400_000), pytest.raises(StoreError, match="file too large; shards that were finished are kept"):
-        export_dataset(spec, tasks, tmp_path, format=file_format, **ARGUMENTS)
-    assert len(shards_of(tmp_path)) == len(shards_of(whole[file_format])) - 2
-    assert shards_of(tmp_path).items() < shards_of(whole[file_format]).items()
-    export_dataset(ToySpec(RECORDS_PER_TASK), tasks, tmp_path, format=file_format, **ARGUMENTS)
-    assert contents(tmp_path) == contents(whole[file_format])
-
-
 def test_a_finished_dataset_is_not_touched_and_a_missing_shard_is_made_again(tmp_path):
     first = export_dataset(ToySpec(), toy_tasks(), tmp_path, tasks_per_shard=10)
     (tmp_path / "README.md").write_text("edited by hand")
@@ -181,7 +168,8 @@ def test_what_a_source_raises_names_the_task_and_whole_shards_are_kept(tmp_path,
     with pytest.raises(LookupError, match="nothing here") as failure:
         export_dataset(ToySpec(fail_at=late, failure="raise"), tasks, tmp_path, tasks_per_shard=4, workers=workers)
     assert failure.value.__notes__ == [f"ResiliSim: this was raised for task {late}"]
-    assert len(shards_of(tmp_path)) == len(plan_shards(tasks, 4)) - 1
+    num_shards = len(plan_shards(tasks, 4))
+    assert num_shards - workers <= len(shards_of(tmp_path)) < num_shards  # those that others were at are given up, too
     for path in (tmp_path / "data").iterdir():
         facts_of_file(path)
 

@@ -1,15 +1,11 @@
 """A page opened in headless Chromium, without any package: a script in the page looks at it and tells what it saw."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import re
 import subprocess
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 from benchmarks.browser import FLAGS, find_chromium
 
@@ -49,12 +45,12 @@ _PROBE = """
 class Visit:
     """What came of opening a page: its HTML at the end, and what it wrote to the console, complaints among it."""
 
-    def __init__(self, page: str, messages: list[str]) -> None:
+    def __init__(self, page, messages):
         self.page = page
         self.messages = messages
 
     @property
-    def findings(self) -> Any:
+    def findings(self):
         """What the test's script returned."""
         reader = _PreReader()
         reader.feed(self.page)
@@ -63,14 +59,7 @@ class Visit:
         return found["found"]
 
 
-def visit(
-    page: Path,
-    profile: Path,
-    script: str | None = None,
-    address: str = "",
-    width: int = 1180,
-    flags: tuple[str, ...] = (),
-) -> Visit:
+def visit(page, profile, script=None, address="", width=1180, flags=()):
     """Open a page and return what it came to.
 
     A script is the body of an async function that runs in a variant of the page, which is written beside it; it can use
@@ -99,7 +88,7 @@ def visit(
     return Visit(done.stdout, re.findall(r"^.*:CONSOLE[:(].*$", done.stderr, re.MULTILINE))
 
 
-def _with_script(page: Path, script: str) -> Path:
+def _with_script(page, script):
     """Write a variant of a page that runs one script more; its security policy, if it has one, is told of it."""
     text = page.read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -114,14 +103,14 @@ def _with_script(page: Path, script: str) -> Path:
 class _PreReader(HTMLParser):
     """Finds the text that the test's script left in the page."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(convert_charrefs=True)
         self.text = ""
         self._inside = False
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attributes):
         self._inside = ("id", FINDINGS) in attributes
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if self._inside:
             self.text += data

@@ -1,9 +1,6 @@
 """Parts of one run become one folder: each episode once, nothing lost, nothing of another run."""
 
 import json
-import signal
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given, settings
@@ -101,37 +98,6 @@ def test_any_parts_become_their_union_however_often_they_are_merged(tmp_path_fac
     # Into one of them is the same.
     merge_runs(directories, directories[-1])
     assert lines(directories[-1]) == expected
-
-
-DYING = """
-import os, signal, sys
-from resilisim.evaluation.run.merge import merge_runs
-out, most, *directories = sys.argv[1:]
-there = []
-def die_in_time(number):
-    there.extend([None] * number)
-    if len(there) == int(most):
-        os.kill(os.getpid(), signal.SIGKILL)
-merge_runs(directories, out, progress=die_in_time)
-"""
-
-
-def test_a_killed_merge_goes_on(tmp_path):
-    directories = [
-        write_part(tmp_path / "a", RECORDS[:10], [failure(20)]),
-        write_part(tmp_path / "b", RECORDS[6:], [failure(1)]),
-    ]
-    out = tmp_path / "merged"
-    for most in (4, 15):
-        killed = subprocess.run([*map(str, (sys.executable, "-c", DYING, out, most, *directories))], check=False)
-        assert killed.returncode == -signal.SIGKILL
-        assert len(list(read_records(out))) == most
-    with (out / "episodes.jsonl").open("ab") as stream:
-        stream.write(b'{"schema":"resilisim-episode-1","ind')  # as if the kill had hit the middle of a write
-    result = merge_runs(directories, out)
-    assert (result.is_complete, result.num_new) == (True, NUM_EPISODES - 15)
-    assert lines(out) == sorted(map(encode_json_line, RECORDS))
-    assert sorted(found["index"] for found in read_failures(out)) == [1, 20]
 
 
 def test_other_runs_are_refused_naming_the_first_difference(tmp_path):
