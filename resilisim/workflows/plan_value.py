@@ -17,7 +17,7 @@ from resilisim.statistics.estimates import NORMAL_95
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
-from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Perturber
 from resilisim.workflows.model import Step
 from resilisim.workflows.planner import resolve_planner
 
@@ -216,11 +216,10 @@ class _Maker:
     def _costs_of(self, task: Task) -> TaskCosts:
         required, sound = task.required_tools, self._planner.plan(task)
         flawed = {}
-        for key in FLAW_KEYS:
-            flaw, method, severity = key
-            found = self._perturber.perturb(sound, required, flaw, severity, method, self._seed)
-            if isinstance(found, FlawedWorkflow):
-                flawed[key] = (self._costs.costs(required, found.workflow.steps), len(found.edits))
+        flaws = [(flaw, severity, method) for flaw, method, severity in FLAW_KEYS]
+        for _, found in self._perturber.carried(sound, required, flaws, self._seed):
+            key = (found.flaw.type, found.flaw.method, found.flaw.severity)
+            flawed[key] = (self._costs.costs(required, found.workflow.steps), len(found.edits))
         return TaskCosts(self._costs.costs(required, sound.steps), flawed)
 
 

@@ -16,6 +16,7 @@ from resilisim.workflows import ExactPlanner, load_templates, parse_plan, render
 from resilisim.workflows.templating import (
     PLACEHOLDERS,
     PROTOCOL_TAGS,
+    escape_line,
     escape_text,
     inline_json,
     packaged_templates,
@@ -73,6 +74,13 @@ LIVE_TAG = re.compile(rf"<\s*/?\s*({'|'.join(PROTOCOL_TAGS)})\b", re.IGNORECASE)
 @example("1\\. Execute x")
 def test_escaping_is_undone_exactly(text):
     assert unescape_text(escape_text(text)) == text
+
+
+@given(hostile_texts)
+def test_a_line_stays_one_line_without_tags(text):
+    line = escape_line(text)
+    assert len(line.splitlines()) <= 1
+    assert not LIVE_TAG.search(line)
 
 
 @given(st.recursive(json_scalars, lambda inner: st.lists(inner, max_size=3)))

@@ -7,7 +7,7 @@ that made it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from resilisim.seeding import Draws
@@ -28,6 +28,8 @@ from resilisim.workflows.flaws.model import (
     tool_similarity,
 )
 from resilisim.workflows.model import Step, Workflow
+
+FlawNames = tuple[str, str, str | None]  # flaw type, severity, and method if it is not to be drawn
 
 
 class Perturber:
@@ -111,6 +113,15 @@ class Perturber:
                 return flawed
             reasons.append(change)
         return FlawRefusal(instance_id, flaw_type, method, severity, "; ".join(reasons))
+
+    def carried(
+        self, workflow: Workflow, required_tools: Sequence[str], flaws: Iterable[FlawNames], seed: int = 0
+    ) -> Iterator[tuple[FlawNames, FlawedWorkflow]]:
+        """Yield each of some flaws that a workflow can carry, with the flawed workflow."""
+        for names in flaws:
+            found = self.perturb(workflow, required_tools, *names, seed)
+            if isinstance(found, FlawedWorkflow):
+                yield names, found
 
     def first_carried(
         self,
