@@ -26,7 +26,7 @@ from resilisim.workflows.model import Step, Workflow
 from resilisim.workflows.steps import SemanticMatch, chance, expected_outcome, reason, step_parameters
 
 if TYPE_CHECKING:
-    from resilisim.tool_library.retrieval import ToolRetriever
+    from resilisim.tool_library.retrieval import Retriever
 
 PLANNER_NAMES = ("exact", "auto", "exact-path")
 # A trained policy plans under this prefix and its folder. It stands on a higher floor and needs packages that not
@@ -350,7 +350,7 @@ def _policy_planner(name: str, options: tuple[object, ...]) -> Planner:
     return cast("Planner", make(name.removeprefix(POLICY_PREFIX), *options))
 
 
-def similar_by_retrieval(retriever: ToolRetriever, count: int = NUM_ALTERNATIVES) -> SimilarTools:
+def similar_by_retrieval(retriever: Retriever, count: int = NUM_ALTERNATIVES) -> SimilarTools:
     """Return a function that names the `count` tools whose texts are nearest to that of a tool.
 
     Example:
