@@ -84,11 +84,11 @@ def test_nothing_is_filtered_and_an_unlucky_failure_is_nobodys_fault():
     assert abs(mean - ceiling) < 0.12  # three standard errors
 
 
-@pytest.mark.parametrize("detail", ["brief", "full"])
-def test_no_tool_is_called_and_no_parameter_passed_before_it_was_read_of(detail):
+@pytest.mark.parametrize("options", [{"search_detail": "brief"}, {"search_detail": "full"}, {"parameters": "strict"}])
+def test_no_tool_is_called_and_no_parameter_passed_before_it_was_read_of(options):
     inputs_of = {task.instance_id: set(task.inputs) for task in tasks()}
     parameters_passed = 0
-    for record in records_of(prompts=("baseline",), seeds=10, search_detail=detail):
+    for record in records_of(prompts=("baseline",), seeds=10, **options):
         read = ""
         for message in record["messages"]:
             if message["role"] == "user":

@@ -139,6 +139,7 @@ def rebuilt(folder, manifest):
                 if step["index"] == index
             ],
         }
+        assert row["num_steps"] == len(record["steps"])
         if row["prompt"] is not None:
             replies = [step["reply"] for step in steps if step["index"] == index]
             record["texts"] = {"prompt": row["prompt"], "replies": replies}
