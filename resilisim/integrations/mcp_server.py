@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import signal
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,7 +87,8 @@ class Episodes:
         self._settings = replace(settings, manifest_hash=content_hash(arguments))
         self._store = None if run.out is None else RunStore(run.out, arguments, len(self._plan))
         self._run = run
-        self._under_way: dict[int, int] = {}  # id of a session -> index of its episode
+        self._under_way: dict[AgentSession, int] = {}  # the index of each episode that is being played
+        self._choosing = threading.Lock()
         self._handed_out: set[int] = set()  # what is under way or was played without a folder
         self.num_played = 0
 
@@ -114,14 +116,15 @@ class Episodes:
             InvalidInputError: The plan holds none.
         """
         wanted = self._wanted(given)
-        for index in self._plan.pending(self._is_taken):
-            episode = self._plan.episode(index)
-            if wanted(episode):
-                self._handed_out.add(index)
-                session = self._session(episode)
-                begun = AgentSession(session, record=functools.partial(self._record, episode))
-                self._under_way[id(begun)] = index
-                return begun
+        with self._choosing:  # clients arrive in several threads
+            found = (self._plan.episode(index) for index in self._plan.pending(self._is_taken))
+            episode = next(filter(wanted, found), None)
+            if episode is not None:
+                self._handed_out.add(episode.index)
+        if episode is not None:
+            begun = AgentSession(self._session(episode), record=functools.partial(self._record, episode))
+            self._under_way[begun] = episode.index
+            return begun
         shown = ", ".join(f"{name} {value!r}" for name, value in given.items())
         raise InvalidInputError(
             f"no episode {'with ' + shown if shown else ''} is left: all were played or are under way"
@@ -129,7 +132,7 @@ class Episodes:
 
     def ended(self, session: AgentSession, how: str) -> None:
         """Write down an episode that is over."""
-        index = self._under_way.pop(id(session))
+        index = self._under_way.pop(session)
         if how == "finished":
             self.num_played += 1
             if self._store is not None:

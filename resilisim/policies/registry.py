@@ -80,10 +80,9 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
 
     Args:
         spec: A name (`policy_names`); "policy:DIR" for the trained policy in a folder, or "policy:default" for the one
-            that ships; "agent:module:function" for an agent that is a function of a session, "command:..." for a program; or
-            `module:attribute` of
-            a class, a function that returns a policy, or a policy. Modules are found as usual, and also in the working
-            directory. Options may follow in brackets, separated by commas, as in
+            that ships; "agent:module:function" for an agent that is a function of a session, "command:CMD" for a
+            program; or `module:attribute` of a class, a function that returns a policy, or a policy. Modules are found
+            as usual, and also in the working directory. Options may follow in brackets, separated by commas, as in
             "kpi-chain[theta=0.8,replanning=false]"; the policy is then shown under the whole text.
         offered: Arguments that are passed only if the policy has a parameter of that name (such as `seed`, `library`).
         **arguments: Arguments that the policy must take.
