@@ -9,12 +9,13 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from mcp import Client, StdioServerParameters
 
@@ -182,6 +183,13 @@ def test_the_command_over_stdio_plays_one_episode_after_the_other(tmp_path: Path
     ]
 
 
+def status_of(url: str, headers: dict[str, str]) -> int:
+    try:
+        return int(urllib.request.urlopen(urllib.request.Request(url, b"{}", headers)).status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def test_the_command_over_http_wants_its_token_and_ends_with_a_signal(tmp_path: Path) -> None:
     arguments = [sys.executable, "-m", "resilisim", "mcp", "serve", "--host", "0.0.0.0", "--tasks", "2"]
     process = subprocess.Popen(
@@ -195,8 +203,8 @@ def test_the_command_over_http_wants_its_token_and_ends_with_a_signal(tmp_path: 
         address = re.search(r"http://[\d.]+(:\d+)", process.stderr.readline())
         assert address is not None
         url = f"http://127.0.0.1{address[1]}/episodes/x/mcp"
-        assert httpx.post(url).status_code == 401
-        assert httpx.post(url, headers={"Authorization": "Bearer s3"}).status_code != 401
+        assert status_of(url, {}) == 401
+        assert status_of(url, {"Authorization": "Bearer s3"}) not in (200, 401)  # let in, and told that it says nothing
         process.send_signal(signal.SIGTERM)
         assert "0 episodes played" in process.stderr.read()
         assert process.wait() == 0
