@@ -101,13 +101,7 @@ class RandomPolicy:
     """Runs a uniformly random tool each turn; now and then it searches, or finishes.
 
     Its choices are a function of its seed and of everything that it has read in the episode, so the same episode gives
-    the same messages, whatever ran before.
-
-    Args:
-        seed: Seed of the choices.
-        library: Tools to choose from; the default library if omitted.
-        search_probability: Chance that a turn searches, for the words of a random tool's name.
-        finish_probability: Chance that a turn finishes.
+    the same messages, whatever ran before. A search is for the words of a random tool's name.
     """
 
     name = "random"
@@ -165,9 +159,6 @@ class PlanFollower:
     passed; those that cannot be read are logged as a warning, with their words, and the step is run without any. Where
     the prompt holds no plan, it makes one of the top results of one search for each ordered step, and stops searching
     when every further turn is needed to run what was found.
-
-    Args:
-        pass_parameters: Whether to pass the parameters that the plan gives.
     """
 
     name = "plan-follower"
@@ -248,11 +239,8 @@ class RepairingFollower(PlanFollower):
     it is told cannot trap it. It also drops what a plan repeats and what the environment refuses. A tool that the
     plan's limits say to leave is not taken up again to mend another one.
 
-    Args:
-        ask: When to spend a turn on asking: "after" a failure for missing dependencies (default), "before" the first
-            call of each tool if the prompt says nothing about dependencies, or "never" (then the dependencies that the
-            failure names are run).
-        pass_parameters: Whether to pass the parameters that the plan gives.
+    It spends a turn on asking "after" a failure for missing dependencies, "before" the first call of each tool if the
+    prompt says nothing about dependencies, or "never" (then the dependencies that the failure names are run).
     """
 
     name = "repairing-follower"

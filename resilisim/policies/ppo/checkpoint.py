@@ -247,13 +247,9 @@ def save_checkpoint(
 
 
 def load_checkpoint(folder: Path | str) -> LoadedPolicy:
-    """Return the policy that a folder holds, running nothing of what stands there.
+    """Return the policy that a folder holds ("default" for the one that ships), running nothing of what stands there.
 
-    Args:
-        folder: A folder that `save_checkpoint` wrote, or "default" for the policy that ships with ResiliSim.
-
-    Raises:
-        InvalidInputError: It is no checkpoint, a broken one, or one for other observations or actions.
+    No checkpoint, a broken one, and one for other observations or actions is an InvalidInputError.
     """
     source = checkpoint_folder(folder)
     try:

@@ -104,9 +104,11 @@ def test_it_conforms(folder, monkeypatch):
         lambda library, descriptions: np.zeros((len(descriptions), len(library)), np.int16),
     )
     assert check_policy(TrainedPolicy(folder)) == []
+    task = Task.from_mapping({"required_tools": ["network_fetcher"], "description": "Fetch it."}, LIBRARY)
+    assert play(TrainedPolicy(folder), environment(), task, 0)[0], "a task of one's own needs no shipped text"
 
 
-def test_policies_by_name(folder, monkeypatch, tmp_path):
+def test_policies_by_name(folder, monkeypatch):
     policy = make_policy(f"policy:{folder}", offered={"library": LIBRARY})
     assert isinstance(policy, TrainedPolicy)
     assert is_privileged(policy)
@@ -120,7 +122,7 @@ def test_policies_by_name(folder, monkeypatch, tmp_path):
     assert policy_name(make_policy(f"policy:{folder.name}")) == f"policy:{folder.name}"
 
 
-def test_what_cannot_be_loaded_is_told(folder, monkeypatch):
+def test_what_cannot_be_loaded_is_told_and_a_module_named_policy_is_found(folder, monkeypatch, tmp_path):
     with pytest.raises(InvalidInputError, match="no checkpoint 'nowhere'"):
         make_policy("policy:nowhere")
     with pytest.raises(InvalidInputError, match="no checkpoint 'runs/1'"):
@@ -128,12 +130,9 @@ def test_what_cannot_be_loaded_is_told(folder, monkeypatch):
     monkeypatch.setattr("resilisim.policies.ppo.checkpoint._DEFAULT_FOLDER", folder / "absent")
     with pytest.raises(InvalidInputError, match="no trained policy ships"):
         make_policy("trained")
-
-
-def test_a_module_named_policy_is_still_found(folder, monkeypatch, tmp_path):
     (tmp_path / "policy.py").write_text("class Mine:\n    name = 'mine'\n    reset = act = lambda *_: None\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert policy_name(make_policy("policy:Mine")) == "mine"
+    assert policy_name(make_policy("policy:Mine")) == "mine", "a module of this name is still found"
     assert isinstance(make_policy(f"policy:{folder}"), TrainedPolicy)
 
 
@@ -158,13 +157,3 @@ def test_a_run_goes_on_with_the_same_weights_only(tmp_path):
     save_random(tmp_path / "policy", seed=1)
     with pytest.raises(StoreError, match=r"another run: checkpoints\."):
         evaluate(spec, [task], seeds=1, out=out, planner=spec, progress=False)
-
-
-def test_a_task_of_ones_own_needs_no_shipped_text(folder, monkeypatch):
-    monkeypatch.setattr(
-        "resilisim.envs.workflow.context.retrieved_scores",
-        lambda library, descriptions: np.zeros((len(descriptions), len(library)), np.int16),
-    )
-    task = Task.from_mapping({"required_tools": ["network_fetcher"], "description": "Fetch it."}, LIBRARY)
-    executions, _, _ = play(TrainedPolicy(folder), environment(), task, 0)
-    assert executions
