@@ -143,10 +143,10 @@ class PolicyDescription(_Strict):
     weights_sha256: Text  # in hex, of the file with the weights that it belongs to
     layout: str  # version of observations and actions, see `layout_version`
     library: Text  # content hash of the tool library that it was trained on
-    benchmark: BenchmarkIdentity  # the task set that it was trained on
-    training: dict[str, Any]  # its configuration
+    benchmark: BenchmarkIdentity
+    training: dict[str, Any]
     provenance: dict[str, Any]  # command, versions, platform, time
-    results: dict[str, Any]  # what was measured with it
+    results: dict[str, Any]
 
 
 def describe_policy(
