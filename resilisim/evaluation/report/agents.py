@@ -120,7 +120,6 @@ def _usages(sums: AgentSums) -> Iterator[_Usage]:
 
 
 def _usage_table(agents: Sequence[AgentSums]) -> Table:
-    """Return calls, tokens and seconds per episode for each component, and for each agent as a whole."""
     estimated = [say("estimated_tokens")] if any(sums.has_estimates for sums in agents) else []
     return Table.of(
         "Use of language models per episode, by component",
@@ -143,7 +142,6 @@ def _usage_table(agents: Sequence[AgentSums]) -> Table:
 
 
 def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
-    """Return which component gave up first in failed episodes, how agents ended, and what could not be read."""
     return Table.of(
         "Where agents gave up",
         agents,
@@ -185,7 +183,6 @@ def _replans(sums: AgentSums) -> Iterator[_Replan]:
 
 
 def _replans_table(replans: Sequence[_Replan]) -> Table:
-    """Return how many episodes took how many replans."""
     return Table.of(
         "Episodes by number of replans",
         replans,
@@ -250,7 +247,6 @@ def _players_by_agent(pools: PromptPools) -> dict[str, list[Player]]:
 
 
 def _scaling_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
-    """Return full, partial and failed episodes of every agent with every model, under each prompt."""
     rows: list[list[object]] = []
     for player in (player for own in players.values() for player in own):
         name = name_cell(player.agent, pools.is_privileged(player.name))
@@ -266,7 +262,6 @@ def _scaling_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) 
 
 
 def _evenness_table(players: Mapping[str, Sequence[Player]], pools: PromptPools) -> Table:
-    """Return saturation, combined performance score and deviation of each agent over its models, under each prompt."""
     rows: list[tuple[str, str, list[float]]] = []
     for agent, own in players.items():
         for prompt in pools.prompts:
