@@ -117,7 +117,7 @@ class PromptSpec:
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the records; templates by their texts."""
-        values = asdict(self)
+        values = {**asdict(self), "environment": self.environment.arguments()}
         values["environment"].pop("salt")  # no luck is drawn for a prompt
         if self.templates is not None:
             values["templates"] = dict(load_templates(self.templates).texts)

@@ -110,7 +110,8 @@ class RolloutSpec:
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the records, as JSON values."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))  # lists, as they come back from a file
+        values = {**asdict(self), "environment": self.environment.arguments()}
+        plain: dict[str, Any] = json.loads(json.dumps(values))  # lists, as they come back from a file
         return plain
 
 

@@ -6,8 +6,8 @@ them, and a run's manifest holds them all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from resilisim.errors import MAX_TURNS
 from resilisim.options import check_options, option, with_options
@@ -27,6 +27,8 @@ Payload = Literal["compact", "verbose"]
 Tools = Literal["discovery", "listed"]
 Protocol = Literal["text", "native"]
 PromptStyle = Literal["full", "compact"]
+Reward = Literal["success", "value", "advantage"]
+JUDGED_REWARDS = ("value", "advantage")  # what messages are worth by the exact optimum
 
 
 class OptionsButPlanner(TypedDict, total=False):
@@ -47,6 +49,7 @@ class OptionsButPlanner(TypedDict, total=False):
     prompt_style: PromptStyle
     salt: str
     embedding_model: str | None
+    reward: Reward
 
 
 class EnvironmentOptions(OptionsButPlanner, total=False):
@@ -144,6 +147,12 @@ class EnvironmentSettings(LawOptions):
         "Embedding model of the tool search: a sentence-transformers name or folder; the shipped one if left out.",
         group=ENVIRONMENT_GROUP,
     )
+    reward: Reward = option(
+        "success",
+        "What a step pays a trainer: success (1 or 0 at the end), value (what each message changed of V*) or advantage "
+        "(what its choice gave away of V*).",
+        group=ENVIRONMENT_GROUP,
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that no episode could be played with."""
@@ -159,6 +168,10 @@ class EnvironmentSettings(LawOptions):
         """
         changed: EnvironmentSettings = with_options(self, options)
         return changed
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options that decide what episodes are, as manifests hold them; the reward is none of them."""
+        return {name: value for name, value in asdict(self).items() if name != "reward"}
 
     def law(self) -> BenchmarkLaw:
         """Return the success law."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -317,7 +317,7 @@ def plan_profile(
         )
     arguments = {
         "benchmark": benchmark_identity(),
-        "environment": asdict(environment),
+        "environment": environment.arguments(),
         "library": own_library.content_hash,
         "policies": [describe_policy(policy) for policy in chosen_policies],
         "prompts": list(chosen_prompts),
