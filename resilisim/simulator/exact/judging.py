@@ -39,6 +39,12 @@ class Judgement:
         action_value: Its Q* there.
         reached: V* of the state that it led to; the outcome, 1 or 0, if the episode ended with it.
         regret: V* - Q*; below 0 only where V* is a lower bound (`Optimum.gap`).
+
+    Example:
+        >>> from resilisim.simulator.exact import Judgement
+        >>> found = Judgement(value=0.75, action_value=0.5, reached=1.0, regret=0.25)
+        >>> found.luck, found.reward("value"), found.reward("advantage")
+        (0.5, 0.25, -0.25)
     """
 
     value: float

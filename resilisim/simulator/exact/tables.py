@@ -50,7 +50,8 @@ def _entry_dtype(num_tools: int) -> np.dtype[Any]:
     counts = ("num_required", "max_turns", "max_consecutive_failures", "loop_length", "loop_tools")
     places = ("digits", "num_digits", "compact", "num_compact", "rows", "codes", "consecutive", "loops")
     numbers: list[tuple[Any, ...]] = [(name, np.int64) for name in (*counts, *places)]
-    return np.dtype([*numbers, ("gap", np.float64), ("slot", np.int16, (num_tools,))])
+    fields = np.dtype([*numbers, ("gap", np.float64), ("slot", np.int16, (num_tools,))])
+    return np.dtype((np.record, fields))
 
 
 def make_tables(problems: Sequence[Problem]) -> ValueTables:
